@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt quick lint test test-install test-history planted test-parity testbed database-images older model e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-scenarios e2e-drains e2e-lost e2e-edits e2e-refusals e2e-leader e2e-machines e2e-runner e2e-storage e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot bench-controller bench-fleet bench-machines idle compare-inits kill-store full-stores full-registries golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local docs test-quickstart clean
+.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt quick lint test test-install test-history planted test-parity testbed database-images older model e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-scenarios e2e-drains e2e-lost e2e-edits e2e-refusals e2e-leader e2e-machines e2e-runner e2e-storage e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot bench-controller bench-fleet bench-machines bench-tls idle compare-inits kill-store full-stores full-registries golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local docs test-quickstart clean
 
 CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
@@ -17,12 +17,12 @@ OUT      := $(or $(CARGO_TARGET_DIR),target)/$(TARGET)/$(if $(filter dev,$(PROFI
 # What tests run: docs/decisions/0010-one-build-for-tests.md.
 PROGRAM  := $(or $(CARGO_TARGET_DIR),target)/$(TARGET)/debug/navigator
 # Jobs of e2e, by the bed on which they run: what clusters live through, and what Navigator's own installation does.
-CLUSTERS := main_job+elasticsearch_job leaving_job+deletion_job api_job collector_job
+CLUSTERS := main_job+elasticsearch_job leaving_job+deletion_job secure_job api_job collector_job
 INSTALLS := upgrade_job install_job kill_run etcd_job
 # And e2e. TRIED=release: what is shipped.
 TRIED    ?= dev
 DENY     := 0.20.2
-# MiB of the shipped binary, at most.
+# MiB of the shipped binary, at most (docs/decisions/0010-one-build-for-tests.md).
 LARGEST  := 28
 JOLOKIA  := .cache/jolokia-agent-jvm-2.2.9.jar
 GUIDES   := docs/quickstart.md docs/local.md docs/cassandra.md docs/elasticsearch.md docs/hardening.md docs/migration.md docs/machines.md
@@ -159,7 +159,7 @@ run: deps ## three Cassandra nodes on this machine, without Kubernetes; shows wh
 	@mkdir -p bin && install -m 755 $(PROGRAM) bin/navigator
 	scripts/run.sh bin/navigator
 
-test-local: program $(TESTBED)/bin/kubectl ## the life of clusters by `navigator local` and kubectl, at most 6 minutes
+test-local: program $(TESTBED)/bin/kubectl ## the life of clusters by `navigator local` and kubectl, at most 8 minutes
 	@scripts/need.sh mvn=maven python3=python3
 	tests/local/run.py $(PROGRAM)
 
@@ -193,6 +193,10 @@ bench-fleet: build $(TESTBED)/bin/etcd $(TESTBED)/bin/kubectl $(TESTBED)/bin/kub
 bench-machines: build $(TESTBED)/bin/etcd $(TESTBED)/bin/kubectl $(TESTBED)/bin/kube-apiserver ## what coordinator and agent cost at rest, and peers' programs; 12 minutes
 	@scripts/need.sh unshare=util-linux ip=iproute2 openssl=openssl python3=python3
 	scripts/bench_machines/run.py bin/navigator $(PEERS)
+
+bench-tls: build $(TESTBED)/bin/kubectl ## what TLS and logins cost: a secure cluster of each database beside an open one; 15 minutes
+	@scripts/need.sh mvn=maven python3=python3
+	PATH=$(TESTBED)/bin:$$PATH scripts/bench_tls.py bin/navigator $(TESTBED)
 
 # The check of `make build` would stop it just when it is needed.
 idle: optimised ## rewrites src/pilot/idle.ld: what pilots run while three Cassandra nodes on this machine idle; needs ptrace

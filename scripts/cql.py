@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
-"""cql.py [--level LEVEL] ADDRESS STATEMENT ...: runs CQL statements at one node and prints the rows, cells parted by tabs.
+"""cql.py [--level LEVEL] [--credentials FILE] ADDRESS STATEMENT ...: runs CQL at one node and prints the rows, cells parted by tabs.
+
+FILE is what `kubectl navigator get-credentials NAME --ca FILE -o json` prints: the node must show a certificate of its CA for ADDRESS.
 
 As much of the binary protocol (version 4) as that needs, with the standard library alone: no driver, and no cqlsh, which
 wants an older Python than Debian's.
 """
 import argparse
+import json
 import socket
+import ssl
 import struct
 import time
 import uuid
 
-STARTUP, QUERY, ERROR, RESULT, ROWS, WARNING = 1, 7, 0, 8, 2, 8
+STARTUP, AUTHENTICATE, QUERY, AUTH_RESPONSE, ERROR, ROWS, WARNING = 1, 3, 7, 15, 0, 2, 8
 LEVELS = {"ONE": 1, "QUORUM": 4, "ALL": 5}
 DECODE = {
     1: bytes.decode, 10: bytes.decode, 13: bytes.decode,
@@ -69,11 +73,20 @@ class Answer:
 
 
 class Session:
-    def __init__(self, address, port=9042, timeout=60):
+    def __init__(self, address, port=9042, timeout=60, credentials=None):
+        """`credentials`: `username`, `password` and `ca.crt`, the CAs to trust as PEM; None for plain text and no login."""
         self.socket = socket.create_connection((address, port), timeout)
+        if credentials:
+            trust = ssl.create_default_context(cadata=credentials["ca.crt"])
+            self.socket = trust.wrap_socket(self.socket, server_hostname=address)
         options = {"CQL_VERSION": "3.0.0"}
         text = lambda value: struct.pack(">H", len(value)) + value.encode()
         self.exchange(STARTUP, struct.pack(">H", len(options)) + b"".join(text(k) + text(v) for k, v in options.items()))
+        if self.asked == AUTHENTICATE:
+            if not credentials:
+                raise Refused("the database asks for a login: give --credentials")
+            login = "\0".join(("", credentials["username"], credentials["password"])).encode()
+            self.exchange(AUTH_RESPONSE, struct.pack(">i", len(login)) + login)
 
     def __enter__(self):
         return self
@@ -100,12 +113,12 @@ class Session:
 
     def exchange(self, opcode, body):
         self.socket.sendall(struct.pack(">BBHBi", 4, 0, 0, opcode, len(body)) + body)
-        _, flags, _, opcode, length = struct.unpack(">BBHBi", self.read(9))
+        _, flags, _, self.asked, length = struct.unpack(">BBHBi", self.read(9))
         answer = Answer(self.read(length))
         if flags & WARNING:
             for _ in range(answer.short()):
                 answer.text()
-        if opcode == ERROR:
+        if self.asked == ERROR:
             answer.int()
             raise Refused(answer.text())
         return answer.body
@@ -123,10 +136,12 @@ class Session:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--level", default="ONE", choices=LEVELS)
+    parser.add_argument("--credentials", type=argparse.FileType())
     parser.add_argument("address")
     parser.add_argument("statements", nargs="+")
     args = parser.parse_args()
-    with Session(args.address) as session:
+    credentials = args.credentials and json.load(args.credentials)
+    with Session(args.address, credentials=credentials) as session:
         for statement in args.statements:
             for row in session.run(statement, args.level):
                 print("\t".join("" if value is None else str(value) for value in row))

@@ -25,12 +25,18 @@ demo = next(one for one in clusters if (one["namespace"], one["name"]) == ("defa
 print(*(member["address"] for member in demo["members"]))')
 read -r first _ last <<<"$nodes"
 
-say "writing a row through $first and reading it through ${last:-$first}"
-scripts/cql.py --level QUORUM "$first" \
+# Beside the kubeconfig: nobody but this user reads it, and it goes with the data.
+kubeconfig=$("$navigator" local kubeconfig)
+credentials=$(dirname "$kubeconfig")/demo.json
+(umask 077; KUBECONFIG=$kubeconfig "$navigator" plugin get-credentials demo --ca "${credentials%.json}-ca.crt" -o json >"$credentials")
+cql() { scripts/cql.py --level QUORUM --credentials "$credentials" "$@"; }
+
+say "writing a row through $first and reading it through ${last:-$first}, over TLS and with a password"
+cql "$first" \
   "CREATE KEYSPACE IF NOT EXISTS shop WITH replication = {'class': 'NetworkTopologyStrategy', 'navigator-default-datacenter': 3}" \
   "CREATE TABLE IF NOT EXISTS shop.orders (id int PRIMARY KEY, body text)" \
   "INSERT INTO shop.orders (id, body) VALUES (1, 'a row that three nodes hold')"
-scripts/cql.py --level QUORUM "${last:-$first}" "SELECT id, body FROM shop.orders WHERE id = 1"
+cql "${last:-$first}" "SELECT id, body FROM shop.orders WHERE id = 1"
 
 say "three nodes are ready. What next:"
 show=$navigator
@@ -38,7 +44,8 @@ case $show in "$root"/*) show=./${show#"$root"/} ;; esac
 cat <<NEXT
   $show local status                                     # what runs, with addresses
   $show local logs cass-demo-ring-0 -f                   # what one node writes
-  scripts/cql.py $first "SELECT * FROM shop.orders"
+  scripts/cql.py --credentials $credentials $first "SELECT * FROM shop.orders"
+                                                         # user, password and CA: in that file, and in Secret cass-demo-admin
 
   export KUBECONFIG=\$($show local kubeconfig)            # with kubectl, the same as on Kubernetes:
   kubectl get cassandraclusters,pods

@@ -220,8 +220,10 @@ class Supervisor:
 
 def complaints(log):
     """The last lines that say what went wrong, each with the one after it; the last with how it all stood then."""
-    lines = log.splitlines()
-    places = [at for at, line in enumerate(lines) if re.search(r"panicked at|FAILED|HUNG|asked to end|[Ee]rror\b|gave up|not so:", line)]
+    # That a command failed is known by now; make's own words would stand in the place of the command's.
+    lines = [line for line in log.splitlines() if not re.match(r"make(\[\d+\])?: ", line)]
+    said = r"panicked at|FAILED|HUNG|asked to end|[Ee]rror\b|gave up|not so:|differs otherwise|^[\w.]+\.py: "
+    places = [at for at, line in enumerate(lines) if re.search(said, line)]
     return [line[:400] for at in places[-8:] for line in lines[at:at + 2 if at != places[-1] else at + 40]] or [line[:400] for line in lines[-8:]]
 
 

@@ -27,6 +27,8 @@ mod plan;
 mod queue;
 mod reconcile;
 pub(crate) mod resources;
+mod security;
+mod security_findings;
 mod status;
 mod status_pace;
 #[cfg(test)]
@@ -65,8 +67,8 @@ use self::{
 };
 pub use self::{
     desired_state::{
-        ClusterService, DesiredCluster, ExistingPool, ManagedDatabase, NodeLabel, NodeReport,
-        ObjectSettings, SecuredCondition, ServiceExposure,
+        ClusterService, DesiredCluster, ExistingPool, LoginNames, ManagedDatabase, NodeLabel,
+        NodeReport, ObjectSettings, SecuredCondition, ServiceExposure,
     },
     fleet_snapshot::{CachedCluster, CachedPilot, FleetSnapshot, SnapshotSource},
     managed_cluster::ManagedClusterKind,

@@ -21,3 +21,4 @@ pub mod roles;
 pub mod settings;
 pub mod stored_object;
 pub mod terminate;
+pub mod users;

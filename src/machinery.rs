@@ -7,6 +7,7 @@
 
 pub mod decode;
 pub mod field_error;
+pub mod go_duration;
 pub mod openapi;
 pub mod ownership;
 pub mod protobuf_wire;

@@ -15,6 +15,8 @@ pub mod upkeep_job;
 pub mod kube;
 pub mod node;
 pub mod process;
+pub mod security;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod tls;
 pub mod volume;

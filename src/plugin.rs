@@ -6,7 +6,10 @@
 //! objects and a given time, so the same objects always give the same screen.
 
 pub mod bundle;
+pub mod certificates;
 pub mod change;
+pub mod console;
+pub mod credentials;
 pub mod drain;
 pub mod error;
 pub mod install_check;
@@ -17,15 +20,17 @@ pub mod predicates;
 pub mod status;
 pub mod text;
 
+use self::console::DatabaseConsole;
 use crate::api::{database_names::DatabaseNames, v1beta1::PilotStatus};
 
 /// What the plugin knows of a database.
 #[derive(Debug)]
 pub struct ShownDatabase {
     pub names: &'static DatabaseNames,
-    /// The database's own client: a program in its container and its first arguments. The user's
-    /// arguments follow.
-    pub shell: &'static [&'static str],
+    /// The database's own client, as `shell` opens it.
+    pub console: DatabaseConsole,
+    /// Where clients connect.
+    pub client: ClientEndpoint,
     /// How much data a node holds, as the database itself counts.
     pub load: fn(&PilotStatus) -> Option<NodeLoad>,
     /// Nodes keep rows that they gave away until they are told to remove them.
@@ -35,6 +40,18 @@ pub struct ShownDatabase {
     pub lost_with_quorum: Option<&'static str>,
     /// Remark about a node's present state in a word or two, where that differs from the usual.
     pub remark: fn(&PilotStatus) -> Option<String>,
+}
+
+/// Where and as whom clients connect to a cluster, as far as its Secrets do not say.
+#[derive(Debug)]
+pub struct ClientEndpoint {
+    /// Returns the name of the Service for clients, from the cluster's name.
+    pub service: fn(&str) -> String,
+    pub port: u16,
+    /// Schemes of a client's URI, with TLS and without; `None` where clients use none.
+    pub schemes: Option<[&'static str; 2]>,
+    /// Name of the administrator.
+    pub admin: &'static str,
 }
 
 /// How much data a node holds, in the database's unit.

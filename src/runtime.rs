@@ -8,6 +8,7 @@ pub mod cgroup;
 pub mod deadline;
 pub mod events;
 pub mod folder;
+pub mod kubeconfig;
 pub mod leader;
 pub mod log;
 pub mod metric_catalogue;

@@ -106,7 +106,7 @@ fn cluster() -> Value {
     json!({
         "version": "5.0.6", "clusterName": "Bench", "numTokens": 16,
         "config": {"authenticator": "PasswordAuthenticator", "concurrent_reads": 64},
-        "jvm": {"heap": "8Gi"}, "nodePools": [pool("a"), pool("b"), pool("c")],
+        "security": {"mode": "Open"}, "jvm": {"heap": "8Gi"}, "nodePools": [pool("a"), pool("b"), pool("c")],
     })
 }
 

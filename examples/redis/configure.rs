@@ -1,12 +1,13 @@
 //! Renders a node's `redis.conf`.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, path::Path};
 
 use navigator::{api::v1beta1::PilotSpec, pilot::driver::Error};
 use serde_json::Value;
 
 use super::{
-    kind::{MANAGED, PORT, unsupported},
+    kind::{MANAGED, unsupported},
+    security,
     view::{NOWHERE, Released, SAYS, written},
 };
 
@@ -14,7 +15,7 @@ use super::{
 /// its pilot has heard the others: another node may be primary by now.
 pub(crate) fn render(
     spec: &PilotSpec,
-    (address, folder): (IpAddr, &str),
+    (address, folder, config): (IpAddr, &str, &Path),
     memory_limit: Option<u64>,
     released: Released,
 ) -> Result<String, Error> {
@@ -22,12 +23,13 @@ pub(crate) fn render(
     if let Some(why) = unsupported(spec.version.as_deref().unwrap_or_default()) {
         return rejected(why);
     }
+    let port = security::rung(security::wanted(spec.security.as_ref())?, config);
     // A quarter is left for pages that are copied while a fork writes, and for the clients'
     // buffers.
     let maxmemory = memory_limit.map_or(0, |limit| limit / 4 * 3);
     let mut text = format!(
         "maxmemory {maxmemory}\nsave \"\"\nrepl-diskless-sync-delay 1\n\
-         bind {address}\nport {PORT}\nprotected-mode no\nreplica-announce-ip {address}\n\
+         bind {address}\n{port}protected-mode no\nreplica-announce-ip {address}\n\
          replicaof {address} {NOWHERE}\nrepl-ping-replica-period 1\ndir \"{folder}\"\n\
          appendonly yes\nappendfsync always\n{SAYS} '{}'\n",
         written(&released)
@@ -68,7 +70,12 @@ mod tests {
             let version = Some("7.0.15".to_owned());
             let config = serde_json::from_value(config).unwrap();
             let spec = PilotSpec { version, config, ..PilotSpec::default() };
-            render(&spec, ([10, 0, 0, 1].into(), "/data"), None, Released::default())
+            render(
+                &spec,
+                ([10, 0, 0, 1].into(), "/data", Path::new("/config")),
+                None,
+                Released::default(),
+            )
         };
         let config = json!({"save": ["900 1", "60 9"], "latency-tracking": false});
         let text = rendered(config).unwrap();

@@ -3,9 +3,10 @@
 use navigator::{
     api::v1beta1::PilotStatus,
     controller::{
-        ClusterService, DesiredCluster, ManagedClusterKind, ManagedDatabase, NodeLabel, NodeReport,
-        SecuredCondition, ServiceExposure,
+        ClusterService, DesiredCluster, LoginNames, ManagedClusterKind, ManagedDatabase, NodeLabel,
+        NodeReport, SecuredCondition, ServiceExposure,
     },
+    engine::password::PasswordHashing,
 };
 
 use super::kind::{Redis, RedisNode, unsupported};
@@ -17,6 +18,15 @@ const ROLE: &str = "navigator.jetstack.io/redis-role";
 pub(crate) const DATABASE: ManagedDatabase = ManagedDatabase {
     node_labels,
     gauges: &["offset"],
+    login: Some(&LoginNames {
+        admin: "admin",
+        binding: "redis",
+        client_port: "redis",
+        schemes: Some(["rediss", "redis"]),
+        more: |_| Vec::new(),
+        shared_by_pilots: true,
+        hashing: PasswordHashing::Sha256,
+    }),
     ..ManagedDatabase::new::<Redis>(services, reports, secured)
 };
 

@@ -10,7 +10,7 @@ use navigator::{
         schema::SchemaMarkers,
         scheme::{KindEntry, ServedDatabase},
         v1beta1::{Cluster, NodeChange},
-        validation::{ClusterRules, Validator},
+        validation::{ClusterRules, SecuritySupport, Validator},
     },
     machinery::field_error::FieldPath,
 };
@@ -66,12 +66,13 @@ pub(crate) const COPIES_ELSEWHERE: Predicate = Predicate::against_departure(
     "it is to leave, and no node that stays has a copy of its data",
 );
 
-/// Settings that follow from what Navigator does with Redis. There are no passwords yet.
+/// Settings that follow from what Navigator does with Redis.
 pub(crate) const MANAGED: &[&str] = &[
     "aclfile",
     "appendfsync",
     "appendonly",
     "bind",
+    "cluster-announce-hostname",
     "cluster-announce-ip",
     "cluster-enabled",
     "daemonize",
@@ -90,6 +91,13 @@ pub(crate) const MANAGED: &[&str] = &[
     "replicaof",
     "requirepass",
     "slaveof",
+    "tls-auth-clients",
+    "tls-ca-cert-dir",
+    "tls-ca-cert-file",
+    "tls-cert-file",
+    "tls-key-file",
+    "tls-port",
+    "tls-replication",
     "user",
 ];
 
@@ -106,6 +114,12 @@ impl ClusterKind for Redis {
 
 impl ClusterRules for Redis {
     const MANAGED: &'static [&'static str] = MANAGED;
+    const SECURITY: Option<SecuritySupport> = Some(SecuritySupport {
+        since: (7, 0),
+        all_at_once: true,
+        one_port: true,
+        reserved_users: &["admin", "default"],
+    });
 
     fn version(validator: &mut Validator, version: &str, path: &FieldPath) {
         if let Some(why) = unsupported(version) {

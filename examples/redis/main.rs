@@ -4,6 +4,7 @@ pub(crate) mod configure;
 pub(crate) mod controller;
 pub(crate) mod kind;
 pub(crate) mod pilot;
+pub(crate) mod security;
 pub(crate) mod shown;
 pub(crate) mod succession;
 pub(crate) mod view;

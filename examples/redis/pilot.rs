@@ -15,14 +15,15 @@ use navigator::{
     engine::exit_explanation::{ExitSign::Log, ExitTable},
     error::chain,
     pilot::{
-        clients::resp::ask,
+        clients::resp::RespServer,
         database::DrivenDatabase,
         driver::{
             DatabaseNode, DecommissionState, DepartureRefusal, Driver, DriverAnswer, Error,
-            LeaderPermit, NodeObservation, ProcessSpec, ReplicationRole, StopPlan,
+            LeaderPermit, NodeObservation, ProcessSpec, ReplicationRole, SecuredDatabase, StopPlan,
         },
         kube::peers,
         node::blockers::now,
+        security::RecordedAccess,
         volume::{
             config_files::write_whole, data_volume::Volume, remembered_state::RememberedState,
             state_file::StateFile,
@@ -41,6 +42,7 @@ use super::{
         COPIES_ELSEWHERE, ELECTION_POSSIBLE, NAMES, PORT, PRIMARY_KNOWN, PilotRedisStatus,
         REPLICA_IN_SYNC, RedisNode,
     },
+    security::{self, NodeAccess},
     succession::{Absence, Member, Step, Views, elect, heard, next, orphaned, primary},
     view::{ASKED, Record, Released, SAYS, View, follow, set, written},
 };
@@ -60,7 +62,9 @@ pub(crate) const DATABASE: DrivenDatabase = DrivenDatabase {
     program: "bin/redis-server",
     started: "RedisStarted",
     ports: &[PORT],
-    ..DrivenDatabase::new(&NAMES, has_data, |_, data, volume| Arc::new(Server::new(&data, &volume)))
+    ..DrivenDatabase::new(&NAMES, has_data, |config, data, volume| {
+        Arc::new(Server::new(&config, &data, &volume))
+    })
 };
 
 fn has_data(data: &Path) -> bool {
@@ -85,7 +89,7 @@ const EXITS: ExitTable = &[
 /// What the pilot knows of its node, in `.navigator/redis.json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Known {
+pub(crate) struct Known {
     name: String,
     address: Option<SocketAddr>,
     /// The node was told to begin a cluster.
@@ -103,7 +107,8 @@ impl StateFile for Known {
 
 /// One Redis node.
 #[derive(Debug)]
-struct Server {
+pub(crate) struct Server {
+    pub(crate) access: RecordedAccess<NodeAccess>,
     state: RememberedState<Known>,
     seen: Mutex<Seen>,
     /// Held while the node's part in its cluster is changed.
@@ -120,20 +125,23 @@ struct Seen {
 }
 
 impl Server {
-    fn new(data: &Path, volume: &Volume) -> Self {
+    fn new(config: &Path, data: &Path, volume: &Volume) -> Self {
+        let access = RecordedAccess::new(config);
         let state = RememberedState::new(data, volume);
-        Self { state, seen: Mutex::default(), turn: tokio::sync::Mutex::default() }
+        Self { access, state, seen: Mutex::default(), turn: tokio::sync::Mutex::default() }
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().expect("no panic while held")
     }
 
-    fn known(&self) -> Result<(Known, SocketAddr), Error> {
+    /// What is known of the node, and how it is asked.
+    pub(crate) fn known(&self) -> Result<(Known, RespServer), Error> {
         let known = self.state.known();
         let unknown = || Error::NotYet("where it listens is not known".to_owned());
         let address = known.address.ok_or_else(unknown)?;
-        Ok((known, address))
+        let own = self.server(address)?;
+        Ok((known, own))
     }
 
     /// Writes the state file, and from then on goes by the new state.
@@ -147,14 +155,14 @@ impl Server {
     /// own last.
     async fn settle(&self) -> Result<(View, Vec<(Member, Option<View>)>), Error> {
         let _turn = self.turn.lock().await;
-        let (mut known, address) = self.known()?;
-        let (own, mut all) = join(View::of(address), look_at(&known.members)).await;
+        let (mut known, node) = self.known()?;
+        let (own, mut all) = join(View::of(&node), look_at(&node, &known.members)).await;
         let mut own = own?;
         if own.record.is_none() && known.record.is_some() {
             // A client flushed all functions.
             own.record.clone_from(&known.record);
             if let Some(record) = own.record.as_ref().filter(|_| own.is_primary(&known.name)) {
-                record.write(address).await?;
+                record.write(&node).await?;
             }
         }
         if known.record != own.record {
@@ -163,17 +171,17 @@ impl Server {
         }
         if own.released != known.released {
             own.released = known.released;
-            set(address, SAYS, &written(&own.released)).await?;
+            set(&node, SAYS, &written(&own.released)).await?;
         }
         if own.asked.is_some() {
-            set(address, ASKED, "").await?;
+            set(&node, ASKED, "").await?;
         }
-        let me = Member { name: known.name.clone(), address: Some(address) };
+        let me = Member { name: known.name.clone(), address: Some(node.address) };
         all.push((me, Some(own.clone())));
         let step = next(&all, &own, known.founds, self.absence(&all));
         if step != Step::Stay {
             info!(?step, "Changing the node's part in its cluster");
-            self.take(step, known, address).await?;
+            self.take(step, known, &node).await?;
         }
         Ok((own, all))
     }
@@ -187,7 +195,7 @@ impl Server {
         Absence { lasts, silent: seen.silent }
     }
 
-    async fn take(&self, step: Step, mut known: Known, own: SocketAddr) -> Result<(), Error> {
+    async fn take(&self, step: Step, mut known: Known, own: &RespServer) -> Result<(), Error> {
         match step {
             Step::Stay => Ok(()),
             Step::Follow(primary) => follow(own, primary).await,
@@ -198,7 +206,7 @@ impl Server {
                 self.save(&known).await
             }
             Step::Lead(record) => {
-                ask(own, &[&["REPLICAOF", "NO", "ONE"]]).await?;
+                own.ask(&[&["REPLICAOF", "NO", "ONE"]]).await?;
                 record.write(own).await
             }
         }
@@ -206,10 +214,10 @@ impl Server {
 
     async fn decommission_state(&self, node: &DatabaseNode) -> Result<DecommissionState, Error> {
         let _turn = self.turn.lock().await;
-        let (known, address) = self.known()?;
+        let (known, own_node) = self.known()?;
         // The own node first: the others may have more by the time that they are looked at.
-        let own = View::of(address).await?;
-        let others = look_at(&members(node)).await;
+        let own = View::of(&own_node).await?;
+        let others = look_at(&own_node, &members(node)).await;
         let moving = |message: String| {
             let message = Some(message);
             Ok(DecommissionState::Moving(Decommission { message, ..Decommission::default() }))
@@ -226,12 +234,12 @@ impl Server {
                 pilot.is_none_or(|peer| peer.spec.phase == Some(PilotIntent::Decommissioned))
             };
             let linked = heard(&others)
-                .filter(|(_, view)| view.linked && view.follows == Some(address))
+                .filter(|(_, view)| view.linked && view.follows == Some(own_node.address))
                 .filter(|(member, _)| !is_leaving(&member.name));
             let Some((heir, _)) = linked.max_by_key(|(_, view)| view.offset) else {
                 return refused("no replica that stays is linked to this node, the primary");
             };
-            hand_over(address, heir, own.epoch() + 1).await?;
+            hand_over(&own_node, heir, own.epoch() + 1).await?;
             return moving(format!("handed over to {}", heir.name));
         }
         let Some((first, _)) = primary(&others) else {
@@ -275,25 +283,25 @@ fn members(node: &DatabaseNode) -> Vec<Member> {
     node.peers.iter().filter(holds).map(member).collect()
 }
 
-async fn look_at(members: &[Member]) -> Vec<(Member, Option<View>)> {
+async fn look_at(own: &RespServer, members: &[Member]) -> Vec<(Member, Option<View>)> {
     let look = async |member: &Member| match member.address {
-        Some(address) => (member.clone(), View::of(address).await.ok()),
+        Some(address) => (member.clone(), View::of(&own.at(address)).await.ok()),
         None => (member.clone(), None),
     };
     join_all(members.iter().map(look)).await
 }
 
 /// Gives a replica all writes, and then the part of the primary.
-async fn hand_over(own: SocketAddr, heir: &Member, epoch: u64) -> Result<(), Error> {
+async fn hand_over(own: &RespServer, heir: &Member, epoch: u64) -> Result<(), Error> {
     let Some(to) = heir.address else { return Err(Error::NotYet("no address".to_owned())) };
     info!(to = heir.name, "Handing over");
     let (ip, port, limit) = (to.ip().to_string(), to.port().to_string(), HAND_OVER.as_millis());
-    ask(own, &[&["FAILOVER", "TO", &ip, &port, "TIMEOUT", &limit.to_string()]]).await?;
+    own.ask(&[&["FAILOVER", "TO", &ip, &port, "TIMEOUT", &limit.to_string()]]).await?;
     let until = Instant::now() + HAND_OVER * 2;
     while Instant::now() < until {
         let view = View::of(own).await?;
         if view.linked && view.follows == Some(to) {
-            return Record { epoch, run: 1, primary: heir.name.clone() }.write(to).await;
+            return Record { epoch, run: 1, primary: heir.name.clone() }.write(&own.at(to)).await;
         }
         sleep(Duration::from_millis(50)).await;
     }
@@ -368,6 +376,9 @@ impl Driver for Server {
             fs::create_dir_all(&folder).map_err(|source| Error::Write { path: folder, source })?;
             write_whole(&file, text.as_bytes(), 0o600)?;
             self.state.change(|state| *state = known)?;
+            if !security::wanted(node.pilot.spec.security.as_ref())? {
+                self.access.set(None)?;
+            }
             *self.seen() = Seen::default();
             let spec = &node.pilot.spec;
             Ok(ProcessSpec {
@@ -389,10 +400,10 @@ impl Driver for Server {
     fn observe(&self) -> DriverAnswer<'_, NodeObservation> {
         Box::pin(async move {
             let (own, all) = self.settle().await?;
-            let (known, address) = self.known()?;
+            let (known, node) = self.known()?;
             let mut observation = report(&known.name, &own, &all);
             observation.node_id = Some(known.name);
-            observation.endpoint(CLIENT, address.ip(), PORT);
+            observation.endpoint(CLIENT, node.address.ip(), PORT);
             if let Some(why) = &self.seen().obstacle {
                 observation.block(&ELECTION_POSSIBLE, why.as_str());
             }
@@ -402,6 +413,10 @@ impl Driver for Server {
 
     fn decommission<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, DecommissionState> {
         Box::pin(self.decommission_state(node))
+    }
+
+    fn security(&self) -> Option<&dyn SecuredDatabase> {
+        Some(self)
     }
 
     fn has_lead_duties(&self) -> bool {
@@ -415,10 +430,10 @@ impl Driver for Server {
         lead: &'a LeaderPermit,
     ) -> DriverAnswer<'a, ()> {
         Box::pin(async move {
-            let own = of(&node.pilot).to_owned();
+            let (known, own) = self.known()?;
             let mut all = members(node);
-            all.push(Member { name: own, address: Some((node.address, PORT).into()) });
-            let all = look_at(&all).await;
+            all.push(Member { name: known.name, address: Some(own.address) });
+            let all = look_at(&own, &all).await;
             let elected = elect(&all);
             let silent = orphaned(&all).is_some_and(|gone| {
                 node.peers.iter().filter(|peer| of(peer) == gone.primary).all(is_silent)
@@ -431,7 +446,7 @@ impl Driver for Server {
                 && lead.holds()
             {
                 info!(%successor, epoch, "Asking for a successor");
-                set(successor, ASKED, &written(&epoch)).await?;
+                set(&own.at(successor), ASKED, &written(&epoch)).await?;
                 self.settle().await?;
             }
             Ok(())
@@ -449,5 +464,5 @@ impl Driver for Server {
 
 fn rendered(node: &DatabaseNode, released: Released) -> Result<String, Error> {
     let folder = node.data.join(FOLDER).display().to_string();
-    render(&node.pilot.spec, (node.address, &folder), node.memory_limit, released)
+    render(&node.pilot.spec, (node.address, &folder, &node.config), node.memory_limit, released)
 }

@@ -2,13 +2,12 @@
 //!
 //! A function in the data records which node is primary: it is replicated and kept in order with
 //! the writes, and no client's FLUSHALL removes it. What a pilot says of its own node, and what the
-//! leading pilot asks of that node, stand in two settings that change nothing here: one is of Redis
-//! Cluster, the other counts together with a password only.
+//! leading pilot asks of that node, stand in two settings of Redis Cluster, which change nothing here.
 
 use std::net::{IpAddr, SocketAddr};
 
 use navigator::pilot::{
-    clients::resp::{RespReply, ask},
+    clients::resp::{RespReply, RespServer},
     driver::Error,
     query_answer::UnansweredQuery,
 };
@@ -17,7 +16,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 /// Setting by which a node's pilot says what it released.
 pub(crate) const SAYS: &str = "cluster-announce-ip";
 /// Setting by which the leading pilot asks the node to succeed the primary of an epoch.
-pub(crate) const ASKED: &str = "masteruser";
+pub(crate) const ASKED: &str = "cluster-announce-hostname";
 /// A node without a primary follows this port of its own, where no process listens.
 pub(crate) const NOWHERE: u16 = 1;
 
@@ -59,10 +58,10 @@ pub(crate) struct View {
 }
 
 impl View {
-    pub(crate) async fn of(at: SocketAddr) -> Result<Self, Error> {
+    pub(crate) async fn of(at: &RespServer) -> Result<Self, Error> {
         let (info, settings) = (["INFO", "server", "replication"], ["CONFIG", "GET", SAYS, ASKED]);
-        let replies = ask(at, &[&info, &settings]).await?;
-        let record = match ask(at, &[&["FCALL_RO", "navigator", "0"]]).await {
+        let replies = at.ask(&[&info, &settings]).await?;
+        let record = match at.ask(&[&["FCALL_RO", "navigator", "0"]]).await {
             Err(Error::Refused(why)) if why.contains("not found") => None,
             record => Some(recorded(&record?[0])?),
         };
@@ -133,19 +132,19 @@ impl View {
 
 impl Record {
     /// Writes the record into the data of the master at this address.
-    pub(crate) async fn write(&self, at: SocketAddr) -> Result<(), Error> {
+    pub(crate) async fn write(&self, at: &RespServer) -> Result<(), Error> {
         let library = format!(
             "#!lua name=navigator\nredis.register_function{{function_name='navigator', \
              callback=function() return '{}' end, flags={{'no-writes'}}}}",
             written(self)
         );
         // Neither a full memory nor replicas that wait for this record may forbid it.
-        let get = ask(at, &[&["CONFIG", "GET", "maxmemory", "min-replicas-to-write"]]).await?;
+        let get = at.ask(&[&["CONFIG", "GET", "maxmemory", "min-replicas-to-write"]]).await?;
         let RespReply::List(limits) = &get[0] else { return Ok(()) };
         let lift = ["CONFIG", "SET", "maxmemory", "0", "min-replicas-to-write", "0"];
         let restore: Vec<&str> =
             ["CONFIG", "SET"].into_iter().chain(limits.iter().map(RespReply::text)).collect();
-        ask(at, &[&lift, &["FUNCTION", "LOAD", "REPLACE", &library], &restore]).await.map(drop)
+        at.ask(&[&lift, &["FUNCTION", "LOAD", "REPLACE", &library], &restore]).await.map(drop)
     }
 }
 
@@ -168,15 +167,15 @@ fn read<T: DeserializeOwned>(text: &str) -> Option<T> {
 }
 
 /// Changes a setting of a running Redis.
-pub(crate) async fn set(at: SocketAddr, name: &str, value: &str) -> Result<(), Error> {
-    ask(at, &[&["CONFIG", "SET", name, value]]).await.map(drop)
+pub(crate) async fn set(at: &RespServer, name: &str, value: &str) -> Result<(), Error> {
+    at.ask(&[&["CONFIG", "SET", name, value]]).await.map(drop)
 }
 
 /// Lets a Redis follow a primary, or none.
-pub(crate) async fn follow(own: SocketAddr, primary: Option<SocketAddr>) -> Result<(), Error> {
-    let to = primary.unwrap_or(SocketAddr::new(own.ip(), NOWHERE));
+pub(crate) async fn follow(own: &RespServer, primary: Option<SocketAddr>) -> Result<(), Error> {
+    let to = primary.unwrap_or(SocketAddr::new(own.address.ip(), NOWHERE));
     let (ip, port) = (to.ip().to_string(), to.port().to_string());
-    ask(own, &[&["REPLICAOF", &ip, &port]]).await.map(drop)
+    own.ask(&[&["REPLICAOF", &ip, &port]]).await.map(drop)
 }
 
 #[cfg(test)]
@@ -230,7 +229,7 @@ mod tests {
     #[tokio::test]
     async fn a_view_is_what_was_said() {
         let (at, asked) = serve(bulk(REPLICA) + &settings(), bulk(RECORD)).await;
-        let view = View::of(at).await.unwrap();
+        let view = View::of(&RespServer::plain(at)).await.unwrap();
         let record = Record { epoch: 3, run: 1, primary: "a".to_owned() };
         let expected = View {
             master: false,
@@ -245,7 +244,7 @@ mod tests {
         assert_eq!((view, asked.load(Ordering::Relaxed)), (expected, 2));
         let none = "-ERR Function not found\r\n".to_owned();
         let (at, _) = serve(bulk(REPLICA) + &settings(), none).await;
-        assert_eq!(View::of(at).await.unwrap().record, None);
+        assert_eq!(View::of(&RespServer::plain(at)).await.unwrap().record, None);
     }
 
     /// Each question fails in each way: no missing answer is taken for "none".
@@ -274,7 +273,7 @@ mod tests {
         );
         for (info, function) in cases {
             let (at, _) = serve(info.clone(), function.clone()).await;
-            let view = View::of(at).await;
+            let view = View::of(&RespServer::plain(at)).await;
             assert!(view.is_err(), "{info:?} {function:?}: {view:?}");
         }
     }

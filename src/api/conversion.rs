@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{names::annotation, v1alpha1, v1beta1};
-use crate::api::v1beta1::{PodTemplate, Retention, is_default};
+use crate::api::v1beta1::{ClusterSecurity, PodTemplate, Retention, SecurityMode, is_default};
 
 pub mod cluster;
 pub mod pilot;
@@ -93,6 +93,25 @@ fn lift_persistence(
     let v1alpha1::Persistence { enabled, size, storage_class } = persistence?;
     let PersistenceSurplus { labels, annotations, retention } = surplus;
     Some(v1beta1::Persistence { enabled, size, storage_class, labels, annotations, retention })
+}
+
+/// Removes `mode: Open` where it says all that is said of encryption and logins: v1alpha1 is silent
+/// about an open cluster.
+fn project_security(security: Option<ClusterSecurity>) -> Option<ClusterSecurity> {
+    let mut security = security?;
+    let mode = security.mode.take();
+    if mode != Some(SecurityMode::Open) || !security.is_silent() {
+        security.mode = mode;
+    }
+    Some(security).filter(|security| !is_default(security))
+}
+
+fn lift_security(security: Option<ClusterSecurity>) -> ClusterSecurity {
+    let mut security = security.unwrap_or_default();
+    if security.is_silent() {
+        security.mode = Some(SecurityMode::Open);
+    }
+    security
 }
 
 /// A pod template, split into the fields that v1alpha1 has and the rest.

@@ -1,5 +1,7 @@
 //! The names of one database that are a contract: [`DatabaseNames`].
 
+use sha2::{Digest, Sha256};
+
 use super::predicate::{self, Predicate};
 
 /// Names by which roles know a database, and users its objects. Changing one is a breaking change.
@@ -74,6 +76,48 @@ impl DatabaseNames {
     /// Returns the name of the ServiceAccount of a cluster's pods.
     pub fn service_account(&self, cluster: &str) -> String {
         format!("{}-{cluster}", self.prefix)
+    }
+
+    /// Returns the name of the Secret with the CA that signs nodes to each other.
+    pub fn internode_ca(&self, cluster: &str) -> String {
+        format!("{}-{cluster}-internode-ca", self.prefix)
+    }
+
+    /// Returns the name of the Secret with the CA that signs nodes to clients.
+    pub fn client_ca(&self, cluster: &str) -> String {
+        format!("{}-{cluster}-client-ca", self.prefix)
+    }
+
+    /// Returns the name of the ConfigMap with the CAs that clients are to trust.
+    pub fn ca_bundle(&self, cluster: &str) -> String {
+        format!("{}-{cluster}-ca", self.prefix)
+    }
+
+    /// Returns the name of the Secret that the pods of a cluster mount.
+    pub fn pilot_secret(&self, cluster: &str) -> String {
+        format!("{}-{cluster}-pilot", self.prefix)
+    }
+
+    /// Returns the name of the Secret of a cluster's administrator, where the spec names none.
+    pub fn admin_secret(&self, cluster: &str) -> String {
+        format!("{}-{cluster}-admin", self.prefix)
+    }
+
+    /// Returns the name of the Secret of a user, where the spec names none. A name that no object of
+    /// Kubernetes can have is written otherwise, with digits that tell it from others.
+    pub fn user_secret(&self, cluster: &str, user: &str) -> String {
+        let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        let mut name: String = user
+            .chars()
+            .map(|c| c.to_ascii_lowercase())
+            .map(|c| if fits(c) { c } else { '-' })
+            .collect();
+        if name != user || name.ends_with('-') {
+            let digest = Sha256::digest(user);
+            name.extend(["-".to_owned()]);
+            name.extend(digest.iter().take(4).map(|byte| format!("{byte:02x}")));
+        }
+        format!("{}-{cluster}-user-{name}", self.prefix)
     }
 
     /// Returns the name of the LeaderLease of the cluster whose pods run as ServiceAccount

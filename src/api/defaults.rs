@@ -8,20 +8,47 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use super::{
-    cluster_kind::ClusterKind,
+    V1BETA1,
     conversion::drop_annotation,
     v1beta1::{
-        Cluster, ClusterSpec, ImageSpec, NodePool, Persistence, Pilot, PilotIntent, PodTemplate,
-        is_default,
+        Cluster, ClusterSecurity, ClusterSpec, ImageSpec, NodePool, Persistence, Pilot,
+        PilotIntent, PodTemplate, SecurityMode, is_default,
     },
+    validation::{ClusterRules, cluster::reason_to_stay_open},
 };
+use crate::machinery::served_kind::ServedVersion;
 
 /// Replicas of a new node pool whose manifest does not set `replicas`.
 const NEW_POOL_REPLICAS: i32 = 1;
 
-/// Fills absent fields of a cluster with defaults. A pool's absent `replicas` takes the value of
-/// the pool of that name in `stored`.
-pub(super) fn cluster<K: ClusterKind>(cluster: &mut Cluster<K>, stored: Option<&Cluster<K>>) {
+/// Where an object comes from that gets defaults.
+#[derive(Debug)]
+pub enum ObjectOrigin<'a, T> {
+    /// A client makes it, in this version.
+    Created(ServedVersion),
+    /// A client writes it over the stored one.
+    Updated(&'a T),
+    /// A store holds it.
+    Stored,
+}
+
+impl<'a, T> ObjectOrigin<'a, T> {
+    fn stored(&self) -> Option<&'a T> {
+        match self {
+            Self::Updated(stored) => Some(stored),
+            Self::Created(_) | Self::Stored => None,
+        }
+    }
+}
+
+/// Fills absent fields of a cluster with defaults, and returns warnings. A pool's absent `replicas`
+/// takes the value of the pool of that name in the stored cluster; encryption and logins of which
+/// nothing is said stay what they are there.
+pub(super) fn cluster<K: ClusterRules>(
+    cluster: &mut Cluster<K>,
+    origin: &ObjectOrigin<'_, Cluster<K>>,
+) -> Vec<String> {
+    let stored = origin.stored();
     metadata(&mut cluster.metadata);
     let stored_pools = stored.map_or(&[][..], |stored| &stored.spec.node_pools);
     let ClusterSpec {
@@ -49,10 +76,7 @@ pub(super) fn cluster<K: ClusterKind>(cluster: &mut Cluster<K>, stored: Option<&
     self::pod_template(pod_template);
     no_empty(update_strategy);
     no_empty(services);
-    if let Some(security) = security {
-        no_empty(&mut security.network);
-    }
-    no_empty(security);
+    self::security(security);
     no_empty(pilot_settings);
     for pool in node_pools {
         let NodePool {
@@ -75,6 +99,41 @@ pub(super) fn cluster<K: ClusterKind>(cluster: &mut Cluster<K>, stored: Option<&
         self::pod_template(pod_template);
         K::default_pool(name, own);
     }
+    mode(cluster, origin)
+}
+
+/// Writes what is to be encrypted and who is asked, where nothing is said of it: a cluster that is
+/// made in v1beta1 is secured, if it can be (W26). Clusters from before that rule, and those of
+/// v1alpha1, are open.
+fn mode<K: ClusterRules>(
+    cluster: &mut Cluster<K>,
+    origin: &ObjectOrigin<'_, Cluster<K>>,
+) -> Vec<String> {
+    if cluster.spec.security.as_ref().is_some_and(|security| !security.is_silent()) {
+        return Vec::new();
+    }
+    let mut warnings = Vec::new();
+    let mode = match origin {
+        ObjectOrigin::Created(V1BETA1) => match reason_to_stay_open(cluster) {
+            None => SecurityMode::Secure,
+            Some(why) => {
+                warnings
+                    .push(format!("spec.security.mode: Open is written in place of Secure: {why}"));
+                SecurityMode::Open
+            }
+        },
+        ObjectOrigin::Created(_) | ObjectOrigin::Stored => SecurityMode::Open,
+        ObjectOrigin::Updated(stored) => {
+            let stored = stored.spec.security.as_ref();
+            if let Some(stored) = stored.filter(|stored| !stored.is_silent()) {
+                cluster.spec.security.get_or_insert_default().say_as(stored);
+                return warnings;
+            }
+            SecurityMode::Open
+        }
+    };
+    cluster.spec.security.get_or_insert_default().mode = Some(mode);
+    warnings
 }
 
 /// Fills absent fields of a Pilot with defaults.
@@ -104,6 +163,27 @@ fn image(image: &mut Option<ImageSpec>) {
         no_empty(&mut image.tag);
         fill(&mut image.pull_policy, "IfNotPresent");
     }
+}
+
+fn security(security: &mut Option<ClusterSecurity>) {
+    if let Some(security) = security {
+        let ClusterSecurity {
+            internode,
+            client,
+            certificates,
+            network,
+            mode: _,
+            authentication: _,
+            // Without a name it is refused.
+            admin_secret: _,
+            users: _,
+        } = security;
+        no_empty(internode);
+        no_empty(client);
+        no_empty(certificates);
+        no_empty(network);
+    }
+    no_empty(security);
 }
 
 fn persistence(persistence: &mut Option<Persistence>) {

@@ -9,7 +9,8 @@ use serde_json::{Map, Value};
 use super::{
     cluster_kind::OlderCluster,
     conversion::{self, surplus},
-    defaults, legacy, printer,
+    defaults::{self, ObjectOrigin},
+    legacy, printer,
     schema::SchemaSet,
     v1alpha1,
     v1beta1::{Cluster, LeaderLease, Pilot},
@@ -84,9 +85,8 @@ pub trait HubKind:
     fn canonicalize(&mut self, _schemas: &SchemaSet) -> Result<(), serde_json::Error> {
         Ok(())
     }
-    /// Writes defaults, and brings the object into canonical form. `stored` is the object that is
-    /// being updated.
-    fn default(&mut self, stored: Option<&Self>);
+    /// Writes defaults, and brings the object into canonical form. Returns warnings.
+    fn default(&mut self, origin: &ObjectOrigin<'_, Self>) -> Vec<String>;
     fn validate_create(
         &self,
         version: ServedVersion,
@@ -156,8 +156,8 @@ impl<K: ClusterRules> HubKind for Cluster<K> {
         serde_json::to_value(older).expect("wire types have string keys and no failing fields")
     }
 
-    fn default(&mut self, stored: Option<&Self>) {
-        defaults::cluster(self, stored);
+    fn default(&mut self, origin: &ObjectOrigin<'_, Self>) -> Vec<String> {
+        defaults::cluster(self, origin)
     }
 
     fn validate_create(
@@ -257,8 +257,9 @@ impl HubKind for Pilot {
         Ok(())
     }
 
-    fn default(&mut self, _stored: Option<&Self>) {
+    fn default(&mut self, _origin: &ObjectOrigin<'_, Self>) -> Vec<String> {
         defaults::pilot(self);
+        Vec::new()
     }
 
     fn validate_create(
@@ -302,8 +303,9 @@ impl HubKind for LeaderLease {
         generator.subschema_for::<Self>();
     }
 
-    fn default(&mut self, _stored: Option<&Self>) {
+    fn default(&mut self, _origin: &ObjectOrigin<'_, Self>) -> Vec<String> {
         defaults::metadata(&mut self.metadata);
+        Vec::new()
     }
 
     fn validate_create(

@@ -80,6 +80,12 @@ pub mod annotation {
     /// Annotation on a cluster's PodDisruptionBudget: the rule and the node that hold every
     /// eviction off.
     pub const DRAINABLE_WHY: &str = "navigator.jetstack.io/drainable-why";
+    /// Annotation on a Pilot: SHA-256 of a key that a person accepts as the node's own, in place of
+    /// the one on record.
+    pub const ACCEPT_KEY: &str = "navigator.jetstack.io/accept-key";
+    /// Annotation on a pod: revision of the users that its node is to have. A change has the kubelet
+    /// look at once at what it mounts.
+    pub const USERS: &str = "navigator.jetstack.io/users";
     pub const CONFIG_HASH: &str = "navigator.jetstack.io/config-hash";
     /// Annotation on a Pilot: a person asks to remove rows of ranges that other nodes own now. The
     /// value is a time: it tells one request from the next, and the earliest goes first.
@@ -129,6 +135,10 @@ pub const INSTALL_CONTAINER: &str = "install-pilot";
 /// Name of the volume that the pilot is copied into, and the path where it is mounted.
 pub const SHARED_VOLUME: &str = "shared";
 pub const SHARED_DIR: &str = "/shared";
+/// Folder in which the pilot renders the database's configuration; an empty volume in every pod.
+pub const CONFIG_DIR: &str = "/etc/navigator";
+/// Path where the users of a cluster's database are mounted.
+pub const USERS_DIR: &str = "/etc/navigator-users";
 /// Namespace of the default install.
 pub const NAMESPACE: &str = "navigator";
 /// Name of the API server's Deployment, Service, ServiceAccount and claim.

@@ -7,12 +7,10 @@
 
 use std::{path::Path, time::Duration};
 
-use kube::{
-    Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
-    runtime::utils::Backoff,
-};
+use kube::{Client, Config, runtime::utils::Backoff};
 use rand::Rng;
+
+use crate::runtime::kubeconfig;
 
 /// Why a client cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -35,10 +33,8 @@ pub async fn client(kubeconfig: Option<&Path>) -> Result<Client, KubeClientError
 }
 
 /// Reads the current context of a kubeconfig.
-pub async fn config(kubeconfig: &Path) -> Result<Config, KubeClientError> {
-    let read = Kubeconfig::read_from(kubeconfig).map_err(KubeClientError::new)?;
-    let options = KubeConfigOptions::default();
-    Config::from_custom_kubeconfig(read, &options).await.map_err(KubeClientError::new)
+pub async fn config(path: &Path) -> Result<Config, KubeClientError> {
+    kubeconfig::config(path).await.map_err(KubeClientError::new)
 }
 
 /// Makes a client that tries each request once.

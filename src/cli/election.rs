@@ -5,17 +5,14 @@ use std::{
     time::Duration,
 };
 
-use kube::{
-    Client,
-    config::{KubeConfigOptions, Kubeconfig},
-};
+use kube::Client;
 use tokio::time::timeout;
 use tracing::{error, info, warn};
 
 use super::complain;
 use crate::{
     error::{chain, exit},
-    runtime::{Runtime, build_info, leader::ElectionConfig, signals},
+    runtime::{Runtime, build_info, kubeconfig, leader::ElectionConfig, signals},
 };
 
 /// How long the tasks may take to end; giving the lease back takes longest.
@@ -175,14 +172,11 @@ where
     }
 }
 
-async fn client(kubeconfig: Option<&Path>, retry: ClientRetry) -> Result<Client, String> {
-    let mut config = match kubeconfig {
+async fn client(file: Option<&Path>, retry: ClientRetry) -> Result<Client, String> {
+    let mut config = match file {
         Some(path) => {
-            let read = Kubeconfig::read_from(path)
-                .map_err(|error| format!("--kubeconfig {}: {}", path.display(), chain(&error)))?;
-            kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
-                .await
-                .map_err(|error| format!("--kubeconfig {}: {}", path.display(), chain(&error)))?
+            let read = kubeconfig::config(path).await;
+            read.map_err(|error| format!("--kubeconfig: {}", chain(&error)))?
         }
         None => kube::Config::incluster().map_err(|error| {
             format!("not in a pod, and no --kubeconfig was given: {}", chain(&error))

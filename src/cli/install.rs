@@ -55,14 +55,14 @@ pub(crate) fn run(args: &Args, databases: DatabaseList) -> u8 {
 /// Installs the binary and the agents. Returns the id of the installation.
 fn install(dir: &Path, agents: &[&AgentFile]) -> io::Result<String> {
     for agent in agents {
-        if agent.bytes.is_empty() {
+        let Some(content) = agent.content()? else {
             let why = format!(
                 "this binary was built without {}: run `make deps`, build again",
                 agent.name
             );
             return Err(io::Error::other(why));
-        }
-        put(dir, agent.name, 0o644, &mut io::Cursor::new(agent.bytes))?;
+        };
+        put(dir, agent.name, 0o644, &mut io::Cursor::new(content))?;
     }
     // The binary comes last: a pilot that sees a new one may rely on its agents.
     put(dir, "navigator", 0o755, &mut File::open("/proc/self/exe")?)?;
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn a_binary_without_its_agent_installs_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let stand_in = AgentFile { name: "agent.jar", bytes: b"" };
+        let stand_in = AgentFile { name: "agent.jar", packed: b"" };
         let refused = install(folder.path(), &[&stand_in]).unwrap_err().to_string();
         assert!(refused.contains("agent.jar") && refused.contains("make deps"), "{refused}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
@@ -141,7 +141,8 @@ mod tests {
     #[test]
     fn installing_twice_leaves_two_files_with_their_modes() {
         let dir = tempfile::tempdir().unwrap();
-        let agent = AgentFile { name: "agent.jar", bytes: b"agent" };
+        // Packed into one block that is not compressed.
+        let agent = AgentFile { name: "agent.jar", packed: b"\x01\x05\x00\xfa\xffagent" };
         let first = install(dir.path(), &[&agent]).unwrap();
         let second = install(dir.path(), &[&agent]).unwrap();
         assert_ne!(first, second, "each installation is told from the one before");
@@ -155,5 +156,6 @@ mod tests {
             .collect();
         found.sort();
         assert_eq!(found, [("agent.jar".into(), 0o644), ("navigator".into(), 0o755)]);
+        assert_eq!(fs::read(dir.path().join("agent.jar")).unwrap(), b"agent");
     }
 }

@@ -13,16 +13,14 @@ mod wait;
 
 use std::{io::Write, net::SocketAddr, path::PathBuf, time::Duration};
 
-use kube::{
-    Client,
-    config::{KubeConfigOptions, Kubeconfig},
-};
+use kube::Client;
 
 use super::complain;
 use crate::{
     database::DatabaseList,
     error::{chain, exit},
     local::{homes::DatabaseHomes, state_folder::StateFolder},
+    runtime::kubeconfig as kubeconfig_file,
 };
 
 /// Time after which a local API counts as not answering.
@@ -199,9 +197,7 @@ fn running(folder: &StateFolder) -> Result<Option<i32>, CommandFailure> {
 
 /// Makes a client with the administrator's credentials.
 async fn client(folder: &StateFolder) -> Result<Client, String> {
-    let path = folder.kubeconfig();
-    let file = Kubeconfig::read_from(&path).map_err(|error| chain(&error).to_string())?;
-    let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
+    let config = kubeconfig_file::config(&folder.kubeconfig()).await;
     let mut config = config.map_err(|error| chain(&error).to_string())?;
     config.default_retry = false;
     Client::try_from(config).map_err(|error| chain(&error).to_string())

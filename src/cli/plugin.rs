@@ -7,6 +7,7 @@
 mod args;
 mod changes;
 mod complete;
+mod credentials;
 mod drain;
 mod output;
 mod queries;
@@ -17,7 +18,10 @@ use std::{ffi::OsString, future::Future, time::Duration};
 
 use clap::{CommandFactory, FromArgMatches};
 
-use self::args::{CommonArgs, InstallCommand, LogsArgs, PluginCli, PluginCommand};
+use self::{
+    args::{CommonArgs, InstallCommand, LogsArgs, PluginCli, PluginCommand},
+    shell::ConsoleProcess,
+};
 use super::applet::COMPLETE;
 use crate::{database::DatabaseList, error::exit, plugin::error::Error};
 
@@ -98,15 +102,15 @@ fn carry_out(plugin: PluginCli, databases: DatabaseList) -> Result<u8, Error> {
     runtime.shutdown_background();
     match ended? {
         CommandOutcome::Code(code) => Ok(code),
-        CommandOutcome::Become(program) => shell::become_it(&program),
+        CommandOutcome::Become(console) => console.begin(),
     }
 }
 
 /// What is left to do after the API was asked: exit, or become another program.
 enum CommandOutcome {
     Code(u8),
-    /// The process becomes the program with these arguments.
-    Become(Vec<OsString>),
+    /// The process becomes the client of a database.
+    Become(ConsoleProcess),
 }
 
 async fn ask(
@@ -123,9 +127,15 @@ async fn ask(
         }
         PluginCommand::Logs(args) => queries::logs(common, session, &args).await?,
         PluginCommand::Shell(args) => {
-            return within(limit, shell::program(common, session, &args))
+            return within(limit, shell::console(common, session, &args))
                 .await
                 .map(CommandOutcome::Become);
+        }
+        PluginCommand::GetCredentials(args) => {
+            within(limit, credentials::get(session, &args)).await?
+        }
+        PluginCommand::Certificates { name, form } => {
+            within(limit, queries::certificates(common, form, session, &name)).await?
         }
         PluginCommand::Predicates { name: Some(name), form } => {
             within(limit, queries::holding(common, form, session, &name)).await?

@@ -62,6 +62,9 @@ pub(crate) enum Error {
     /// The namespace is being deleted, so no object can be created in it.
     #[error("namespace {0:?} is being deleted")]
     NamespaceTerminating(String),
+    /// The system gave no random numbers.
+    #[error("failed to make {what}")]
+    Unmade { what: String, source: Box<dyn std::error::Error + Send + Sync> },
     /// An object with a name that the cluster needs has another owner, or is of another store.
     #[error("{}", .0.message)]
     Foreign(super::desired_state::StallCause),
@@ -94,7 +97,7 @@ impl Error {
     pub(crate) fn outcome(&self) -> &'static str {
         match self {
             Self::Conflict { .. } => "conflict",
-            Self::Request { .. } | Self::Unreadable { .. } => "error",
+            Self::Request { .. } | Self::Unreadable { .. } | Self::Unmade { .. } => "error",
             Self::NamespaceTerminating(_) => "terminating",
             Self::Foreign(_) => "foreign",
             Self::NotLeading => "fenced",

@@ -24,10 +24,11 @@ use crate::{
         GROUP,
         database_names::DatabaseNames,
         v1beta1::{
-            API_VERSION, ClusterStatus, ImageSpec, NetworkAccess, Persistence, PilotSpec,
-            PilotStatus, PodTemplate, Services, UpdateStrategy, VERSION,
+            API_VERSION, ClusterSecurity, ClusterStatus, ImageSpec, NetworkAccess, Persistence,
+            PilotSpec, PilotStatus, PodTemplate, Services, UpdateStrategy, VERSION,
         },
     },
+    engine::password::PasswordHashing,
     machinery::quantity,
 };
 
@@ -66,6 +67,8 @@ pub struct DesiredCluster {
     pub services: Services,
     /// Who may connect to the pods; `None` where everybody may, as far as we are concerned.
     pub network: Option<NetworkAccess>,
+    /// What is encrypted and who may log in; `None` where the cluster is open.
+    pub security: Option<ClusterSecurity>,
     /// The cluster joins nodes that are not of its own pods.
     pub nodes_elsewhere: bool,
     pub pools: Vec<DesiredPool>,
@@ -116,8 +119,31 @@ pub struct ManagedDatabase {
     pub minimum_masters: fn(&PilotSpec) -> Option<i32>,
     /// Can a node with this spec begin its cluster anew, where a quorum of voters is lost for good?
     pub begins_anew: fn(&PilotSpec) -> bool,
-    /// Status, reason and message of the condition Secured: who can reach the data.
+    /// How clients log in; `None` for a database that cannot be secured yet.
+    pub login: Option<&'static LoginNames>,
+    /// Status, reason and message of the condition Secured of an open cluster: who can reach the
+    /// data.
     pub secured: fn(&DesiredCluster) -> SecuredCondition,
+}
+
+/// What a database says of its logins.
+#[derive(Debug)]
+pub struct LoginNames {
+    /// Name of the administrator, where its Secret says none.
+    pub admin: &'static str,
+    /// Type of the service, as the Service Binding specification has it.
+    pub binding: &'static str,
+    /// Name of the port that clients use.
+    pub client_port: &'static str,
+    /// Schemes of a client's URI, with TLS and without; `None` where clients use none.
+    pub schemes: Option<[&'static str; 2]>,
+    /// What else a client has to say as it connects: keys of the Secrets that applications mount.
+    pub more: fn(&DesiredCluster) -> Vec<(&'static str, String)>,
+    /// All pilots of a cluster log in as one user, which only they are told of: the database keeps its
+    /// users in tables, or pilots ask each other's nodes.
+    pub shared_by_pilots: bool,
+    /// How the database checks passwords.
+    pub hashing: PasswordHashing,
 }
 
 /// Status, reason and message of the condition Secured.
@@ -151,6 +177,13 @@ pub struct ClusterService {
     pub marks: &'static [(&'static str, &'static str)],
     /// The Service should exist; one that is not wanted is removed.
     pub wanted: bool,
+}
+
+impl ClusterService {
+    /// Do clients connect to this Service?
+    pub(crate) fn is_for_clients(&self) -> bool {
+        self.wanted && self.reach != ServiceExposure::AllPods
+    }
 }
 
 /// How a Service is reached.
@@ -402,6 +435,9 @@ pub struct PodInputs<'a> {
     pub resources: Option<&'a ResourceRequirements>,
     pub persistent: bool,
     pub overlays: &'a [PodTemplate],
+    /// The pods mount the users of the database.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub mounts_users: bool,
 }
 
 /// Pull policies. They do not decide which image runs, so the hash leaves them out.
@@ -483,6 +519,7 @@ mod tests {
             resources: Some(resources),
             persistent: true,
             overlays: &[],
+            mounts_users: false,
         };
         let pool = crate::controller::testing::sample::desired(&[("a", 1)], "x").pools.remove(0);
         DesiredPool { pod_hash: inputs.hash(), pods_alike: inputs.alike(), ..pool }
@@ -503,6 +540,7 @@ mod tests {
             resources: None,
             persistent: true,
             overlays: &[],
+            mounts_users: false,
         };
         let full = PodInputs {
             version: "8.19.4",
@@ -512,6 +550,7 @@ mod tests {
             resources: Some(&amounts),
             persistent: false,
             overlays: &overlays,
+            mounts_users: false,
         };
         assert_eq!([bare.hash(), full.hash()], ["f76554c4440cacda", "4b034a7e4a8e9943"]);
     }

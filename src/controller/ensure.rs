@@ -176,7 +176,7 @@ fn unborn(body: &Value, pods: u32) -> Value {
 /// Fails unless the object that was found is this cluster's, or an earlier cluster's of this name,
 /// which is taken over. StatefulSets are not taken over (see `ours`): their pods run, and a person
 /// must say whose data they hold.
-fn ours_or_former(
+pub(crate) fn ours_or_former(
     desired: &DesiredCluster,
     object: &PreparedObject,
     found: &ObjectMeta,

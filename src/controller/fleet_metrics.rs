@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 
 use k8s_openapi::jiff::Timestamp;
+use kube::api::DynamicObject;
 use prometheus::{
     IntGaugeVec, Opts, Registry,
     core::{Collector, Desc},
@@ -22,6 +23,9 @@ const CLUSTERS: usize = 500;
 
 /// Conditions that have a series for each cluster.
 const CONDITIONS: [&str; 4] = ["Ready", "Available", "Stalled", "PilotsCurrent"];
+
+/// Conditions that have a series where a cluster has them: it encrypts, or asks for passwords.
+const SECURITY_CONDITIONS: [&str; 2] = ["CertificatesValid", "UsersReady"];
 
 const CLUSTER: [&str; 3] = ["kind", "namespace", "name"];
 
@@ -50,6 +54,7 @@ struct FleetGauges {
     silent: IntGaugeVec,
     operation: IntGaugeVec,
     blocked: IntGaugeVec,
+    certificate_expiry: IntGaugeVec,
 }
 
 fn gauge(name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
@@ -90,10 +95,14 @@ impl FleetGauges {
                 "navigator_cluster_blocked_timestamp_seconds",
                 "Since when a predicate holds the operation up, as Unix time.",
             ),
+            certificate_expiry: of_cluster(
+                "navigator_cluster_certificate_expiry_timestamp_seconds",
+                "When the first certificate ends of those that the cluster's nodes show, as Unix time.",
+            ),
         }
     }
 
-    fn all(&self) -> [&IntGaugeVec; 9] {
+    fn all(&self) -> [&IntGaugeVec; 10] {
         let Self {
             clusters,
             left_out,
@@ -104,8 +113,20 @@ impl FleetGauges {
             silent,
             operation,
             blocked,
+            certificate_expiry,
         } = self;
-        [clusters, left_out, condition, on_hold, wanted, ready, silent, operation, blocked]
+        [
+            clusters,
+            left_out,
+            condition,
+            on_hold,
+            wanted,
+            ready,
+            silent,
+            operation,
+            blocked,
+            certificate_expiry,
+        ]
     }
 
     fn fill(&self, seen: &FleetSnapshot) {
@@ -128,12 +149,17 @@ impl FleetGauges {
         for (cluster, picture) in clusters.into_iter().take(CLUSTERS) {
             let silent = silent.get(&cluster.key()).copied().unwrap_or_default();
             self.add(cluster.key(), &picture, silent);
+            if let Some(end) = certificate_expiry(&cluster.object) {
+                self.certificate_expiry.with_label_values(&cluster.key()).set(end);
+            }
         }
     }
 
     fn add(&self, labels: [&str; 3], cluster: &ClusterPicture<'_>, silent: usize) {
         let with = |last| [labels[0], labels[1], labels[2], last];
-        for type_ in CONDITIONS {
+        let secured =
+            SECURITY_CONDITIONS.into_iter().filter(|type_| cluster.condition(type_).is_some());
+        for type_ in CONDITIONS.into_iter().chain(secured) {
             let is_true = cluster.is_true(type_);
             self.condition.with_label_values(&with(type_)).set(is_true.into());
         }
@@ -167,6 +193,12 @@ impl Collector for FleetCollector {
         }
         gauges.all().into_iter().flat_map(Collector::collect).collect()
     }
+}
+
+/// When the first certificate ends that nodes of a cluster show, in Unix seconds.
+fn certificate_expiry(cluster: &DynamicObject) -> Option<i64> {
+    let end = cluster.data["status"]["security"]["nextExpiry"]["notAfter"].as_str()?;
+    end.parse::<Timestamp>().ok().map(Timestamp::as_second)
 }
 
 fn count(count: usize) -> i64 {
@@ -258,6 +290,44 @@ mod tests {
         assert_eq!(told, wanted);
         seen.leads = false;
         assert_eq!(scraped(&seen), [""; 0]);
+    }
+
+    #[test]
+    fn a_secured_cluster_tells_of_its_certificates_and_an_open_one_does_not() {
+        let condition = |type_: &str, status: &str| {
+            json!({
+                "type": type_, "status": status, "reason": "R", "message": "",
+                "lastTransitionTime": "2026-11-22T12:00:00Z",
+            })
+        };
+        let status = json!({
+            "conditions": [condition("CertificatesValid", "False"), condition("UsersReady", "True")],
+            "security": {"nextExpiry": {"pilot": "p", "notAfter": "1970-01-01T00:01:40Z"}},
+        });
+        let seen = FleetSnapshot {
+            leads: true,
+            clusters: vec![
+                cluster("safe", &json!({}), &status),
+                cluster("open", &json!({}), &ready("True")),
+            ],
+            ..FleetSnapshot::nothing(Vec::new())
+        };
+        let told = scraped(&seen);
+        let security = |line: &&String| {
+            ["CertificatesValid", "UsersReady", "certificate_expiry"]
+                .iter()
+                .any(|word| line.contains(word))
+        };
+        let told: Vec<_> = told.iter().filter(security).collect();
+        let of = r#"kind="ExampleCluster",name="safe",namespace="n""#;
+        assert_eq!(
+            told,
+            [
+                &format!("navigator_cluster_certificate_expiry_timestamp_seconds{{{of}}} 100"),
+                &format!("navigator_cluster_condition{{condition=\"CertificatesValid\",{of}}} 0"),
+                &format!("navigator_cluster_condition{{condition=\"UsersReady\",{of}}} 1"),
+            ]
+        );
     }
 
     #[test]

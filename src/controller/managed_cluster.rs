@@ -20,8 +20,8 @@ use crate::{
         pilot_part::PilotParts,
         reserved_fields::is_upstream_pilot,
         v1beta1::{
-            Cluster, ClusterRef, ClusterSecurity, ClusterSpec, Config, ImageSpec, Jvm, NodePool,
-            PilotSpec, PilotStatus, PodTemplate, SecurityContext,
+            Authentication, Cluster, ClusterRef, ClusterSecurity, ClusterSpec, Config, ImageSpec,
+            Jvm, NodePool, PilotSecurity, PilotSpec, PilotStatus, PodTemplate, SecurityContext,
         },
     },
     engine::{config_hash, settings},
@@ -86,6 +86,7 @@ impl ManagedDatabase {
             id_is_uid: true,
             minimum_masters: |_| None,
             begins_anew: |_| false,
+            login: None,
             secured,
         }
     }
@@ -151,6 +152,7 @@ pub fn of<K: ManagedClusterKind>(
         run_as_user: run_as_user(security_context.as_ref(), K::DEFAULT_UID),
         services: services.clone().unwrap_or_default(),
         network: security.as_ref().and_then(ClusterSecurity::managed_network).cloned(),
+        security: security.clone().filter(|security| !security.wanted().is_open()),
         nodes_elsewhere: K::nodes_elsewhere(&cluster.spec.own),
         stalled: unsupported().or_else(|| names_that_do_not_fit(K::DATABASE, &name, pools())),
         strategy: RolloutStrategy::of(update_strategy.as_ref()),
@@ -197,6 +199,7 @@ fn pool_of<K: ManagedClusterKind>(
         pilot_settings: spec.pilot_settings.clone(),
         forget: Vec::new(),
         unsafe_bootstrap: None,
+        security: spec.security.as_ref().and_then(PilotSecurity::of),
         config: K::merged(&spec.config, config),
         jvm: merged_jvm(spec.jvm.as_ref(), jvm.as_ref()),
         parts: K::part(cluster, pool),
@@ -224,6 +227,10 @@ fn pool_of<K: ManagedClusterKind>(
         resources: resources.as_ref(),
         persistent: desired.persistent(),
         overlays: &desired.overlays,
+        mounts_users: spec
+            .security
+            .as_ref()
+            .is_some_and(|security| security.wanted().authentication == Authentication::Password),
     };
     (desired.pod_hash, desired.pods_alike) = (inputs.hash(), inputs.alike());
     desired

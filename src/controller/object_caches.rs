@@ -17,7 +17,7 @@ use futures::StreamExt;
 use k8s_openapi::{
     api::{
         apps::v1::StatefulSet,
-        core::v1::{PersistentVolumeClaim, Pod, Service, ServiceAccount},
+        core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount},
         networking::v1::NetworkPolicy,
         policy::v1::PodDisruptionBudget,
         rbac::v1::{Role, RoleBinding},
@@ -112,6 +112,8 @@ impl ObjectCaches {
                 watches.other::<RoleBinding>("watch-rolebindings", ours()),
                 watches.other::<PodDisruptionBudget>("watch-budgets", ours()),
                 watches.other::<NetworkPolicy>("watch-networkpolicies", ours()),
+                watches.other::<ConfigMap>("watch-configmaps", ours()),
+                watches.other::<Secret>("watch-secrets", ours()),
             ],
         }
     }
@@ -264,6 +266,8 @@ impl ObjectCaches {
                 holding.other::<RoleBinding>(),
                 holding.other::<PodDisruptionBudget>(),
                 holding.other::<NetworkPolicy>(),
+                holding.other::<ConfigMap>(),
+                holding.other::<Secret>(),
             ],
         }
     }

@@ -28,6 +28,7 @@ pub(crate) use self::{
 use super::{
     desired_state::{DesiredCluster, ExistingPool, ManagedDatabase, NodeReport, StallCause},
     heartbeats::HeartbeatAge,
+    security_findings::SecurityFindings,
     token_renewal::renewed_by,
 };
 use crate::api::{
@@ -39,8 +40,8 @@ use crate::api::{
     predicate::DATA_OUTLIVES_POD,
     silence::says_unheard,
     v1beta1::{
-        Blocker, ForgottenNode, Health, NodeChange, Pilot, PilotIntent, PilotPhase, PilotSpec,
-        PilotStatus,
+        Blocker, ForgottenNode, Health, NodeChange, Pilot, PilotIntent, PilotPhase,
+        PilotSecurityStatus, PilotSpec, PilotStatus,
     },
 };
 
@@ -69,6 +70,8 @@ pub(crate) struct ObservedCluster {
     pub(crate) refused: Option<StallCause>,
     /// The pilot that holds the cluster's LeaderLease.
     pub(crate) leader: Option<String>,
+    /// What was found of Secrets and certificates, where the cluster is not open.
+    pub(crate) security: SecurityFindings,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -185,6 +188,11 @@ pub(crate) struct PilotFacts {
     pub(crate) at_work: bool,
     /// Progress or refusal of a decommission, in a sentence.
     pub(crate) progress: Option<String>,
+    /// What the node uses of certificates and users.
+    pub(crate) security: Option<PilotSecurityStatus>,
+    /// Reason and message of the conditions CertificatesValid and UsersApplied, while not True.
+    pub(crate) certificates: Option<(String, String)>,
+    pub(crate) users: Option<(String, String)>,
     pub(crate) running_hash: Option<String>,
     /// Config hash that was wanted when the database was started; `None` for a pilot that does not act
     /// on `spec.restart_for`.
@@ -802,7 +810,7 @@ fn template_hash(set: &StatefulSet) -> Option<&str> {
 
 /// Is the data volume a part of the pod? The volumes of the pod decide, not the cluster's spec:
 /// persistence that is added later does not reach an existing pod.
-fn holds_data(pod: &Pod, desired: &DesiredCluster) -> bool {
+pub(crate) fn holds_data(pod: &Pod, desired: &DesiredCluster) -> bool {
     let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref());
     let data = volumes.into_iter().flatten().find(|v| v.name == desired.database.names.data_volume);
     data.is_some_and(|volume| volume.empty_dir.is_some() || volume.ephemeral.is_some())
@@ -878,6 +886,12 @@ pub(crate) fn condition<'a>(conditions: &'a [Condition], type_: &str) -> Option<
     conditions.iter().find(|condition| condition.type_ == type_)
 }
 
+/// Returns reason and message of a pilot's condition that is there and not True.
+fn untrue(status: &PilotStatus, type_: &str) -> Option<(String, String)> {
+    let found = condition(&status.conditions, type_)?;
+    (found.status != "True").then(|| (found.reason.clone(), found.message.clone()))
+}
+
 fn pilot_facts(database: &ManagedDatabase, pilot: &Pilot, owned: bool) -> PilotFacts {
     let (spec, status) = (&pilot.spec, &pilot.status);
     let reports = (database.reports)(status);
@@ -917,15 +931,16 @@ fn pilot_facts(database: &ManagedDatabase, pilot: &Pilot, owned: bool) -> PilotF
             let message = progress.message.as_deref().unwrap_or("moving data away");
             format!("{message}{}{}", percent.unwrap_or_default(), left.unwrap_or_default())
         }),
+        security: status.security.clone(),
+        certificates: untrue(status, "CertificatesValid"),
+        users: untrue(status, "UsersApplied"),
         running_hash: status.config_hash.clone(),
         started_for: status.started_for.clone(),
         failed: status.phase == Some(PilotPhase::Failed),
         validated: validated(pilot),
         version: status.version.clone(),
         program: status.pilot_program.clone(),
-        successor: condition(&status.conditions, "ProgramCurrent")
-            .filter(|condition| condition.status != "True")
-            .map(|condition| (condition.reason.clone(), condition.message.clone())),
+        successor: untrue(status, "ProgramCurrent"),
         health: status.health.clone(),
         full: ["Writable", "PreflightPassed"].into_iter().find_map(|type_| {
             let found = condition(&status.conditions, type_)?;

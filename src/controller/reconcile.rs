@@ -25,12 +25,13 @@ use self::{
     status_writer::{first_sight, write_status},
 };
 use super::{
-    context::{ControllerContext, Error},
+    context::{ControllerContext, Error, refused},
     desired_state::{DesiredCluster, ManagedDatabase},
     ensure, events, execute,
     observe::ObservedCluster,
     plan::{OperationType, Plan, drain_hold, plan},
     queue::{ClusterKey, ReconcileOutcome},
+    security,
     status::status,
 };
 use crate::api::v1beta1::ClusterStatus;
@@ -42,6 +43,8 @@ const WHILE_WAITING: Duration = Duration::from_secs(15);
 const AFTER_A_STEP: Duration = Duration::from_secs(5);
 const AFTER_STATUS: Duration = Duration::from_millis(200);
 const WHILE_FOREIGN: Duration = Duration::from_secs(30);
+/// Longest pause between two looks at the Secrets and certificates of a cluster.
+const SECURITY_LOOK: Duration = Duration::from_secs(60);
 
 /// Reconciles one cluster. Returns when to do it again, and the value of the metric's label.
 /// `failures` is how many times in a row it failed before.
@@ -111,7 +114,10 @@ async fn steps(
     }
     answers::answer(ctx, &desired, &observed, &plan).await?;
     let next = next(&plan, &observed, &desired);
-    Ok(later.map_or(next, |later| next.within(later)))
+    // Certificates grow old, and Secrets that people name are not watched.
+    let secured = desired.security.as_ref().map(|_| SECURITY_LOOK);
+    let waits = [later, secured].into_iter().flatten().min();
+    Ok(waits.map_or(next, |waits| next.within(waits)))
 }
 
 fn operation_type(status: &ClusterStatus) -> Option<&str> {
@@ -140,8 +146,18 @@ async fn ensure(
     if desired.paused || desired.stalled.is_some() || observed.stalled.is_some() {
         return Ok(());
     }
+    // Before any pod: what pods mount, and what their nodes are signed by, is there.
+    match security::keep(ctx, desired, Timestamp::now()).await {
+        Ok(findings) => observed.security = findings,
+        Err(Error::Foreign(stalled)) => {
+            observed.stalled = Some(stalled);
+            return Ok(());
+        }
+        Err(error) => observed.refused = Some(refused(error)?),
+    }
+    let secured = observed.refused.take();
     match ensure::ensure(ctx, desired, observed).await {
-        Ok(refused) => observed.refused = refused,
+        Ok(refused) => observed.refused = secured.or(refused),
         // The status shows the object of another owner as if the caches had found it.
         Err(Error::Foreign(stalled)) => observed.stalled = Some(stalled),
         Err(error) => return Err(error),

@@ -68,12 +68,19 @@ impl DesiredObject {
     where
         K: kube::Resource<DynamicType = ()> + Serialize,
     {
-        let hash = hash(object);
-        Self::Other(PreparedObject::new::<K>(json!(object), &hash))
+        Self::Other(PreparedObject::of(object))
     }
 }
 
 impl PreparedObject {
+    /// Makes a prepared object of what an object should be.
+    pub(crate) fn of<K>(object: &K) -> Self
+    where
+        K: kube::Resource<DynamicType = ()> + Serialize,
+    {
+        Self::new::<K>(json!(object), &hash(object))
+    }
+
     /// Makes a prepared object. `hash` says what the body was made from; it goes into the
     /// annotation config-hash.
     fn new<K>(mut body: Value, hash: &str) -> Self
@@ -137,6 +144,15 @@ fn metadata(
         annotations: Some(annotations),
         ..ObjectMeta::default()
     }
+}
+
+/// Builds the metadata of an object that belongs to a whole cluster.
+pub(crate) fn cluster_metadata(
+    desired: &DesiredCluster,
+    settings: &ObjectSettings,
+    name: &str,
+) -> ObjectMeta {
+    metadata(desired, settings, name, cluster_labels(desired), Labels::new())
 }
 
 /// Returns the labels of everything that belongs to a cluster.

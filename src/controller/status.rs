@@ -4,8 +4,10 @@
 //! facts give the same status, so nothing is written while nothing changes; a heartbeat moves no
 //! condition.
 
+mod condition_state;
 mod conditions;
 mod operation;
+mod security;
 mod stalled;
 #[cfg(test)]
 mod tests;
@@ -42,6 +44,7 @@ struct NodeCounts {
 /// The inputs of the conditions.
 struct ConditionInputs<'a> {
     desired: &'a DesiredCluster,
+    observed: &'a ObservedCluster,
     plan: &'a Plan,
     counts: NodeCounts,
     pilots: PilotRollout,
@@ -82,6 +85,7 @@ pub(crate) fn status(
         counts.serving == 0 && observed.pools.iter().flat_map(existing).any(Member::unheard);
     let facts = ConditionInputs {
         desired,
+        observed,
         plan,
         counts,
         pilots,
@@ -109,6 +113,8 @@ pub(crate) fn status(
             .pools
             .iter()
             .find_map(|pool| (desired.database.minimum_masters)(&pool.pilot)),
+        security: security::status(desired, observed),
+        binding: security::binding(desired),
         replicas: Some(to_i32(counts.existing)),
         ready_replicas: Some(to_i32(counts.serving)),
         node_pools: observed

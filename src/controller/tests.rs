@@ -7,6 +7,7 @@ mod drains;
 mod harness;
 mod pins;
 mod refusals;
+mod security;
 mod term;
 mod vacate;
 mod volumes;

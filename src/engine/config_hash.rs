@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::api::v1beta1::PilotSpec;
+use crate::api::v1beta1::{PilotSecurity, PilotSpec};
 
 /// Hash of everything in a Pilot's spec that needs a restart to take effect. The controller writes
 /// it to `spec.configHash`; the pilot reports the hash that its process was started with.
@@ -28,6 +28,7 @@ pub fn config_hash(spec: &PilotSpec, own: Vec<Value>) -> String {
         pilot_settings: _,
         forget: _,
         unsafe_bootstrap: _,
+        security,
         config,
         jvm,
         // Each database passes in `own` what counts of its part.
@@ -35,6 +36,19 @@ pub fn config_hash(spec: &PilotSpec, own: Vec<Value>) -> String {
     } = spec;
     let mut all = vec![json!(version), json!(restarted_at), json!(config), json!(jvm)];
     all.extend(own);
+    // Certificates and users change under a running process.
+    all.extend(security.as_ref().map(|security| {
+        let PilotSecurity {
+            internode,
+            client,
+            authentication,
+            key: _,
+            internode_certificate: _,
+            client_certificate: _,
+            users: _,
+        } = security;
+        json!({"internode": internode, "client": client, "authentication": authentication})
+    }));
     // serde_json's maps are sorted by key, so equal intents give equal bytes.
     let bytes = Value::from(all).to_string();
     let digest = Sha256::digest(bytes);

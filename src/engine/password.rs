@@ -1,8 +1,10 @@
 //! Passwords of database users: made, refused, and hashed as the databases check them.
 //!
-//! Both databases read bcrypt with the mark `$2a$`. A password in plain text is shown by nothing here.
+//! A database that can read bcrypt gets bcrypt, with the mark `$2a$`. A password in plain text is shown
+//! by nothing here.
 
 use bcrypt::{HashParts, Version};
+use sha2::{Digest, Sha256};
 
 /// Cost of a hash: each one more takes twice the time. The databases' own is 10.
 const COST: u32 = 10;
@@ -13,6 +15,48 @@ const RANDOM_BYTES: usize = 32;
 const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 /// Digits of the largest number of [`RANDOM_BYTES`] bytes.
 const LENGTH: usize = 43;
+
+/// The hash by which a database checks passwords.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PasswordHashing {
+    /// bcrypt, with the mark `$2a$`.
+    #[default]
+    Bcrypt,
+    /// SHA-256 of the password alone, as 64 hexadecimal digits, for a database that knows no slower
+    /// hash. It keeps a password that is long and random; who reads the hash of a word finds the word.
+    Sha256,
+}
+
+impl PasswordHashing {
+    /// Hashes a password.
+    ///
+    /// # Errors
+    /// See [`PasswordRefusal`].
+    pub fn hash(self, password: &str) -> Result<String, PasswordRefusal> {
+        match self {
+            Self::Bcrypt => hash(password),
+            Self::Sha256 => accept(password.as_bytes()).map(sha256),
+        }
+    }
+
+    /// Tells whether `hash` is one of `password`, of this kind.
+    pub fn verify(self, password: &str, hash: &str) -> bool {
+        match self {
+            Self::Bcrypt => verify(password, hash),
+            Self::Sha256 => accept(password.as_bytes()).is_ok_and(|text| sha256(text) == hash),
+        }
+    }
+}
+
+/// Tells whether a text has the form of [`PasswordHashing::Sha256`].
+pub fn is_sha256(hash: &str) -> bool {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    hash.len() == 64 && hash.bytes().all(is_digit)
+}
+
+fn sha256(password: &str) -> String {
+    Sha256::digest(password).iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
+}
 
 /// Why a password cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -122,6 +166,18 @@ mod tests {
         for damaged in ["", "$2a$10$", "plain", &hashed[..59]] {
             assert!(!verify("pass'word", damaged), "{damaged}");
         }
+    }
+
+    #[test]
+    fn a_hash_of_one_kind_is_none_of_the_other() {
+        use PasswordHashing::{Bcrypt, Sha256};
+        let (slow, fast) = (Bcrypt.hash("abc").unwrap(), Sha256.hash("abc").unwrap());
+        assert_eq!(fast, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        assert!(is_sha256(&fast) && !is_sha256(&slow) && !is_sha256(&fast.to_uppercase()));
+        assert!(Bcrypt.verify("abc", &slow) && Sha256.verify("abc", &fast));
+        assert!(!Bcrypt.verify("abc", &fast) && !Sha256.verify("abc", &slow));
+        assert!(!Sha256.verify("abd", &fast));
+        assert_eq!(Sha256.hash(""), Err(PasswordRefusal::Empty));
     }
 
     #[test]

@@ -19,8 +19,9 @@ mod tests;
 pub use self::{
     authority::{AuthorityRefusal, CertificateAuthority, GivenCertificate},
     bundle::{BundleRefusal, MAX_CERTIFICATES, TrustBundle},
+    der::certificate_pem,
     issue::{CertificateUse, IssueError, LeafOrder, is_due},
-    judge::{CertificateProblem, judge},
+    judge::{CertificateProblem, authority_of, judge},
     key::{KeyKind, PrivateKey, PrivateKeyRefusal},
     request::{KeyRequest, ProofRefusal, RequestRefusal, check_proof, prove},
 };

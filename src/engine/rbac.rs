@@ -65,6 +65,8 @@ pub fn controller_rules(clusters: &[&str]) -> Vec<PolicyRule> {
         // grant them to the pilots.
         rule(GROUP, &["leaderleases"], &["get", "list", "watch", "create", "update"]),
         rule("", &["services", "serviceaccounts"], OWN),
+        // CAs, users and certificates; and the Secrets of passwords that clusters name.
+        rule("", &["configmaps", "secrets"], OWN),
         // `patch` is for labels of single nodes.
         rule("", &["pods"], &["get", "list", "watch", "patch", "delete"]),
         // An ephemeral container brings a newer pilot into a running pod.

@@ -10,6 +10,7 @@ pub mod field_location;
 
 use std::{collections::BTreeSet, sync::LazyLock};
 
+use flate2::read::DeflateDecoder;
 use serde_json::{Map, Value};
 
 /// Prefix of references from one definition to another.
@@ -18,8 +19,9 @@ pub const REF_PREFIX: &str = "#/definitions/";
 /// Returns Kubernetes' own definitions, without the lists of groups that use them.
 pub fn kubernetes() -> &'static Map<String, Value> {
     static DEFINITIONS: LazyLock<Map<String, Value>> = LazyLock::new(|| {
-        serde_json::from_str(include_str!("schema/kubernetes.json"))
-            .expect("the extract is valid JSON")
+        let packed = include_bytes!(concat!(env!("OUT_DIR"), "/kubernetes.json.packed"));
+        let extract = DeflateDecoder::new(&packed[..]);
+        serde_json::from_reader(extract).expect("the extract is valid JSON, packed by build.rs")
     });
     &DEFINITIONS
 }

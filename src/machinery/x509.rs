@@ -97,6 +97,15 @@ impl CertificateDetails {
         Some(Self::new(&certificate))
     }
 
+    /// Reads all certificates in `pem`, without those that cannot be read.
+    pub fn read_all(pem: &str) -> Vec<Self> {
+        let ders = CertificateDer::pem_slice_iter(pem.as_bytes()).filter_map(Result::ok);
+        let read = |der: CertificateDer<'_>| {
+            X509Certificate::from_der(&der).ok().map(|(_, certificate)| Self::new(&certificate))
+        };
+        ders.filter_map(read).collect()
+    }
+
     /// Takes these fields out of a certificate.
     pub fn new(certificate: &X509Certificate<'_>) -> Self {
         let names = certificate.subject_alternative_name().ok().flatten();

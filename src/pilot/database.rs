@@ -1,9 +1,12 @@
 //! What the pilot must know of a database before it drives one.
 
 use std::{
+    io::Read as _,
     path::{Path, PathBuf},
     sync::Arc,
 };
+
+use flate2::read::DeflateDecoder;
 
 use crate::{
     api::{database_names::DatabaseNames, v1beta1::Pilot},
@@ -108,12 +111,25 @@ pub struct JavaLocation {
 /// A file that is compiled into this program, and that `navigator install` puts beside it.
 pub struct AgentFile {
     pub name: &'static str,
-    pub bytes: &'static [u8],
+    /// The file as `build.rs` packed it; empty in a build without it.
+    pub packed: &'static [u8],
+}
+
+impl AgentFile {
+    /// Returns the file's content; `None` in a build without it.
+    pub fn content(&self) -> std::io::Result<Option<Vec<u8>>> {
+        if self.packed.is_empty() {
+            return Ok(None);
+        }
+        let mut content = Vec::new();
+        DeflateDecoder::new(self.packed).read_to_end(&mut content)?;
+        Ok(Some(content))
+    }
 }
 
 impl std::fmt::Debug for AgentFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} ({} bytes)", self.name, self.bytes.len())
+        write!(f, "{} ({} bytes packed)", self.name, self.packed.len())
     }
 }
 

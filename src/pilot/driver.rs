@@ -2,6 +2,7 @@
 //! database implements.
 
 mod observation;
+mod secured_database;
 
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, time::Duration};
 
@@ -23,7 +24,10 @@ use crate::{
     runtime::leader::LeaderClaim,
 };
 
-pub use self::observation::{DatabaseCondition, GaugeFigure, NodeObservation};
+pub use self::{
+    observation::{DatabaseCondition, GaugeFigure, NodeObservation},
+    secured_database::{RunningSecurity, SecuredDatabase, SecuredPort},
+};
 
 /// What a verb of a [`Driver`] gives: its result, or why the database could not do it.
 pub type DriverAnswer<'a, T> = BoxFuture<'a, Result<T, Error>>;
@@ -162,6 +166,13 @@ pub const JOINED_EMPTY: &str = "JoinedEmpty";
 /// Reason of the Ready condition of a node whose join failed: only a new process may begin a join
 /// anew, and the pilot starts one.
 pub const JOIN_FAILED: &str = "JoinFailed";
+
+/// Reason of the Ready condition of a node that has done what its first process was for: it serves
+/// with the next one, which the pilot starts.
+pub const NEXT_LIFE: &str = "Founded";
+
+/// The reasons for which the pilot ends a process that would go on, and starts another.
+pub const ENDINGS: &[&str] = &[JOIN_FAILED, NEXT_LIFE];
 
 /// How a database answers when it is asked to decommission its node.
 #[derive(Clone, Debug, PartialEq)]
@@ -393,6 +404,11 @@ pub trait Driver: Send + Sync + 'static {
         _lost: &'a str,
     ) -> DriverAnswer<'a, ForgetState> {
         Box::pin(async { Ok(ForgetState::Forgotten) })
+    }
+    /// Returns how the database encrypts and asks for passwords, where it can. A node that is to do
+    /// so and cannot is not started.
+    fn security(&self) -> Option<&dyn SecuredDatabase> {
+        None
     }
     /// Is there anything for [`Driver::lead_duties`] to do, ever?
     fn has_lead_duties(&self) -> bool {

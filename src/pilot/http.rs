@@ -2,15 +2,17 @@
 //!
 //! Owns the deadline of every question and the bound of every answer. Knows no database.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
+use hyper_rustls::HttpsConnector;
 use hyper_util::{
     client::legacy::{Client as Legacy, connect::HttpConnector},
     rt::TokioExecutor,
 };
+use rustls::{ClientConfig, RootCertStore};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -56,16 +58,30 @@ impl HttpAnswer {
 /// A client for one server.
 #[derive(Clone, Debug)]
 pub struct HttpClient {
-    inner: Legacy<HttpConnector, Full<Bytes>>,
+    inner: Legacy<HttpsConnector<HttpConnector>, Full<Bytes>>,
     /// Scheme, host and port of the server: `http://127.0.0.1:8778`.
     base: String,
     authorization: Option<HeaderValue>,
 }
 
 impl HttpClient {
+    /// Makes a client of a server that speaks plain HTTP.
     pub fn new(base: String, authorization: Option<HeaderValue>) -> Self {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let nothing_is_trusted = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("ring's provider speaks TLS 1.2 and 1.3")
+            .with_root_certificates(RootCertStore::empty())
+            .with_no_client_auth();
+        Self::secured(base, authorization, nothing_is_trusted)
+    }
+
+    /// Makes a client that speaks TLS where `base` says `https`; `tls` says whom it trusts.
+    pub fn secured(base: String, authorization: Option<HeaderValue>, tls: ClientConfig) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(Duration::from_secs(2)));
+        connector.enforce_http(false);
+        let connector = HttpsConnector::from((connector, tls));
         let inner = Legacy::builder(TokioExecutor::new())
             .pool_idle_timeout(Duration::from_secs(20))
             .pool_max_idle_per_host(2)

@@ -21,6 +21,28 @@ pub enum Error {
     AmbiguousNode { node: String, nodes: Vec<String> },
     #[error("cluster {cluster:?} has no node pool {pool:?}; it has {}", listed(.pools))]
     NoPool { cluster: String, pool: String, pools: Vec<String> },
+    #[error("{0} asks nobody for a password (spec.security)")]
+    NoLogin(String),
+    #[error("{0} serves its clients without TLS (spec.security)")]
+    NoClientTls(String),
+    #[error("{0} encrypts nothing (spec.security)")]
+    NoTls(String),
+    #[error(
+        "cluster {cluster:?} declares no user {user:?}; it has {}, and its administrator where none \
+         is named",
+        listed(.users)
+    )]
+    NoUser { cluster: String, user: String, users: Vec<String> },
+    #[error("you may not read {object}")]
+    NotAllowed { object: String },
+    #[error("{object} is not there")]
+    NotThere { object: String },
+    /// What was read cannot be used.
+    #[error("{0}")]
+    Unusable(String),
+    /// The login of a node's client may not be read.
+    #[error("you may not read {object}; a login of your own is asked for by {by_hand}")]
+    NoLoginToRead { object: String, by_hand: String },
     #[error("there is no machine {0:?}; kubectl get nodes lists them")]
     NoMachine(String),
     #[error(

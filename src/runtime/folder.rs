@@ -17,9 +17,9 @@ use std::{
 
 use nix::{
     errno::Errno,
-    fcntl::{AtFlags, OFlag, open, openat, renameat},
+    fcntl::{AtFlags, OFlag, open, openat, readlinkat, renameat},
     sys::stat::{Mode, SFlag, fstatat, mkdirat},
-    unistd::{Uid, UnlinkatFlags, unlinkat},
+    unistd::{Uid, UnlinkatFlags, symlinkat, unlinkat},
 };
 
 /// An open folder: what its path means by now does not matter any more.
@@ -103,13 +103,7 @@ impl FolderHandle {
         mode: u32,
         prepare: impl FnOnce(&File) -> io::Result<()>,
     ) -> io::Result<()> {
-        let mut temporary = name.to_owned();
-        temporary.push(".new");
-        // The temporary file may be left from a crash, or another user put it there.
-        match unlinkat(&self.0, temporary.as_os_str(), UnlinkatFlags::NoRemoveDir) {
-            Ok(()) | Err(Errno::ENOENT) => {}
-            Err(error) => return Err(error.into()),
-        }
+        let temporary = self.temporary(name)?;
         let flags =
             OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let mode = Mode::from_bits_truncate(mode);
@@ -119,6 +113,31 @@ impl FolderHandle {
         file.write_all(content)?;
         file.sync_all()?;
         Ok(renameat(&self.0, temporary.as_os_str(), &self.0, name)?)
+    }
+
+    /// Returns a name for what is to take the place of `name`, at which nothing lies.
+    fn temporary(&self, name: &OsStr) -> io::Result<OsString> {
+        let mut temporary = name.to_owned();
+        temporary.push(".new");
+        // What lies there may be left from a crash, or another user put it there.
+        match unlinkat(&self.0, temporary.as_os_str(), UnlinkatFlags::NoRemoveDir) {
+            Ok(()) | Err(Errno::ENOENT) => Ok(temporary),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Has the symbolic link `name` lead to `target`, by one rename: who follows the link finds the
+    /// old target or the new one.
+    pub fn link(&self, name: impl AsRef<OsStr>, target: impl AsRef<OsStr>) -> io::Result<()> {
+        let name = name.as_ref();
+        let temporary = self.temporary(name)?;
+        symlinkat(target.as_ref(), &self.0, temporary.as_os_str())?;
+        Ok(renameat(&self.0, temporary.as_os_str(), &self.0, name)?)
+    }
+
+    /// Returns where a symbolic link leads.
+    pub fn read_link(&self, name: impl AsRef<OsStr>) -> io::Result<OsString> {
+        Ok(readlinkat(&self.0, name.as_ref())?)
     }
 
     /// Gives the new file the owner of the old one, so that the same processes can read it.
@@ -179,6 +198,19 @@ mod tests {
         assert!(about.is_file());
         assert_eq!(about.permissions().mode() & 0o777, 0o600);
         assert_eq!(folder.read("a.yaml").unwrap(), b"ours");
+    }
+
+    #[test]
+    fn a_link_is_turned_at_once_and_takes_no_files_place_by_halves() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = FolderHandle::open(place.path()).unwrap();
+        assert!(folder.read_link("now").is_err());
+        fs::write(place.path().join("now.new"), "left from a crash").unwrap();
+        for target in ["one", "two"] {
+            folder.link("now", target).unwrap();
+            assert_eq!(folder.read_link("now").unwrap(), target);
+        }
+        assert_eq!(folder.names().unwrap(), ["now"]);
     }
 
     #[test]

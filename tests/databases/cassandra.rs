@@ -16,6 +16,7 @@ mod older;
 mod refused;
 mod ring;
 mod rounds;
+mod secure;
 mod tmpfs;
 mod two_lost;
 mod unheard;
@@ -35,6 +36,7 @@ pub(crate) use self::{
     login::roles_are_made_and_read_by_the_pilots_client,
     older::older_releases_found_join_and_return,
     rounds::rings_are_founded_once_and_a_lost_volume_is_replaced,
+    secure::{a_ring_begins_secured, a_secured_ring_lives},
     two_lost::two_of_three_nodes_are_lost_and_replaced,
     unheard::what_is_not_heard_lets_nothing_go,
 };

@@ -10,6 +10,7 @@ mod kept;
 mod leaving;
 mod plugins;
 mod roles;
+mod secure;
 mod space;
 mod split;
 mod trouble;
@@ -24,6 +25,7 @@ pub(crate) use self::{
     leaving::a_departure_is_cut_off_in_every_way_and_ends,
     plugins::plugins_come_and_go,
     roles::a_data_role_goes,
+    secure::a_secured_node,
     space::a_node_stays_where_the_rest_has_no_room,
     split::{a_node_is_cut_off_and_comes_back, the_master_hangs_and_is_cut_off},
     trouble::{a_hang, outage_and_bad_configuration},

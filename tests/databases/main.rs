@@ -77,6 +77,13 @@ const SCENARIOS: &[(&str, Set, Run)] = &[
     ("cassandra-login", Set::Full, |told| {
         Box::pin(cassandra::roles_are_made_and_read_by_the_pilots_client(told))
     }),
+    ("cassandra-secure", Set::Quick, |told| Box::pin(cassandra::a_ring_begins_secured(told))),
+    ("cassandra-secure-whole", Set::Full, |told| {
+        Box::pin(cassandra::a_secured_ring_lives("5.0.6", told))
+    }),
+    ("cassandra-secure-4.1", Set::Full, |told| {
+        Box::pin(cassandra::a_secured_ring_lives("4.1.10", told))
+    }),
     ("cassandra-unheard", Set::Full, |told| {
         Box::pin(cassandra::what_is_not_heard_lets_nothing_go(told))
     }),
@@ -103,6 +110,12 @@ const SCENARIOS: &[(&str, Set, Run)] = &[
     }),
     ("elasticsearch-quorum-9.5", Set::Full, |told| {
         Box::pin(elasticsearch::a_lost_quorum_is_begun_anew("9.5.0", told))
+    }),
+    ("elasticsearch-secure", Set::Quick, |told| {
+        Box::pin(elasticsearch::a_secured_node("7.17.29", told))
+    }),
+    ("elasticsearch-secure-8.19", Set::Full, |told| {
+        Box::pin(elasticsearch::a_secured_node("8.19.4", told))
     }),
     ("elasticsearch-trouble", Set::Quick, |told| {
         Box::pin(elasticsearch::outage_and_bad_configuration(told))

@@ -2,6 +2,7 @@
 
 Owns the names of what a cluster consists of and how each thing is asked for. What is claimed of it is the job's.
 """
+import base64
 import contextlib
 import json
 import time
@@ -19,8 +20,9 @@ class Cluster:
     # Seconds until it is Ready, where the job does not say otherwise.
     patience = 600
 
-    def __init__(self, namespace, name="small"):
-        self.namespace, self.name = namespace, name
+    def __init__(self, namespace, name="small", mode="Open"):
+        """`mode`: what its manifests say of security: `Open`, since most jobs have plain clients, or nothing (None), as the samples do."""
+        self.namespace, self.name, self.mode = namespace, name, mode
         self.set = f"{self.prefix}-{name}-a"
         # As arguments of kubectl.
         self.object = (self.kind, "-n", namespace, name)
@@ -28,7 +30,9 @@ class Cluster:
     # Written by a user.
 
     def apply(self, manifest=None, *flags, check=True):
-        """Applies a manifest, or the sample unedited; returns all that kubectl said."""
+        """Applies a manifest, or the sample, unedited unless it is to be open; returns all that kubectl said."""
+        if manifest is None and self.mode:
+            manifest = self.manifest()
         if manifest is None:
             source, stdin = ("-n", self.namespace, "-f", self.sample), None
         else:
@@ -36,12 +40,12 @@ class Cluster:
         done = run(*KUBECTL, "apply", *flags, *source, stdin=stdin, check=check)
         return done.stdout + done.stderr
 
-    def manifest(self, replicas, pool=None, **spec):
-        """The sample under this cluster's name, with another size, pool and spec."""
+    def manifest(self, replicas=None, pool=None, **spec):
+        """The sample under this cluster's name, with another size, pool and spec where they are said."""
         thing = json.loads(kubectl("create", "--dry-run=client", "-o", "json", "-f", self.sample))
         thing["metadata"] = {"name": self.name, "namespace": self.namespace}
-        thing["spec"]["nodePools"][0] |= {"replicas": replicas, **(pool or {})}
-        thing["spec"] |= spec
+        thing["spec"]["nodePools"][0] |= {**({} if replicas is None else {"replicas": replicas}), **(pool or {})}
+        thing["spec"] |= {**({"security": {"mode": self.mode}} if self.mode else {}), **spec}
         return thing
 
     def pools(self, names, replicas=1, **pool):
@@ -82,6 +86,15 @@ class Cluster:
 
     def spec(self):
         return get(*self.object)["spec"]
+
+    def credentials(self):
+        """What the administrator connects with: the CAs to trust, and name and password. Two times None for an open cluster, which has no such
+        Secret. Asks Kubernetes alone: Navigator may be away."""
+        secret = None if self.mode == "Open" else self.get("secret", f"{self.prefix}-{self.name}-admin")
+        if not secret:
+            return None, None
+        values = {key: base64.b64decode(value).decode() for key, value in secret["data"].items()}
+        return values["ca.crt"], (values["username"], values["password"])
 
     def status(self):
         """What the controller wrote; empty before it did."""
@@ -253,7 +266,7 @@ class Cassandra(Cluster):
 
     def client(self, ordinal=0):
         """A session with one node and no other, to be used with `with`."""
-        return Session(self.address(ordinal))
+        return Session(self.address(ordinal), *self.credentials())
 
     def write(self, rows, first=0, copies=1):
         """Returns when each row up to this number was acknowledged."""
@@ -274,7 +287,11 @@ class Elasticsearch(Cluster):
 
     def client(self, ordinal=0):
         """HTTP to one node and no other."""
-        return Node(self.address(ordinal))
+        return self.reach(self.address(ordinal))
+
+    def reach(self, address):
+        """HTTP to an address of a node or a Service."""
+        return Node(address, *self.credentials())
 
     def ask(self, method, path, body=None):
         """Status and body of the first node's answer."""

@@ -1,8 +1,10 @@
 """Rows by CQL, as an application writes and reads them."""
+import ssl
 import threading
 import time
 
 from cassandra import ConsistencyLevel
+from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
 from cassandra.concurrent import execute_concurrent_with_args
 from cassandra.policies import WhiteListRoundRobinPolicy
@@ -11,15 +13,21 @@ from cassandra.policies import WhiteListRoundRobinPolicy
 class Session:
     """Talks to one node and to no other, at consistency ONE."""
 
-    def __init__(self, address):
+    def __init__(self, address, trust=None, login=None):
+        """`trust`: the CAs to trust, as PEM, where the node speaks TLS; `login`: a name and a password."""
         profile = ExecutionProfile(
             load_balancing_policy=WhiteListRoundRobinPolicy([address]),
             consistency_level=ConsistencyLevel.ONE,
             request_timeout=60,
         )
         # The driver gives its own questions about ring and schema 2 s, which is too short on a busy machine.
-        self.cluster = Cluster([address], execution_profiles={EXEC_PROFILE_DEFAULT: profile}, connect_timeout=60, control_connection_timeout=60)
-        self.session = self.cluster.connect()
+        self.cluster = Cluster([address], execution_profiles={EXEC_PROFILE_DEFAULT: profile}, connect_timeout=60, control_connection_timeout=60,
+                               ssl_context=trust and ssl.create_default_context(cadata=trust), auth_provider=login and PlainTextAuthProvider(*login))
+        try:
+            self.session = self.cluster.connect()
+        except BaseException:
+            self.cluster.shutdown()
+            raise
 
     def __enter__(self):
         return self

@@ -8,7 +8,7 @@ from navigator import install
 from plugin import Plugin
 
 NS = "search"
-SEARCH = Elasticsearch(NS)
+SEARCH = Elasticsearch(NS, mode=None)
 DOCUMENTS = 5_000
 
 
@@ -24,7 +24,10 @@ def what_the_user_sees():
     claim("it is one cluster of three", answer["cluster_uuid"] == status["clusterID"]
           and SEARCH.ask("GET", "/_cluster/health")[1]["number_of_nodes"] == 3, answer)
     service = SEARCH.get("service", f"es-{SEARCH.name}")["spec"]["clusterIP"]
-    claim("clients find it through its Service", Node(service).ask("GET", "/")[1]["cluster_uuid"] == status["clusterID"])
+    claim("clients find it through its Service", SEARCH.reach(service).ask("GET", "/")[1]["cluster_uuid"] == status["clusterID"])
+    claim("the sample, which says nothing of it, is made Secure", SEARCH.spec()["security"] == {"mode": "Secure"}, SEARCH.spec())
+    SEARCH.tells("Secured", "True", "Secured")
+    claim("nobody is answered without a password", Node(service, SEARCH.credentials()[0]).ask("GET", "/")[0] == 401)
 
 
 def no_pilot_leads_at_rest():

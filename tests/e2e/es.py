@@ -1,5 +1,7 @@
 """Documents over HTTP, as an application writes and reads them."""
+import base64
 import json
+import ssl
 import threading
 import time
 import urllib.error
@@ -9,18 +11,20 @@ INDEX = "orders"
 
 
 class Node:
-    """Talks to one node and to no other."""
+    """Talks to one node and to no other: with CAs to trust (PEM) over TLS, with a user and a password where they are given."""
 
-    def __init__(self, address):
-        self.base = f"http://{address}:9200"
+    def __init__(self, address, trust=None, login=None):
+        self.base = f"{'https' if trust else 'http'}://{address}:9200"
+        self.context = ssl.create_default_context(cadata=trust) if trust else None
+        self.headers = {"Authorization": "Basic " + base64.b64encode(":".join(login).encode()).decode()} if login else {}
 
     def ask(self, method, path, body=None, timeout=30):
         """Status and decoded body; raises OSError when there was no answer."""
         data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         kind = "application/x-ndjson" if isinstance(body, bytes) else "application/json"
-        request = urllib.request.Request(self.base + path, data, {"Content-Type": kind}, method=method)
+        request = urllib.request.Request(self.base + path, data, {"Content-Type": kind, **self.headers}, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=timeout) as answer:
+            with urllib.request.urlopen(request, timeout=timeout, context=self.context) as answer:
                 return answer.status, json.loads(answer.read() or b"null")
         except urllib.error.HTTPError as error:
             with error:

@@ -1,17 +1,19 @@
 """The main job: a real Cassandra cluster, from `kubectl apply` to deletion and back, on a real Kubernetes.
 
-Applies deploy/navigator.yaml and a sample unedited, as the README tells a user.
+Applies deploy/navigator.yaml and a sample unedited, as the README tells a user: it comes up with TLS and logins.
 """
 import json
 import tarfile
 
 from bed import ROOT, claim, get, kubectl, main, pids, run, say, step
+from cassandra.cluster import NoHostAvailable
 from cluster import Cassandra
+from cql import Session
 from navigator import install
 from plugin import Plugin
 
 NS = "shop"
-SHOP = Cassandra(NS)
+SHOP = Cassandra(NS, mode=None)
 ROWS = 3_000
 
 
@@ -57,6 +59,19 @@ def pilots_are_unprivileged():
     claim("the pilot is PID 1 of the database's container", one[:3] == ["/shared/navigator", "pilot", "cassandra"], one)
 
 
+def is_secured():
+    """The sample does not say a word about it."""
+    claim("the cluster is made Secure", SHOP.spec()["security"] == {"mode": "Secure"}, SHOP.spec())
+    SHOP.tells("Secured", "True", "Secured")
+    for trust, login in ((None, None), (SHOP.credentials()[0], None), (SHOP.credentials()[0], ("cassandra", "cassandra"))):
+        try:
+            with Session(SHOP.address(), trust, login):
+                served = True
+        except (NoHostAvailable, OSError):
+            served = False
+        claim(f"a client is refused with {'TLS' if trust else 'a plain connection'} and {'cassandra as its login' if login else 'no login'}", not served)
+
+
 def discovery():
     columns = kubectl("get", *SHOP.object)
     print(columns)
@@ -81,6 +96,7 @@ def job():
         kubectl("create", "namespace", NS)
         SHOP.apply()
         SHOP.ready()
+        is_secured()
     with step("what the user sees"):
         discovery()
         pilots_are_unprivileged()

@@ -17,6 +17,7 @@ POOL = {"type": "object", "required": ["name"], "properties": {
 SPEC = {"type": "object", "required": ["version"], "properties": {
     "version": {"type": "string"},
     "paused": {"type": "boolean"},
+    "security": {"type": "object", "properties": {"mode": {"type": "string"}}},
     "config": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
     "additionalSeeds": {"type": "array", "x-kubernetes-list-type": "set", "maxItems": 20, "items": {"type": "string"}},
     "pilotImage": {"type": "object", "required": ["repository"], "properties": {
@@ -38,8 +39,9 @@ CRD = {
 
 def cluster(group, name="a", metadata=None, **spec):
     return {"apiVersion": f"{group}/v1beta1", "kind": "CassandraCluster", "metadata": {"name": name, **(metadata or {})},
-            # With an authenticator, because our server warns of a cluster without a login.
-            "spec": {"version": "5.0.6", "config": {"authenticator": "PasswordAuthenticator"}, **spec}}
+            # Open in so many words, because our server writes what is left out, and with an authenticator, because it warns of a cluster
+            # without a login.
+            "spec": {"version": "5.0.6", "security": {"mode": "Open"}, "config": {"authenticator": "PasswordAuthenticator"}, **spec}}
 
 
 # Most creates are dry runs: what one server takes and the other refuses must not stay behind.

@@ -87,8 +87,10 @@ fn recorder() -> String {
     let list = SIGNALS.map(|(number, _)| number.to_string()).join(",");
     format!(
         r#"use POSIX; $| = 1;
+        # Handlers that interrupt each other end Perl now and then.
+        my $all = POSIX::SigSet->new; $all->fillset;
         for my $n ({list}) {{
-            sigaction($n, POSIX::SigAction->new(sub {{ syswrite(STDOUT, "got $n\n") }}));
+            sigaction($n, POSIX::SigAction->new(sub {{ syswrite(STDOUT, "got $n\n") }}, $all));
         }}
         open(my $s, "<", "/proc/self/status");
         while (<$s>) {{ print "mask $1\n" if /^SigBlk:\s+(\S+)/; print "ignored ", hex($1) & 0x1007 ? $1 : "none", "\n" if /^SigIgn:\s+(\S+)/ }}

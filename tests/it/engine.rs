@@ -26,6 +26,7 @@ fn cassandra_folder_is_the_golden_one() {
             capacity: Some(100 << 30),
             overlay: overlay.as_object().unwrap(),
             jvm_options: &options,
+            security: None,
         })
         .unwrap();
         let mut text = String::new();
@@ -85,6 +86,7 @@ fn what_differs_from_the_vendors_file_was_decided() {
             capacity: None,
             overlay: &none,
             jvm_options: &[],
+            security: None,
         })
         .unwrap();
         let ours: Map<String, Value> = serde_yaml::from_str(&files["cassandra.yaml"]).unwrap();

@@ -2,7 +2,9 @@
 
 mod answers;
 mod completion;
+mod console;
 mod drain;
 mod help;
 mod machines;
 mod screens;
+mod secured;

@@ -4,15 +4,19 @@
 Needs NAVIGATOR_TESTBED with bin/kubectl; fetches the databases into it. Samples are those of deploy/samples, and the kubectl
 lines are those of the guides. Leaves nothing running and nothing behind, unless KEEP=1.
 """
+import base64
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
 import time
 import urllib.request
 from pathlib import Path
@@ -146,8 +150,8 @@ def home(database, version):
 
 
 def sample(place, name, **changes):
-    """A sample with another version, say."""
-    text = (SAMPLES / name).read_text()
+    """A sample with another version, say, and open: the clients here are plain ones."""
+    text = (SAMPLES / name).read_text().replace("\nspec:\n", "\nspec:\n  security: {mode: Open}\n", 1)
     for before, after in changes.values():
         check(before in text, name, "lacks", before)
         text = text.replace(before, after)
@@ -177,7 +181,6 @@ def bad_input(local, place):
         local.env["JAVA_HOME"] = java
     local.refused(1, "nothing runs here", "status")
     check(not local.processes(), "something was started")
-    import socket
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = "127.0.0.1:%d" % taken.getsockname()[1]
         local.refused(1, f"{address} is in use", "up", "--address", address)
@@ -318,7 +321,82 @@ def elasticsearch(local, place):
     local.is_down()
 
 
-SCENARIOS = {"bad-input": bad_input, "cassandra": cassandra, "elasticsearch": elasticsearch}
+def clients(local, place):
+    """A sample as it is: secure without a word about it. The program of docs/clients.md reads the Secret that it would mount, and believes no other CA
+    and no other name."""
+    say("--- up")
+    local.run("up", "--home", f"cassandra={home('cassandra', '5.0.6')}", "-f", SAMPLES / "cassandra-small.yaml", "--wait")
+    made = json.loads(local.kubectl("get", "cassandracluster", "small", "-o", "json"))
+    check(made["spec"]["security"] == {"mode": "Secure"}, made["spec"])
+    local.kubectl("wait", "--for=condition=Secured", "cassandracluster/small", "--timeout=120s")
+    address = local.address("cass-small-a-0")
+    say("--- a person, as the quick start says")
+    try:
+        with cql.Session(address):
+            check(False, "a plain client is let in")
+    except OSError as error:
+        say(f"    plain: {error}")
+    told = json.loads(local.plugin("get-credentials", "small", "--ca", place / "ca.crt", "-o", "json").partition("\n}")[0] + "\n}")
+    with cql.Session(address, credentials=told) as session:
+        session.run("CREATE KEYSPACE shop WITH replication = {'class': 'NetworkTopologyStrategy', 'navigator-default-datacenter': 1}")
+        session.run("CREATE TABLE shop.orders (id int PRIMARY KEY, body text)")
+        session.run("INSERT INTO shop.orders (id, body) VALUES (1, 'kept')")
+        check(session.run("SELECT id, body FROM shop.orders") == [[1, "kept"]], "the row")
+    say("--- a program, with the Secret as it is mounted")
+    subprocess.run([ROOT / "tests/testbed/venv.sh", BED], check=True)
+    program = re.search(r"<!-- typed: cassandra -->\n```python\n(.*?)```", (ROOT / "docs/clients.md").read_text(), re.DOTALL)[1]
+
+    def values(name):
+        data = json.loads(local.kubectl("get", "secret", name, "-o", "json"))["data"]
+        return {key: base64.b64decode(value).decode() for key, value in data.items()}
+
+    def ended(**other):
+        """How it ends with the Secret, and with other values of some keys in it."""
+        folder = place / "bindings" / "db"
+        folder.mkdir(parents=True, exist_ok=True)
+        # There is no DNS of Services here.
+        for key, value in (values("cass-small-admin") | {"host": address} | other).items():
+            (folder / key).write_text(value)
+        return subprocess.run([BED / "venv/bin/python", "-c", program], env=os.environ | {"SERVICE_BINDING_ROOT": str(folder.parent)},
+                              capture_output=True, text=True, timeout=120)
+    done = ended()
+    check(done.stdout == "5.0.6\n", done.stdout, done.stderr)
+    another = values("cass-small-internode-ca")["tls.crt"]
+    with passed_on(address, 9042) as elsewhere:
+        for what, other in (("another CA", {"ca.crt": another}), ("another name", {"host": elsewhere}), ("another password", {"password": "wrong"})):
+            done = ended(**other)
+            check(done.returncode != 0 and not done.stdout, what, done.stdout, done.stderr)
+            say(f"    {what}: {done.stderr.strip().splitlines()[-1][:200]}")
+    check("CERTIFICATE_VERIFY_FAILED" in ended(**{"ca.crt": another}).stderr, "the CA is what it refuses")
+    say("--- down")
+    local.run("down", "--delete-data")
+    local.is_down()
+
+
+@contextlib.contextmanager
+def passed_on(address, port):
+    """Another address, whose connections are handed on to this one."""
+    def pump(one, other):
+        with contextlib.suppress(OSError):
+            while data := one.recv(65536):
+                other.sendall(data)
+        with contextlib.suppress(OSError):
+            other.shutdown(socket.SHUT_RDWR)
+
+    def take(server):
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = server.accept()
+                far = socket.create_connection((address, port))
+                for ends in ((near, far), (far, near)):
+                    threading.Thread(target=pump, args=ends, daemon=True).start()
+    elsewhere = "127.255.0.9"
+    with socket.create_server((elsewhere, port)) as server:
+        threading.Thread(target=take, args=(server,), daemon=True).start()
+        yield elsewhere
+
+
+SCENARIOS = {"bad-input": bad_input, "cassandra": cassandra, "elasticsearch": elasticsearch, "clients": clients}
 
 
 def main():

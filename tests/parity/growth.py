@@ -82,8 +82,9 @@ class Machines(threading.Thread):
 
 def cluster(name, storage):
     return {"apiVersion": f"{GROUP}/v1beta1", "kind": "CassandraCluster", "metadata": {"name": name, "namespace": "default"},
-            "spec": {"version": "5.0.6", "nodePools": [{"name": "a", "replicas": 2, "resources": {"limits": {"memory": "2Gi"}},
-                                                       "persistence": {"size": "1Gi", "storageClass": storage}}]}}
+            "spec": {"version": "5.0.6", "security": {"mode": "Open"},
+                     "nodePools": [{"name": "a", "replicas": 2, "resources": {"limits": {"memory": "2Gi"}},
+                                    "persistence": {"size": "1Gi", "storageClass": storage}}]}}
 
 
 def volumes(storage, expands, count):

@@ -79,6 +79,8 @@ struct Inner {
     forgotten: u64,
     /// Requests that were refused because it is away.
     refused: Vec<String>,
+    /// Objects that nobody may read, by their paths.
+    hidden: Vec<String>,
     /// A collection that is not shown yet, by the last part of its path.
     withheld: String,
     /// Our API server, as the aggregator calls it.
@@ -163,6 +165,11 @@ impl Kube {
     pub(crate) fn forbid(&self, user: &str, verb: &str, what: &str) {
         let rule = format!("{user} {verb} {what}");
         self.lock().allowed.retain(|allowed| *allowed != rule);
+    }
+
+    /// Lets nobody read an object, by its path.
+    pub(crate) fn hide(&self, path: &str) {
+        self.lock().hidden.push(path.to_owned());
     }
 
     /// Leaves TokenReviews without an answer, or answers those that wait.
@@ -326,6 +333,9 @@ async fn answer(State(kube): State<Kube>, request: Request) -> Response {
         let mut answer = status(503, "ServiceUnavailable");
         answer.headers_mut().insert("retry-after", HeaderValue::from_static("3600"));
         return answer;
+    }
+    if kube.lock().hidden.contains(&path) {
+        return status(403, "Forbidden");
     }
     let plural = path.rsplit('/').next().unwrap_or_default();
     if kube.lock().withheld == plural {

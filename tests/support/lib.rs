@@ -20,5 +20,6 @@ pub(crate) mod port;
 pub(crate) mod ring;
 pub(crate) mod seat;
 pub(crate) mod server;
+pub(crate) mod stand_in;
 pub(crate) mod told;
 pub(crate) mod wait;

@@ -31,7 +31,7 @@ $SIG{USR1} = sub {
 };
 
 # The last of several lines for a setting counts.
-my %set = (masteruser => "", maxmemory => 0, "min-replicas-to-write" => 0);
+my %set = ("cluster-announce-hostname" => "", maxmemory => 0, "min-replicas-to-write" => 0);
 open(my $conf, "<", $ARGV[0]) or die "$ARGV[0]: $!";
 while (<$conf>) { $set{$1} = $2 if /^(\S+) ['"]?(.*?)['"]?$/ }
 # A volume without data would be one that lost them.

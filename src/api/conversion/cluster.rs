@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     ImageSurplus, PersistenceSurplus, PodScheduling, keep, lift_image, lift_persistence,
-    lift_pod_template, project_image, project_persistence, project_pod_template,
+    lift_pod_template, lift_security, project_image, project_persistence, project_pod_template,
+    project_security,
 };
 use crate::api::{
     cluster_kind::{ClusterKind, OlderCluster, OlderSurplus},
@@ -128,7 +129,7 @@ pub fn project<K: ClusterKind>(
         pod_template,
         update_strategy,
         services,
-        security,
+        security: project_security(security),
         pilot_settings,
         node_pools: pool_surplus,
         own: own_surplus,
@@ -189,7 +190,7 @@ pub fn lift<K: ClusterKind>(
             pod_template,
             update_strategy,
             services,
-            security,
+            security: Some(lift_security(security)),
             pilot_settings,
             own: K::Older::lift(own, own_surplus),
             node_pools,

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::api::{
     pilot_part::{ErasedPilotPart, PilotParts},
     v1alpha1,
-    v1beta1::{self, ClusterRef, Config, Jvm, PilotIntent, PilotSettings},
+    v1beta1::{self, ClusterRef, Config, Jvm, PilotIntent, PilotSecurity, PilotSettings},
 };
 
 /// What v1alpha1 cannot say about a Pilot; shaped as the hub's spec.
@@ -43,6 +43,8 @@ pub struct PilotSurplus {
     forget: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     unsafe_bootstrap: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    security: Option<PilotSecurity>,
     #[serde(default, skip_serializing_if = "Config::is_empty")]
     #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
     config: Config,
@@ -76,6 +78,7 @@ pub fn project(
         pilot_settings,
         forget,
         unsafe_bootstrap,
+        security,
         config,
         jvm,
         mut parts,
@@ -110,6 +113,7 @@ pub fn project(
         pilot_settings,
         forget,
         unsafe_bootstrap,
+        security,
         config,
         jvm,
         parts: surplus_parts,
@@ -141,6 +145,7 @@ pub fn lift(
         pilot_settings,
         forget,
         unsafe_bootstrap,
+        security,
         config,
         jvm,
         parts: mut surplus_parts,
@@ -174,6 +179,7 @@ pub fn lift(
             pilot_settings,
             forget,
             unsafe_bootstrap,
+            security,
             config,
             jvm,
             parts,

@@ -73,6 +73,9 @@ pub static SHARED: SchemaMarkers = SchemaMarkers {
     max_items: &[
         ("ClusterSpec", "nodePools", 50),
         ("Jvm", "options", 100),
+        ("ClusterSecurity", "users", 100),
+        ("DatabaseUser", "roles", 20),
+        ("ClientSecurity", "altNames", 50),
         ("NetworkAccess", "clients", 20),
         ("NetworkAccess", "monitoring", 20),
         ("NetworkAccess", "internode", 20),
@@ -89,7 +92,14 @@ pub static SHARED: SchemaMarkers = SchemaMarkers {
         ("PilotStatus", "conditions", 20),
         ("Termination", "logTail", 20),
     ],
-    max_bytes: &[("Jvm", "options", 1024), ("PilotSpec", "forget", 256)],
+    max_bytes: &[
+        ("Jvm", "options", 1024),
+        ("CertificateSettings", "duration", 64),
+        ("PilotSpec", "forget", 256),
+        ("NodeCertificate", "chain", 16 * 1024),
+        ("NodeCertificate", "trust", 16 * 1024),
+        ("CertificateRequest", "csr", 4 * 1024),
+    ],
     defaults: &[
         ("ImageSpec", "pullPolicy", "\"IfNotPresent\""),
         ("NodePool", "replicas", "1"),

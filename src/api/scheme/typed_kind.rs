@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use crate::{
     api::{
         GROUP, V1ALPHA1, V1BETA1,
+        defaults::ObjectOrigin,
         hub::{self, HubKind, KindNames},
         legacy,
         names::annotation,
@@ -175,7 +176,7 @@ impl<T: HubKind> ServedKind for TypedKind<T> {
         }
         let schema = self.schema(version);
         strict_decoding::canonicalise(schema, &mut body);
-        let warnings = self.normalize(version, &mut body)?;
+        let mut warnings = self.normalize(version, &mut body)?;
         let StrictFindings { fields, type_errors } = strict_decoding::check(schema, &body);
         if !type_errors.is_empty() {
             return Err(DecodeError::Invalid(type_errors));
@@ -190,7 +191,8 @@ impl<T: HubKind> ServedKind for TypedKind<T> {
         // Frees the body before the next tree of this size is made.
         drop(body);
         typed = self.canonical(version, typed)?;
-        typed.default(stored.as_ref());
+        let origin = stored.as_ref().map_or(ObjectOrigin::Created(version), ObjectOrigin::Updated);
+        warnings.extend(typed.default(&origin));
         Ok(DecodedObject { hub: Self::hub_value(&typed), strict: fields, warnings })
     }
 
@@ -222,11 +224,11 @@ impl<T: HubKind> ServedKind for TypedKind<T> {
             self.normalize(version, &mut document)?;
             let typed = T::from_older(self.schemas, &document.value, None)?;
             let mut typed = self.canonical(version, typed)?;
-            typed.default(None);
+            drop(typed.default(&ObjectOrigin::Stored));
             return Ok(Self::hub_value(&typed));
         }
         let mut typed = self.canonical(version, Self::typed(version, &document.value)?)?;
-        typed.default(None);
+        drop(typed.default(&ObjectOrigin::Stored));
         let mut value = Self::hub_value(&typed);
         unknown_fields::carry(self.schema(version), &document.value, &mut value);
         Ok(value)

@@ -4,7 +4,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Config, Health, Jvm, NodeChange, PilotSettings, shared::is_default};
+use super::{
+    Config, Health, Jvm, NodeChange, PilotSecurity, PilotSecurityStatus, PilotSettings,
+    shared::is_default,
+};
 use crate::api::{
     open_enum::open_enum,
     pilot_part::{PilotPart, PilotParts},
@@ -66,6 +69,9 @@ pub struct PilotSpec {
     /// the other nodes leave the former one. Means nothing to data of another cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsafe_bootstrap: Option<String>,
+    /// Encryption, certificates and logins; absent where everything is open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub security: Option<PilotSecurity>,
     /// Settings of the cluster and the pool, merged.
     #[serde(default, skip_serializing_if = "Config::is_empty")]
     #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
@@ -216,6 +222,9 @@ pub struct PilotStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["nodeID"]))]
     pub forgotten: Vec<ForgottenNode>,
+    /// What the node uses of `spec.security`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub security: Option<PilotSecurityStatus>,
     /// What only its database reports, under the database's word. The scheme adds it to the
     /// schema.
     #[serde(flatten)]

@@ -1,16 +1,118 @@
-//! Who may reach a cluster.
+//! How a cluster is kept from those who are not meant to read it: encryption, logins, and who may
+//! reach it.
 
-use k8s_openapi::api::networking::v1::NetworkPolicyPeer;
+use k8s_openapi::{
+    api::networking::v1::NetworkPolicyPeer, apimachinery::pkg::apis::meta::v1::Time,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
-/// How a cluster is kept from those who are not meant to reach it.
+use crate::api::open_enum::open_enum;
+
+open_enum! {
+    /// One word for encryption and logins together.
+    pub enum SecurityMode {
+        /// Nothing is encrypted, and nobody is asked who they are.
+        #[default]
+        Open,
+        /// TLS between nodes and for clients, and passwords.
+        Secure,
+    }
+}
+
+open_enum! {
+    /// Encryption between the nodes of a cluster.
+    pub enum InternodeTls {
+        /// A node takes and sends plain text.
+        #[default]
+        Off,
+        /// A node takes both, and sends plain text.
+        Allow,
+        /// A node takes both, and sends TLS.
+        Prefer,
+        /// A node takes and sends TLS.
+        Required,
+    }
+}
+
+open_enum! {
+    /// Encryption between clients and nodes.
+    pub enum ClientTls {
+        /// Clients are served in plain text.
+        #[default]
+        Off,
+        /// Clients are served either way.
+        Optional,
+        /// Clients are served over TLS.
+        Required,
+    }
+}
+
+open_enum! {
+    /// Whether clients are asked who they are.
+    pub enum Authentication {
+        /// Nobody is asked.
+        #[default]
+        Off,
+        /// A user and a password are asked for.
+        Password,
+    }
+}
+
+/// How a cluster is kept from those who are not meant to read it.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterSecurity {
+    /// `Secure`: TLS between nodes and for clients, and passwords. `Open`: none of them. Each may
+    /// also be said alone, below. Where none of them is said, a new cluster is made `Secure`, or
+    /// `Open` where that cannot be, and an existing one stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<SecurityMode>,
+    /// Encryption between nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub internode: Option<InternodeSecurity>,
+    /// Encryption between clients and nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<ClientSecurity>,
+    /// `Password`: clients are asked for a user and a password. `Off`: they are not. Follows `mode`
+    /// where it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authentication: Option<Authentication>,
+    /// Secret of the cluster's administrator, with the keys `username` and `password`. Without it
+    /// one is made, and `status.security.adminSecret` says its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admin_secret: Option<SecretName>,
+    /// Users of the database beside its administrator.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub users: Vec<DatabaseUser>,
+    /// Life and renewal of certificates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificates: Option<CertificateSettings>,
     /// Who may connect to the pods of the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkAccess>,
+}
+
+/// What is encrypted and who is asked, after `mode` was heard.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WantedSecurity {
+    pub internode: InternodeTls,
+    pub client: ClientTls,
+    pub authentication: Authentication,
+}
+
+impl WantedSecurity {
+    /// Is nothing encrypted and nobody asked?
+    pub fn is_open(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Is anything encrypted?
+    pub fn encrypts(&self) -> bool {
+        self.internode != InternodeTls::Off || self.client != ClientTls::Off
+    }
 }
 
 impl ClusterSecurity {
@@ -18,6 +120,296 @@ impl ClusterSecurity {
     pub fn managed_network(&self) -> Option<&NetworkAccess> {
         self.network.as_ref().filter(|network| network.policy.as_deref() == Some("Managed"))
     }
+
+    /// Is nothing said of encryption and logins?
+    pub fn is_silent(&self) -> bool {
+        let Self {
+            mode,
+            internode,
+            client,
+            authentication,
+            admin_secret: _,
+            users: _,
+            certificates: _,
+            network: _,
+        } = self;
+        mode.is_none()
+            && authentication.is_none()
+            && internode.as_ref().is_none_or(|internode| internode.tls.is_none())
+            && client.as_ref().is_none_or(|client| client.tls.is_none())
+    }
+
+    /// Takes from `other` what is said there of encryption and logins.
+    pub fn say_as(&mut self, other: &Self) {
+        self.mode.clone_from(&other.mode);
+        self.authentication.clone_from(&other.authentication);
+        if let Some(internode) = &other.internode {
+            self.internode.get_or_insert_default().tls.clone_from(&internode.tls);
+        }
+        if let Some(tls) = other.client.as_ref().and_then(|client| client.tls.as_ref()) {
+            self.client.get_or_insert_default().tls = Some(tls.clone());
+        }
+    }
+
+    /// Returns what is to be encrypted and who is asked; a word of its own wins over `mode`.
+    pub fn wanted(&self) -> WantedSecurity {
+        let secure = self.mode == Some(SecurityMode::Secure);
+        let by_mode = if secure {
+            WantedSecurity {
+                internode: InternodeTls::Required,
+                client: ClientTls::Required,
+                authentication: Authentication::Password,
+            }
+        } else {
+            WantedSecurity::default()
+        };
+        let internode = self.internode.as_ref().and_then(|internode| internode.tls.clone());
+        let client = self.client.as_ref().and_then(|client| client.tls.clone());
+        WantedSecurity {
+            internode: internode.unwrap_or(by_mode.internode),
+            client: client.unwrap_or(by_mode.client),
+            authentication: self.authentication.clone().unwrap_or(by_mode.authentication),
+        }
+    }
+}
+
+/// What nodes take from each other, and what they send.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InternodeSecurity {
+    /// `Off`, `Allow` (takes both, sends plain text), `Prefer` (takes both, sends TLS) or
+    /// `Required`. Follows `mode` where it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<InternodeTls>,
+}
+
+/// What clients meet at the ports that are theirs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClientSecurity {
+    /// `Off`, `Optional` (takes both) or `Required`. Follows `mode` where it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<ClientTls>,
+    /// DNS names and addresses that the certificates of all nodes hold beside those of their pods
+    /// and Services.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    pub alt_names: Vec<String>,
+}
+
+/// A Secret in the cluster's namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SecretName {
+    /// Name of the Secret.
+    #[serde(default)]
+    pub name: String,
+}
+
+/// A key of a Secret in the cluster's namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SecretKey {
+    /// Name of the Secret.
+    #[serde(default)]
+    pub name: String,
+    /// Key in its data, `password` where it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+}
+
+/// A user of the database.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DatabaseUser {
+    /// Name with which the user logs in.
+    pub name: String,
+    /// Where the password lies. Without it one is made, in a Secret that is named after the
+    /// cluster's objects and the user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password_secret: Option<SecretKey>,
+    /// May do everything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub superuser: Option<bool>,
+    /// Roles of the user, by the database's own names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    pub roles: Vec<String>,
+}
+
+/// How long certificates live, and when they are made anew.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CertificateSettings {
+    /// How long the certificate of a node is valid, for example `2160h` (default). It is renewed at
+    /// two thirds of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration: Option<String>,
+    /// Any change of this time asks for new certificates of all nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renewed_at: Option<Time>,
+    /// Any change of this time asks for new CAs with new keys, and for certificates of them: a key
+    /// that others may have is of no use to them afterwards. Nodes change one by one, while all trust
+    /// both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_rotated_at: Option<Time>,
+    /// How long clients have to learn of a new CA before nodes show them certificates of it, for
+    /// example `24h` (default). `0s`: nothing is waited for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_overlap: Option<String>,
+}
+
+/// What a node encrypts and asks for, the certificates that were signed for it, and whom it trusts.
+/// All of it is public.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PilotSecurity {
+    /// What the node takes from other nodes, and what it sends.
+    #[serde(default)]
+    pub internode: InternodeTls,
+    /// Encryption between clients and this node.
+    #[serde(default)]
+    pub client: ClientTls,
+    /// `Password`: clients are asked for a user and a password.
+    #[serde(default)]
+    pub authentication: Authentication,
+    /// The key that was signed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<SignedKey>,
+    /// Certificate for the port between nodes, with what leads to its CA.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub internode_certificate: Option<NodeCertificate>,
+    /// Certificate for the ports of clients, with what leads to its CA.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_certificate: Option<NodeCertificate>,
+    /// What the mounted users are made of, to be compared with what is mounted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub users: Option<String>,
+}
+
+impl PilotSecurity {
+    /// Returns what the nodes of a cluster encrypt and ask for, without certificates and users;
+    /// `None` where everything is open.
+    pub fn of(security: &ClusterSecurity) -> Option<Self> {
+        let WantedSecurity { internode, client, authentication } =
+            Some(security.wanted()).filter(|wanted| !wanted.is_open())?;
+        Some(Self { internode, client, authentication, ..Self::default() })
+    }
+
+    /// Returns what tells this from any other: 16 hexadecimal digits, which a pilot says again once
+    /// it has stored it.
+    pub fn revision(&self) -> String {
+        let json = serde_json::to_vec(self).expect("wire types have string keys");
+        Sha256::digest(json)
+            .iter()
+            .take(8)
+            .fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
+    }
+
+    /// Is anything encrypted?
+    pub fn encrypts(&self) -> bool {
+        self.internode != InternodeTls::Off || self.client != ClientTls::Off
+    }
+
+    /// Is nothing encrypted and nobody asked?
+    pub fn is_open(&self) -> bool {
+        !self.encrypts() && self.authentication == Authentication::Off
+    }
+}
+
+/// A certificate that was signed for a node, and the CAs that the node trusts on the same port.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeCertificate {
+    /// Certificate and intermediates, as PEM.
+    #[serde(default)]
+    pub chain: String,
+    /// CAs, as PEM; at most 8.
+    #[serde(default)]
+    pub trust: String,
+}
+
+/// The key for which certificates were signed, and the volume on which it lies.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SignedKey {
+    /// SHA-256 of the public key, in hexadecimal.
+    #[serde(default)]
+    pub sha256: String,
+    /// `metadata.uid` of the node's claim; of its pod, where it has none.
+    #[serde(default)]
+    pub volume: String,
+}
+
+open_enum! {
+    /// Why a node asks to have its key signed.
+    pub enum RequestReason {
+        /// It has no certificate.
+        #[default]
+        First,
+        /// Its certificate is at two thirds of its life, or its owner asked for another.
+        Renewal,
+        /// Its address or one of its names is not in its certificate.
+        Address,
+        /// For nothing: its key is there to be signed again where names or CAs change.
+        Standing,
+    }
+}
+
+/// What a node uses of what it was told.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PilotSecurityStatus {
+    /// Revision of the last `spec.security` that the pilot stored: with it the node starts again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stored: Option<String>,
+    /// What the pilot asks to have signed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<CertificateRequest>,
+    /// What the port between nodes showed in a handshake.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub internode: Option<ServedCertificate>,
+    /// What the port for clients showed in a handshake.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<ServedCertificate>,
+    /// What the users that the database has are made of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub users: Option<String>,
+}
+
+/// A request to sign a node's key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CertificateRequest {
+    /// PKCS#10 request as PEM. Of it the key is read, and nothing else.
+    #[serde(default)]
+    pub csr: String,
+    /// Why it is asked for.
+    #[serde(default)]
+    pub reason: RequestReason,
+}
+
+/// A certificate as a port showed it in a handshake.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ServedCertificate {
+    /// SHA-256 of the certificate, in hexadecimal.
+    #[serde(default)]
+    pub sha256: String,
+    /// Since when it is valid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<Time>,
+    /// Until when it is valid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_after: Option<Time>,
+    /// SHA-256 of the public key of the CA that it leads to, in hexadecimal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authority: Option<String>,
+    /// SHA-256 of the public keys of the CAs that the port accepts from other nodes, as it said in
+    /// the handshake.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub trust: Vec<String>,
 }
 
 /// Lists of peers, in the terms of a NetworkPolicy; one without entries lets everybody in. The pods of

@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::SecretName;
 use crate::api::open_enum::open_enum;
 
 open_enum! {
@@ -59,6 +60,12 @@ pub struct ClusterStatus {
     /// Quorum of masters in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub minimum_masters: Option<i32>,
+    /// How clients connect and what keeps others out; absent where the cluster is open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub security: Option<ClusterSecurityStatus>,
+    /// Secret that an application can mount to connect, as the Service Binding specification has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub binding: Option<SecretName>,
     /// Nodes that exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
@@ -78,6 +85,33 @@ pub struct ClusterStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
+}
+
+/// How clients connect to a cluster that is not open.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterSecurityStatus {
+    /// Secret of the administrator: `username`, `password`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admin_secret: Option<String>,
+    /// ConfigMap with the CAs that clients are to trust, under `ca.crt`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_config_map: Option<String>,
+    /// The certificate in use that ends first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_expiry: Option<CertificateExpiry>,
+}
+
+/// When a certificate that a node shows ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CertificateExpiry {
+    /// The node that shows it.
+    #[serde(default)]
+    pub pilot: String,
+    /// When it ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_after: Option<Time>,
 }
 
 /// A version and how many nodes run it.

@@ -73,7 +73,8 @@ fn view<K: ClusterRules>(cluster: &v1beta1::Cluster<K>) -> ClusterView<'_> {
     ClusterView {
         metadata,
         names: K::NAMES,
-        reserved: K::MANAGED,
+        is_managed: K::is_managed,
+        support: K::SECURITY,
         version,
         image: image.as_ref(),
         pilot_image: pilot_image.as_ref(),
@@ -133,6 +134,14 @@ pub fn validate_create<K: ClusterRules>(
     validator.finish()
 }
 
+/// Returns why a new cluster that says nothing of encryption and logins cannot have them (W26);
+/// `None` for one that can.
+pub(in crate::api) fn reason_to_stay_open<K: ClusterRules>(
+    new: &v1beta1::Cluster<K>,
+) -> Option<String> {
+    security::reason_to_stay_open(&view(new)).or_else(|| K::reason_to_stay_open(new))
+}
+
 /// Validates an update of the cluster `old` through `part`, written in `version`.
 pub fn validate_update<K: ClusterRules>(
     version: ServedVersion,
@@ -168,6 +177,7 @@ pub fn validate_update<K: ClusterRules>(
         metadata::update(&mut validator, &new.metadata, &old.metadata);
         let allowed = UnsafeOverrides::read(&now);
         transition::validate(&mut validator, &now, &was, &allowed);
+        security::validate_change(&mut validator, &now, &was);
         allowed.unless("skip-version", &mut validator, |validator| {
             transition::skipped_version(validator, &now, &was, K::through);
         });
@@ -220,13 +230,14 @@ fn spec(validator: &mut Validator, cluster: &ClusterView<'_>) {
     image(validator, cluster.image, &path.child("image"));
     image(validator, cluster.pilot_image, &path.child("pilotImage"));
     run_as_user(validator, cluster.security_context, &path);
-    config::validate(validator, cluster.config, cluster.reserved, &path.child("config"));
+    let is_managed = |key: &str| cluster.is_managed(key);
+    config::validate(validator, cluster.config, is_managed, &path.child("config"));
     jvm(validator, cluster.jvm, &path.child("jvm"));
     pod_template::validate(validator, cluster, cluster.pod_template, &path.child("podTemplate"));
     update_strategy(validator, cluster, &path.child("updateStrategy"));
     pilot_settings(validator, cluster.pilot_settings, &path.child("pilotSettings"));
     services(validator, cluster.services, &path.child("services").child("client"));
-    security::validate(validator, cluster.security, &path.child("security"));
+    security::validate(validator, cluster, &path.child("security"));
     for (index, pool) in cluster.pools.iter().enumerate() {
         node_pool(validator, cluster, pool, &pool_path(index));
     }
@@ -250,7 +261,8 @@ fn node_pool(
     }
     resources(validator, pool.resources, &path.child("resources"));
     persistence(validator, pool.persistence, &path.child("persistence"));
-    config::validate(validator, pool.config, cluster.reserved, &path.child("config"));
+    let is_managed = |key: &str| cluster.is_managed(key);
+    config::validate(validator, pool.config, is_managed, &path.child("config"));
     jvm(validator, pool.jvm, &path.child("jvm"));
     pod_template::validate(validator, cluster, pool.pod_template, &path.child("podTemplate"));
     if let Some(zone) = pool.zone {

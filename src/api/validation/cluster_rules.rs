@@ -1,9 +1,13 @@
 //! The rules that one database adds to those of all clusters: [`ClusterRules`].
 
-use super::{database_version::DatabaseVersion, transition::UnsafeOverrides, validator::Validator};
+use super::{
+    database_version::DatabaseVersion, security_support::SecuritySupport,
+    transition::UnsafeOverrides, validator::Validator,
+};
 use crate::{
     api::{
         cluster_kind::ClusterKind,
+        reserved_fields::covers,
         v1beta1::{Cluster, NodePool},
     },
     machinery::field_error::FieldPath,
@@ -14,6 +18,19 @@ pub trait ClusterRules: ClusterKind {
     /// Names of settings that only Navigator may set: `name` stands for `name` and the keys that
     /// begin with `name.`; it may also be written `name.*`.
     const MANAGED: &'static [&'static str];
+    /// How clusters are encrypted and ask for logins; `None` where they cannot yet.
+    const SECURITY: Option<SecuritySupport> = None;
+
+    /// May only Navigator set `key`, a dotted name? `asks`: the cluster asks for passwords.
+    fn is_managed(key: &str, _asks: bool) -> bool {
+        Self::MANAGED.iter().any(|pattern| covers(pattern, key))
+    }
+
+    /// Returns why a new cluster whose version can be secured stays open unless it says otherwise. It
+    /// must, where a rule of the database refuses encryption or logins.
+    fn reason_to_stay_open(_new: &Cluster<Self>) -> Option<String> {
+        None
+    }
 
     /// Do the pool's nodes hold a state that must not be lost?
     fn keeps_data(_pool: &NodePool<Self>) -> bool {

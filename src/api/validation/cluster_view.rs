@@ -4,12 +4,13 @@ use k8s_openapi::{
     api::core::v1::ResourceRequirements, apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
+use super::security_support::SecuritySupport;
 use crate::{
     api::{
         database_names::DatabaseNames,
         v1beta1::{
-            ClusterSecurity, ClusterStatus, Config, ImageSpec, Jvm, Persistence, PilotSettings,
-            PodTemplate, SecurityContext, Services, UpdateStrategy,
+            Authentication, ClusterSecurity, ClusterStatus, Config, ImageSpec, Jvm, Persistence,
+            PilotSettings, PodTemplate, SecurityContext, Services, UpdateStrategy, WantedSecurity,
         },
     },
     machinery::field_error::FieldPath,
@@ -19,7 +20,11 @@ use crate::{
 pub(super) struct ClusterView<'a> {
     pub(super) metadata: &'a ObjectMeta,
     pub(super) names: &'static DatabaseNames,
-    pub(super) reserved: &'static [&'static str],
+    /// May only Navigator set a setting of this dotted name, in a cluster that asks for passwords
+    /// (`true`) or not?
+    pub(super) is_managed: fn(&str, bool) -> bool,
+    /// How clusters of this database are encrypted and ask for logins, if they can.
+    pub(super) support: Option<SecuritySupport>,
     pub(super) version: &'a str,
     pub(super) image: Option<&'a ImageSpec>,
     pub(super) pilot_image: Option<&'a ImageSpec>,
@@ -33,6 +38,19 @@ pub(super) struct ClusterView<'a> {
     pub(super) pilot_settings: Option<&'a PilotSettings>,
     pub(super) pools: Vec<PoolView<'a>>,
     pub(super) status: &'a ClusterStatus,
+}
+
+impl ClusterView<'_> {
+    /// Returns what is to be encrypted and who is asked.
+    pub(super) fn wanted_security(&self) -> WantedSecurity {
+        self.security.map(ClusterSecurity::wanted).unwrap_or_default()
+    }
+
+    /// May only Navigator set the setting of this dotted name?
+    pub(super) fn is_managed(&self, key: &str) -> bool {
+        let asks = self.wanted_security().authentication == Authentication::Password;
+        (self.is_managed)(key, asks)
+    }
 }
 
 /// The fields of a node pool that shared rules read.

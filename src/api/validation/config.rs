@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::validator::Validator;
-use crate::{api::reserved_fields::covers, machinery::field_error::FieldPath};
+use crate::machinery::field_error::FieldPath;
 
 /// Most bytes of a database's own settings, or of a pod template, as compact JSON.
 pub(super) const OVERLAY_LIMIT: usize = 64 * 1024;
@@ -15,19 +15,24 @@ pub(super) const MANAGED: &str = "is managed by Navigator";
 pub(super) fn validate(
     validator: &mut Validator,
     config: &Map<String, Value>,
-    reserved: &[&str],
+    is_managed: impl Fn(&str) -> bool,
     path: &FieldPath,
 ) {
     size(validator, config, path);
+    for key in keys(config) {
+        if is_managed(&key) {
+            validator.forbidden(&path.key(&key), MANAGED);
+        }
+    }
+}
+
+/// Returns the dotted keys of all settings.
+pub(super) fn keys(config: &Map<String, Value>) -> Vec<String> {
     let mut keys = Vec::new();
     for (key, value) in config {
         dotted(key.clone(), value, &mut keys);
     }
-    for key in keys {
-        if reserved.iter().any(|pattern| covers(pattern, &key)) {
-            validator.forbidden(&path.key(&key), MANAGED);
-        }
-    }
+    keys
 }
 
 /// Limits the size of an overlay (V5).
@@ -53,6 +58,7 @@ fn dotted(key: String, value: &Value, keys: &mut Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::reserved_fields::covers;
 
     #[test]
     fn a_reserved_setting_is_found_in_any_spelling() {

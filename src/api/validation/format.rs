@@ -107,6 +107,41 @@ pub fn ring_name(value: &str) -> Vec<String> {
     vec!["must consist of alphanumeric characters, '-', '_' or '.'".to_owned()]
 }
 
+/// Validates a key in the data of a Secret, as upstream's `IsConfigMapKey`.
+pub fn secret_key(value: &str) -> Vec<String> {
+    let mut wrong = too_long(value, 253);
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    if value.is_empty() || !value.bytes().all(fits) {
+        wrong.push("a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')".to_owned());
+    }
+    match value {
+        "." | ".." => wrong.push(format!("must not be '{value}'")),
+        _ if value.starts_with("..") => wrong.push("must not start with '..'".to_owned()),
+        _ => {}
+    }
+    wrong
+}
+
+/// Validates the name of a user or a role: one that every database takes without quotes, and that
+/// has no colon, which ends names in files of users.
+pub fn login_name(value: &str) -> Vec<String> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_.@-".contains(&byte);
+    let begins = value.starts_with(|first: char| first.is_ascii_alphanumeric());
+    if begins && value.len() <= 48 && value.bytes().all(fits) {
+        return Vec::new();
+    }
+    vec!["must consist of at most 48 alphanumeric characters, '_', '.', '@' or '-', and must start with an alphanumeric character".to_owned()]
+}
+
+/// Validates a name that a certificate may hold.
+pub fn certificate_name(value: &str) -> Vec<String> {
+    let name = value.strip_prefix("*.").unwrap_or(value);
+    if value.parse::<std::net::IpAddr>().is_ok() || dns_subdomain(name).is_empty() {
+        return Vec::new();
+    }
+    vec!["must be a DNS name, one that begins with '*.', or an IP address".to_owned()]
+}
+
 pub(super) const NOT_A_QUANTITY: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 
@@ -158,5 +193,27 @@ mod tests {
         assert_eq!(label_value("-a").len(), 1);
         assert!(percent("30%").is_empty() && !percent("30").is_empty() && !percent("%").is_empty());
         assert!(cidr("10.0.0.0/8").is_empty() && !cidr("10.0.0.0/33").is_empty());
+        assert!(secret_key("tls.key").is_empty() && secret_key("_").is_empty());
+        for bad in ["", "a/b", ".", "..", "..a"] {
+            assert_eq!(secret_key(bad).len(), 1, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn names_of_logins_and_certificates_have_bounds() {
+        let longest = "a".repeat(48);
+        for good in ["a", "0", "Kibana_1", "me@example.org", "a-b.c", &longest] {
+            assert!(login_name(good).is_empty(), "{good:?}");
+        }
+        let longer = "a".repeat(49);
+        for bad in ["", "_system", "-a", "a:b", "a b", "ä", "a\n", &longer] {
+            assert_eq!(login_name(bad).len(), 1, "{bad:?}");
+        }
+        for good in ["db.example.com", "*.example.com", "db", "10.0.0.1", "fd00::1"] {
+            assert!(certificate_name(good).is_empty(), "{good:?}");
+        }
+        for bad in ["", "*", "*.", "a.*.b", "*.*.b", "DB", "10.0.0.0/8", "[fd00::1]", "a:9200"] {
+            assert_eq!(certificate_name(bad).len(), 1, "{bad:?}");
+        }
     }
 }

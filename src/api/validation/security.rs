@@ -1,134 +1,399 @@
-//! Rules about who may reach a cluster (V68), in the words of core NetworkPolicies.
+//! Rules about encryption, logins and certificates (V60–V65, V69).
+//!
+//! What lies in a Secret is judged where it is read.
 
-use std::net::IpAddr;
+use std::time::Duration;
 
-use k8s_openapi::{
-    api::networking::v1::{IPBlock, NetworkPolicyPeer},
-    apimachinery::pkg::apis::meta::v1::LabelSelector,
+use super::{
+    cluster_view::ClusterView, config, database_version::DatabaseVersion, format, network,
+    security_support::SecuritySupport, validator::Validator,
 };
-
-use super::{format, metadata, validator::Validator};
 use crate::{
-    api::v1beta1::{ClusterSecurity, NetworkAccess},
-    machinery::field_error::FieldPath,
+    api::v1beta1::{
+        Authentication, CertificateSettings, ClientTls, ClusterSecurity, DatabaseUser,
+        InternodeTls, SecretKey, SecretName, SecurityMode, WantedSecurity,
+    },
+    machinery::{field_error::FieldPath, go_duration},
 };
 
-const OPERATORS: &[&str] = &["In", "NotIn", "Exists", "DoesNotExist"];
+/// What the names of Navigator's own users begin with.
+const OWN_USERS: &str = "navigator";
+const SHORTEST_LIFE: Duration = Duration::from_secs(10 * 60);
+const LONGEST_LIFE: Duration = Duration::from_secs(8760 * 60 * 60);
 
-pub(super) fn validate(
+pub(super) fn validate(validator: &mut Validator, cluster: &ClusterView<'_>, path: &FieldPath) {
+    let Some(security) = cluster.security else { return };
+    match secured_by(cluster) {
+        Ok(support) => secured(validator, cluster.names.title, security, support, path),
+        Err(why) => {
+            for place in demands(security, path) {
+                validator.forbidden(&place, &why);
+            }
+        }
+    }
+    if let Some(network) = &security.network {
+        network::validate(validator, network, &path.child("network"));
+    }
+}
+
+/// V69: what runs cannot be encrypted, or decrypted, under way. While no node exists it can be said
+/// otherwise, but for logins that are made as the first node begins the cluster.
+pub(super) fn validate_change(
     validator: &mut Validator,
-    security: Option<&ClusterSecurity>,
+    new: &ClusterView<'_>,
+    old: &ClusterView<'_>,
+) {
+    let Some(support) = new.support else { return };
+    let runs = old.status.replicas.is_some_and(|replicas| replicas > 0);
+    let (now, was) = (new.wanted_security(), old.wanted_security());
+    let path = FieldPath::new("spec").child("security");
+    if runs && now != was {
+        validator.forbidden(
+            &path,
+            "encryption and logins of a running cluster cannot be switched yet: make a new cluster, and move \
+             the data over by a snapshot",
+        );
+        return;
+    }
+    let asks = |wanted: &WantedSecurity| wanted.authentication == Authentication::Password;
+    let begun = old.status.observed_generation.is_some();
+    if !support.all_at_once && begun && asks(&now) && !asks(&was) {
+        validator.forbidden(
+            &path.child("authentication"),
+            "logins are made as the first node begins a cluster: make a new cluster, and move the data over by \
+             a snapshot",
+        );
+    }
+}
+
+/// Returns why a cluster cannot be secured by a default: V62, or settings that would become
+/// Navigator's own (V66).
+pub(super) fn reason_to_stay_open(cluster: &ClusterView<'_>) -> Option<String> {
+    if let Err(why) = secured_by(cluster) {
+        return Some(why);
+    }
+    let is_lost =
+        |key: &String| (cluster.is_managed)(key, true) && !(cluster.is_managed)(key, false);
+    let pools = cluster.pools.iter().map(|pool| pool.config);
+    let key = [cluster.config].into_iter().chain(pools).flat_map(config::keys).find(is_lost)?;
+    Some(format!("config.{key} is not yours to set in a secured cluster"))
+}
+
+/// Returns how the cluster is secured; else why it cannot be (V62). A version that is none counts as
+/// the newest: its own rule refuses it.
+fn secured_by(cluster: &ClusterView<'_>) -> Result<SecuritySupport, String> {
+    let names = cluster.names;
+    let support =
+        cluster.support.ok_or_else(|| format!("{}s cannot be secured yet", names.kind))?;
+    let version = DatabaseVersion::parse(cluster.version);
+    if version.is_some_and(|version| (version.major, version.minor) < support.since) {
+        let (major, minor) = support.since;
+        return Err(format!("needs {} {major}.{minor} or later", names.title));
+    }
+    Ok(support)
+}
+
+/// Returns the fields that ask for encryption or logins, or say more about them.
+fn demands(security: &ClusterSecurity, path: &FieldPath) -> Vec<FieldPath> {
+    let ClusterSecurity {
+        mode,
+        internode,
+        client,
+        authentication,
+        admin_secret,
+        users,
+        certificates,
+        network: _,
+    } = security;
+    let internode_tls = internode.as_ref().and_then(|internode| internode.tls.as_ref());
+    let client_tls = client.as_ref().and_then(|client| client.tls.as_ref());
+    let secure = *mode == Some(SecurityMode::Secure) && !security.wanted().is_open();
+    let client_path = path.child("client");
+    let said = [
+        (secure, path.child("mode")),
+        (
+            internode_tls.is_some_and(|tls| *tls != InternodeTls::Off),
+            path.child("internode").child("tls"),
+        ),
+        (client_tls.is_some_and(|tls| *tls != ClientTls::Off), client_path.child("tls")),
+        (
+            client.as_ref().is_some_and(|client| !client.alt_names.is_empty()),
+            client_path.child("altNames"),
+        ),
+        (
+            authentication.as_ref().is_some_and(|asks| *asks != Authentication::Off),
+            path.child("authentication"),
+        ),
+        (admin_secret.is_some(), path.child("adminSecret")),
+        (!users.is_empty(), path.child("users")),
+        (certificates.is_some(), path.child("certificates")),
+    ];
+    said.into_iter().filter_map(|(is, place)| is.then_some(place)).collect()
+}
+
+/// Validates what is said of a database that can be secured; `title` is its name.
+fn secured(
+    validator: &mut Validator,
+    title: &str,
+    security: &ClusterSecurity,
+    support: SecuritySupport,
     path: &FieldPath,
 ) {
-    let Some(network) = security.and_then(|security| security.network.as_ref()) else { return };
-    let NetworkAccess { policy: _, clients, monitoring, internode } = network;
-    let path = path.child("network");
-    for (name, peers) in
-        [("clients", clients), ("monitoring", monitoring), ("internode", internode)]
+    let ClusterSecurity {
+        mode: _,
+        internode: _,
+        client,
+        authentication: _,
+        admin_secret,
+        users,
+        certificates,
+        network: _,
+    } = security;
+    let wanted = security.wanted();
+    if support.all_at_once {
+        one_switch(validator, title, &wanted, path);
+    }
+    // Without a number: of no database that this repository lists.
+    if support.one_port
+        && (wanted.internode == InternodeTls::Off) != (wanted.client == ClientTls::Off)
     {
-        for (index, peer) in peers.iter().enumerate() {
-            self::peer(validator, peer, &path.child(name).index(index));
-        }
+        let text = format!(
+            "{title} has one port for nodes and clients; set internode.tls and client.tls alike"
+        );
+        validator.forbidden(&path.child("client").child("tls"), &text);
+    }
+    // V63
+    let alt_names = client.iter().flat_map(|client| &client.alt_names);
+    for (index, name) in alt_names.enumerate() {
+        let path = path.child("client").child("altNames").index(index);
+        validator.invalid_each(&path, name, &format::certificate_name(name));
+    }
+    logins(validator, &wanted, admin_secret.as_ref(), users, path);
+    for (index, user) in users.iter().enumerate() {
+        self::user(validator, user, support.reserved_users, &path.child("users").index(index));
+    }
+    if let Some(certificates) = certificates {
+        self::certificates(validator, certificates, &path.child("certificates"));
     }
 }
 
-fn peer(validator: &mut Validator, peer: &NetworkPolicyPeer, path: &FieldPath) {
-    let NetworkPolicyPeer { ip_block, namespace_selector, pod_selector } = peer;
-    let selectors = [("namespaceSelector", namespace_selector), ("podSelector", pod_selector)];
-    for (name, one) in selectors {
-        if let Some(one) = one {
-            selector(validator, one, &path.child(name));
-        }
+/// Validates what a database can do whose nodes switch encryption and logins together (V60, V61).
+/// Words that no database knows are refused elsewhere.
+fn one_switch(validator: &mut Validator, title: &str, wanted: &WantedSecurity, path: &FieldPath) {
+    let WantedSecurity { internode, client, authentication } = wanted;
+    let client_path = path.child("client").child("tls");
+    if matches!(internode, InternodeTls::Allow | InternodeTls::Prefer) {
+        let path = path.child("internode").child("tls");
+        validator.unsupported(&path, internode.as_str(), &["Off", "Required"]);
     }
-    let selects = selectors.iter().any(|(_, one)| one.is_some());
-    match ip_block {
-        None if !selects => validator.required(path, "must specify a peer"),
-        None => {}
-        Some(_) if selects => {
-            validator.forbidden(path, "may not specify both ipBlock and another peer");
-        }
-        Some(block) => self::block(validator, block, &path.child("ipBlock")),
+    if *client == ClientTls::Optional {
+        validator.unsupported(&client_path, client.as_str(), &["Off", "Required"]);
     }
-}
-
-fn block(validator: &mut Validator, block: &IPBlock, path: &FieldPath) {
-    let IPBlock { cidr, except } = block;
-    let wrong = format::cidr(cidr);
-    validator.invalid_each(&path.child("cidr"), cidr, &wrong);
-    for (index, part) in except.iter().flatten().enumerate() {
-        let path = path.child("except").index(index);
-        let unread = format::cidr(part);
-        validator.invalid_each(&path, part, &unread);
-        if wrong.is_empty() && unread.is_empty() && !lies_within(part, cidr) {
-            validator.invalid(&path, part.as_str(), "must be a strict subset of `cidr`");
-        }
+    let encrypts = *internode != InternodeTls::Off;
+    let asks = *authentication != Authentication::Off;
+    if encrypts != asks {
+        let text = format!(
+            "{title} encrypts between nodes exactly when it asks for passwords; set internode.tls and authentication together"
+        );
+        validator.invalid(&path.child("authentication"), authentication.as_str(), &text);
+    } else if *client == ClientTls::Required && !asks {
+        let text = format!(
+            "{title} encrypts for clients only where it asks for passwords; set internode.tls and authentication too"
+        );
+        validator.invalid(&client_path, client.as_str(), &text);
     }
 }
 
-/// Are the addresses of `part` some, and not all, of those of `whole`? Both are valid.
-fn lies_within(part: &str, whole: &str) -> bool {
-    let read = |text: &str| {
-        let (address, bits) = text.trim().split_once('/')?;
-        let bits: u32 = bits.parse().ok()?;
-        // As the first bits of 128.
-        Some(match address.parse().ok()? {
-            IpAddr::V4(address) => (true, u128::from(address.to_bits()) << 96, bits),
-            IpAddr::V6(address) => (false, address.to_bits(), bits),
-        })
-    };
-    let (Some((v4, part, length)), Some((whole_v4, whole, least))) = (read(part), read(whole))
-    else {
-        return false;
-    };
-    let prefix = |bits: u128| bits.checked_shr(128 - least).unwrap_or(0);
-    v4 == whole_v4 && length > least && prefix(part) == prefix(whole)
+/// Validates that there are logins only where passwords are asked for, and where those of the
+/// administrator lie (V64).
+fn logins(
+    validator: &mut Validator,
+    wanted: &WantedSecurity,
+    admin_secret: Option<&SecretName>,
+    users: &[DatabaseUser],
+    path: &FieldPath,
+) {
+    let admin_path = path.child("adminSecret");
+    if wanted.authentication == Authentication::Off {
+        let without = "set security.authentication: Password";
+        if admin_secret.is_some() {
+            validator.forbidden(&admin_path, without);
+        }
+        if !users.is_empty() {
+            validator.forbidden(&path.child("users"), without);
+        }
+    }
+    if let Some(SecretName { name }) = admin_secret {
+        secret_name(validator, name, &admin_path.child("name"));
+    }
 }
 
-fn selector(validator: &mut Validator, selector: &LabelSelector, path: &FieldPath) {
-    let LabelSelector { match_labels, match_expressions } = selector;
-    metadata::labels(validator, match_labels.iter().flatten(), &path.child("matchLabels"));
-    for (index, one) in match_expressions.iter().flatten().enumerate() {
-        let path = path.child("matchExpressions").index(index);
-        validator.invalid_each(&path.child("key"), &one.key, &format::qualified_name(&one.key));
-        let values = one.values.as_deref().unwrap_or_default();
-        match one.operator.as_str() {
-            "In" | "NotIn" if values.is_empty() => validator.required(
-                &path.child("values"),
-                "must be specified when `operator` is 'In' or 'NotIn'",
-            ),
-            "Exists" | "DoesNotExist" if !values.is_empty() => validator.forbidden(
-                &path.child("values"),
-                "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
-            ),
-            operator if !OPERATORS.contains(&operator) => {
-                validator.unsupported(&path.child("operator"), operator, OPERATORS);
-            }
-            _ => {}
+/// Validates a user (V64). That no name stands twice is a rule of every list.
+fn user(validator: &mut Validator, user: &DatabaseUser, reserved: &[&str], path: &FieldPath) {
+    let DatabaseUser { name, password_secret, superuser, roles } = user;
+    let name_path = path.child("name");
+    if name.is_empty() {
+        validator.required(&name_path, "");
+    } else {
+        validator.invalid_each(&name_path, name, &format::login_name(name));
+    }
+    if name.starts_with(OWN_USERS) || reserved.contains(&name.as_str()) {
+        let text = "is reserved for a user that Navigator or a database makes";
+        validator.forbidden(&name_path, text);
+    }
+    if let Some(SecretKey { name, key }) = password_secret {
+        let path = path.child("passwordSecret");
+        secret_name(validator, name, &path.child("name"));
+        if let Some(key) = key {
+            validator.invalid_each(&path.child("key"), key, &format::secret_key(key));
         }
-        for (index, value) in values.iter().enumerate() {
-            let path = path.child("values").index(index);
-            validator.invalid_each(&path, value, &format::label_value(value));
+    }
+    let roles_path = path.child("roles");
+    if *superuser == Some(true) && !roles.is_empty() {
+        validator.forbidden(&roles_path, "a superuser may do everything; leave out one of the two");
+    }
+    for (index, role) in roles.iter().enumerate() {
+        validator.invalid_each(&roles_path.index(index), role, &format::login_name(role));
+    }
+}
+
+fn secret_name(validator: &mut Validator, name: &str, path: &FieldPath) {
+    if name.is_empty() {
+        validator.required(path, "");
+    } else {
+        validator.invalid_each(path, name, &format::dns_subdomain(name));
+    }
+}
+
+/// Validates for how long certificates are made, and CAs overlap (V65).
+fn certificates(validator: &mut Validator, settings: &CertificateSettings, path: &FieldPath) {
+    let CertificateSettings { duration, renewed_at: _, ca_rotated_at: _, ca_overlap } = settings;
+    for (field, given, shortest, text) in [
+        ("duration", duration, SHORTEST_LIFE, "must be between 10m and 8760h"),
+        ("caOverlap", ca_overlap, Duration::ZERO, "must be between 0s and 8760h"),
+    ] {
+        let Some(given) = given else { continue };
+        let fits = |life| (shortest..=LONGEST_LIFE).contains(&life);
+        if !go_duration::parse(given).is_some_and(fits) {
+            validator.invalid(&path.child(field), given.as_str(), text);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::lies_within;
+    use super::*;
+    use crate::api::{
+        V1BETA1,
+        scheme::Scheme,
+        v1beta1::{ClientSecurity, InternodeSecurity},
+    };
+
+    const SUPPORT: SecuritySupport = SecuritySupport {
+        since: (7, 17),
+        all_at_once: true,
+        one_port: false,
+        reserved_users: &["first"],
+    };
+
+    /// What is said about `security`: fields below it, and reasons.
+    fn said(support: SecuritySupport, security: &ClusterSecurity) -> Vec<String> {
+        let mut validator = Validator::new(V1BETA1, Scheme::new(&[]).schemas());
+        secured(&mut validator, "Example", security, support, &FieldPath::new("x"));
+        let problem = |error: &crate::machinery::field_error::FieldError| {
+            let path = error.path.to_string();
+            format!("{} {}", path.trim_start_matches("x."), error.reason())
+        };
+        validator.errors.iter().map(problem).collect()
+    }
+
+    fn words(mode: &str, internode: &str, client: &str, authentication: &str) -> ClusterSecurity {
+        let word = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        ClusterSecurity {
+            mode: word(mode).map(Into::into),
+            internode: Some(InternodeSecurity { tls: word(internode).map(Into::into) }),
+            client: Some(ClientSecurity { tls: word(client).map(Into::into), alt_names: vec![] }),
+            authentication: word(authentication).map(Into::into),
+            ..ClusterSecurity::default()
+        }
+    }
 
     #[test]
-    fn a_part_of_a_network_is_smaller_and_begins_alike() {
-        for (part, whole, lies) in [
-            ("10.1.0.0/16", "10.0.0.0/8", true),
-            ("10.0.0.0/8", "10.0.0.0/8", false),
-            ("11.1.0.0/16", "10.0.0.0/8", false),
-            ("10.0.0.0/8", "10.1.0.0/16", false),
-            ("1.2.3.4/32", "0.0.0.0/0", true),
-            ("2001:db8:1::/48", "2001:db8::/32", true),
-            ("2001:db8:1::/48", "10.0.0.0/8", false),
-            ("10.1.0.0/16", "::/0", false),
-        ] {
-            assert_eq!(lies_within(part, whole), lies, "{part} {whole}");
+    fn one_switch_turns_encryption_and_logins() {
+        let both = "authentication FieldValueInvalid";
+        let rows: &[([&str; 4], &[&str])] = &[
+            (["", "", "", ""], &[]),
+            (["Secure", "", "", ""], &[]),
+            (["Open", "", "", ""], &[]),
+            (["Secure", "", "Off", ""], &[]),
+            (["", "Required", "", "Password"], &[]),
+            (["Open", "Required", "Required", "Password"], &[]),
+            (["Secure", "Off", "Off", "Off"], &[]),
+            (["Secure", "Off", "", "Off"], &["client.tls FieldValueInvalid"]),
+            (["Secure", "Off", "", ""], &[both]),
+            (["Secure", "", "", "Off"], &[both]),
+            (["", "Required", "", ""], &[both]),
+            (["", "", "", "Password"], &[both]),
+            (["Secure", "Allow", "", ""], &["internode.tls FieldValueNotSupported"]),
+            (["Secure", "Prefer", "", ""], &["internode.tls FieldValueNotSupported"]),
+            (["Secure", "", "Optional", ""], &["client.tls FieldValueNotSupported"]),
+        ];
+        for ([mode, internode, client, authentication], wrong) in rows {
+            let security = words(mode, internode, client, authentication);
+            assert_eq!(said(SUPPORT, &security), *wrong, "{security:?}");
+            let stepwise = SecuritySupport { all_at_once: false, ..SUPPORT };
+            assert_eq!(said(stepwise, &security), [""; 0], "{security:?}");
         }
+    }
+
+    #[test]
+    fn one_port_is_encrypted_for_nodes_and_clients_or_for_neither() {
+        let support = SecuritySupport { one_port: true, ..SUPPORT };
+        let wrong = ["client.tls FieldValueForbidden"];
+        for (words, wrong) in [
+            (words("Secure", "", "", ""), &[][..]),
+            (words("Open", "", "", ""), &[]),
+            (words("Secure", "", "Off", ""), &wrong),
+        ] {
+            assert_eq!(said(support, &words), wrong, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn lives_of_certificates_have_bounds() {
+        for (text, fits) in [
+            ("2160h", true),
+            ("10m", true),
+            ("8760h", true),
+            ("1h30m", true),
+            ("9m59s", false),
+            ("8760h1s", false),
+            ("90d", false),
+            ("", false),
+            ("-1h", false),
+        ] {
+            let duration = Some(text.to_owned());
+            let settings = CertificateSettings { duration, ..CertificateSettings::default() };
+            let security =
+                ClusterSecurity { certificates: Some(settings), ..ClusterSecurity::default() };
+            let problems = said(SUPPORT, &security);
+            assert_eq!(problems.is_empty(), fits, "{text:?} {problems:?}");
+        }
+    }
+
+    #[test]
+    fn fields_that_ask_for_security_are_known_from_those_that_do_not() {
+        let places = |security: &ClusterSecurity| {
+            let places = demands(security, &FieldPath::new("x"));
+            places.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        for open in [words("Open", "Off", "Off", "Off"), words("Secure", "Off", "Off", "Off")] {
+            assert_eq!(places(&open), [""; 0], "{open:?}");
+        }
+        assert_eq!(places(&words("Secure", "", "", "")), ["x.mode"]);
+        assert_eq!(
+            places(&words("", "Allow", "Optional", "Password")),
+            ["x.internode.tls", "x.client.tls", "x.authentication"]
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Warnings about accepted values (W6–W18, W20, W27 of docs/rules.md; W4 is here for the registry, which
+//! Warnings about accepted values (W6–W18, W20, W23, W27 of docs/rules.md; W4 is here for the registry, which
 //! decides when to call it).
 
 use serde_json::Value;
@@ -8,7 +8,11 @@ use super::{
     transition::pairs,
     validator::Validator,
 };
-use crate::api::{V1BETA1, reserved_fields::is_upstream_pilot, v1beta1::NetworkAccess};
+use crate::api::{
+    V1BETA1,
+    reserved_fields::is_upstream_pilot,
+    v1beta1::{Authentication, ClientTls, NetworkAccess},
+};
 
 /// W4: returns a warning when a write of the main resource carries a status that differs from the
 /// stored one.
@@ -47,6 +51,11 @@ pub(super) fn spec(validator: &mut Validator, cluster: &ClusterView<'_>) {
         if pool.memory_limit().is_none() && !heap(pool.jvm) && !heap(cluster.jvm) {
             validator.warn(format!("{path}: no memory limit, so the heap is 1Gi; set resources.limits.memory or jvm.heap"));
         }
+    }
+    // W23: logins without encryption.
+    let wanted = cluster.wanted_security();
+    if wanted.authentication == Authentication::Password && wanted.client == ClientTls::Off {
+        validator.warn("spec.security.client.tls: passwords travel as they are".to_owned());
     }
     // W27: lists of peers without a policy.
     let network = cluster.security.and_then(|security| security.network.as_ref());

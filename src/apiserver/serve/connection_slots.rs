@@ -1,10 +1,11 @@
 //! Which clients may hold a connection.
 //!
-//! A new connection is always let in while another one is unused, which is cut for it: those that
-//! never sent a request go first, then those without a request under way, and of them the oldest of
-//! the address that holds most. So a crowd from a few addresses makes room among its own, and a
-//! client from elsewhere has the time for its handshake and its request. An address that holds as
-//! many connections as it may makes room among its own, too.
+//! A new connection is always let in while another one is unused, which is cut for it: one of the
+//! address that holds most, of its connections one that never sent a request before one without a
+//! request under way, and of those the oldest. So a crowd from a few addresses makes room among its
+//! own, whether or not it sent requests, and a client from elsewhere has the time for its handshake
+//! and its request. An address that holds as many connections as it may makes room among its own,
+//! too.
 
 use std::{
     cmp::Reverse,
@@ -143,14 +144,11 @@ impl HeldSlots {
     /// in use.
     fn evict(&mut self, among: impl Fn(&SlotHolder) -> bool) -> Option<()> {
         let crowd = |holder: &SlotHolder| self.per_address.get(&holder.address).copied();
-        let of_most = |is_unneeded: fn(&ConnectionUse) -> bool| {
-            let holders = self.holders.iter().filter(|(_, holder)| among(holder));
-            let unneeded = holders.filter(|(_, holder)| is_unneeded(&holder.used));
-            let victim = unneeded.max_by_key(|(id, holder)| (crowd(holder), Reverse(**id)));
-            victim.map(|(id, _)| *id)
-        };
-        let victim =
-            of_most(|used| !used.was_used()).or_else(|| of_most(|used| !used.is_running()))?;
+        let unneeded =
+            self.holders.iter().filter(|(_, holder)| among(holder) && !holder.used.is_running());
+        let victim = unneeded
+            .max_by_key(|(id, holder)| (crowd(holder), !holder.used.was_used(), Reverse(**id)));
+        let victim = victim.map(|(id, _)| *id)?;
         self.remove(victim).map(|holder| holder.cut.cancel())
     }
 
@@ -219,6 +217,22 @@ mod tests {
         let left = crowd.iter().filter(|place| !place.cut.is_cancelled()).count();
         assert_eq!(left, 6);
         assert!(!crowd[39].cut.is_cancelled(), "the last one has the same chance");
+    }
+
+    #[test]
+    fn a_crowd_that_sent_requests_makes_no_room_by_the_handshakes_of_others() {
+        let places = ConnectionSlots::new(ConnectionLimits { all: 4, per_address: 4 });
+        let crowd: Vec<_> = (0..3).map(|_| places.take(address(1)).unwrap()).collect();
+        for place in &crowd {
+            drop(ConnectionUseGuard::new(&place.used));
+        }
+        let shaking_hands = places.take(address(9)).unwrap();
+        let newest = places.take(address(1)).unwrap();
+        assert!(crowd[0].cut.is_cancelled(), "it is the oldest of the crowd");
+        drop(ConnectionUseGuard::new(&newest.used));
+        let _next = places.take(address(1)).unwrap();
+        assert!(crowd[1].cut.is_cancelled() && !newest.cut.is_cancelled());
+        assert!(!shaking_hands.cut.is_cancelled(), "its address holds one connection");
     }
 
     #[test]

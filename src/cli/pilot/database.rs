@@ -20,7 +20,7 @@ use crate::{
         },
         process::takeover::ProgramHandoff,
     },
-    runtime::log,
+    runtime::{kubeconfig, log},
 };
 
 /// Runs one database node: prepares, starts, watches, flushes and stops it.
@@ -71,12 +71,16 @@ pub(crate) struct Args {
         long,
         value_name = "DIR",
         env = "NAVIGATOR_CONFIG_DIR",
-        default_value = "/etc/navigator"
+        default_value = crate::api::names::CONFIG_DIR
     )]
     config_dir: PathBuf,
     /// Folder that `navigator install` filled.
     #[arg(long, value_name = "DIR", env = "NAVIGATOR_SHARED_DIR", default_value = crate::api::names::SHARED_DIR)]
     shared_dir: PathBuf,
+    /// Folder where the users of the database are mounted, where passwords are asked for. It may be
+    /// missing.
+    #[arg(long, value_name = "DIR", env = "NAVIGATOR_USERS_DIR", default_value = crate::api::names::USERS_DIR)]
+    users_dir: PathBuf,
     /// Bytes of memory that the pilot and its database may take together. Without it, and below
     /// it, the limit of the cgroup counts.
     #[arg(long, value_name = "BYTES", env = "NAVIGATOR_MEMORY_LIMIT")]
@@ -194,7 +198,7 @@ pub(super) fn run(
             }
         };
         mark(&settings);
-        runner::run(settings, start).await.unwrap_or_else(|error| {
+        Box::pin(runner::run(settings, start)).await.unwrap_or_else(|error| {
             fail(&last_words, &format!("failed to run the pilot: {error}"), exit::FAILURE)
         })
     });
@@ -235,6 +239,7 @@ async fn settings(database: &'static DrivenDatabase, args: Args) -> Result<Runne
         data_dir,
         config_dir,
         shared_dir,
+        users_dir,
         memory_limit,
         allow_unmounted_data,
         allow_low_limits,
@@ -275,6 +280,7 @@ async fn settings(database: &'static DrivenDatabase, args: Args) -> Result<Runne
         data: data_dir.unwrap_or_else(|| database.names.data_dir.into()),
         config: config_dir,
         shared: shared_dir,
+        users: users_dir,
         memory_limit,
         require_mount: pod_uid.is_some() && !allow_unmounted_data,
         allow_low_limits,
@@ -307,23 +313,22 @@ fn read_pilot(path: &Path) -> Result<Pilot, String> {
     let shown = path.display();
     let text =
         std::fs::read_to_string(path).map_err(|error| format!("--config {shown}: {error}"))?;
-    let pilot: Pilot =
+    // By way of JSON, for which the types are decoded anyway.
+    let value: serde_json::Value =
         serde_yaml::from_str(&text).map_err(|error| format!("--config {shown}: {error}"))?;
+    let pilot: Pilot =
+        serde_json::from_value(value).map_err(|error| format!("--config {shown}: {error}"))?;
     if pilot.metadata.name.is_none() {
         return Err(format!("--config {shown}: metadata.name is missing"));
     }
     Ok(pilot)
 }
 
-async fn connect(kubeconfig: Option<&Path>) -> Result<(kube::Client, String), String> {
-    let mut config = match kubeconfig {
+async fn connect(file: Option<&Path>) -> Result<(kube::Client, String), String> {
+    let mut config = match file {
         Some(path) => {
-            let problem = |error: kube::config::KubeconfigError| {
-                format!("--kubeconfig {}: {}", path.display(), chain(&error))
-            };
-            let file = kube::config::Kubeconfig::read_from(path).map_err(problem)?;
-            let options = kube::config::KubeConfigOptions::default();
-            kube::Config::from_custom_kubeconfig(file, &options).await.map_err(problem)?
+            let read = kubeconfig::config(path).await;
+            read.map_err(|error| format!("--kubeconfig: {}", chain(&error)))?
         }
         None => kube::Config::incluster()
             .map_err(|error| format!("no API: {}; give --kubeconfig or --config", chain(&error)))?,

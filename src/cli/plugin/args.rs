@@ -94,6 +94,23 @@ pub(super) enum PluginCommand {
     Status(StatusArgs),
     Logs(LogsArgs),
     Shell(ShellArgs),
+    GetCredentials(CredentialsArgs),
+    /// Shows the certificates that the nodes of a cluster use, until when, and the CAs behind them.
+    ///
+    /// CURRENT says whether a port shows what was signed for it last. TRUSTED-BY counts the nodes that
+    /// are told to trust a CA.
+    ///
+    /// Exit codes: 0 all are current and valid, 1 failed or nothing is encrypted, 3 some are not, 64
+    /// unusable arguments.
+    #[command(after_help = "Examples:
+  kubectl navigator certificates search
+  kubectl navigator certificates search -o json")]
+    Certificates {
+        /// The cluster.
+        name: ClusterName,
+        #[command(flatten)]
+        form: OutputArgs,
+    },
     Restart(RestartArgs),
     /// Leaves a cluster as it is, whatever its spec says; its status is still observed.
     ///
@@ -262,22 +279,62 @@ pub(super) enum LogsFilter {
 
 /// Opens the database's own client inside a node, through `kubectl exec`.
 ///
-/// What follows `--` goes to the client. Without a node: the first that is ready.
+/// What follows `--` goes to the client. Without a node: the first that is ready. In a secured cluster
+/// the client logs in as the administrator, or as the user of --as, with the password of that user's
+/// Secret, which you must be allowed to read.
 ///
-/// Exit codes: the client's own, 1 no node to go to, 64 unusable arguments.
+/// Exit codes: the client's own, 1 no login or it could not be passed on, 3 no node is ready, 64
+/// unusable arguments.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   kubectl navigator shell demo
   kubectl navigator shell demo ring-1 -- -e 'DESCRIBE KEYSPACES'
-  kubectl navigator shell search -- _cat/shards?v")]
+  kubectl navigator shell search -- _cat/shards?v
+  kubectl navigator shell search --as app")]
 pub(super) struct ShellArgs {
     /// The cluster.
     pub(super) name: ClusterName,
     /// The node.
     pub(super) node: Option<String>,
+    /// User of the database, as the spec declares it; the administrator when absent.
+    #[arg(long = "as", value_name = "USER")]
+    pub(super) user: Option<String>,
     /// Arguments of the client.
     #[arg(last = true, value_name = "ARGUMENTS")]
     pub(super) words: Vec<OsString>,
+}
+
+/// Prints what an application needs to connect to a secured cluster: user, password, host, port.
+///
+/// It is read from the Secret of the user, which you must be allowed to read, and printed with the
+/// password as it is.
+///
+/// Exit codes: 0 printed, 1 there is none or you may not read it, 64 unusable arguments.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  kubectl navigator get-credentials search
+  kubectl navigator get-credentials search --user app --ca ca.crt -o json
+  set -a; eval \"$(kubectl navigator get-credentials search --user app --ca ca.crt)\"")]
+pub(super) struct CredentialsArgs {
+    /// The cluster.
+    pub(super) name: ClusterName,
+    /// User of the database, as the spec declares it; the administrator when absent.
+    #[arg(long, value_name = "USER")]
+    pub(super) user: Option<String>,
+    /// File that the CAs which clients are to trust are written to, as PEM.
+    #[arg(long, value_name = "FILE")]
+    pub(super) ca: Option<PathBuf>,
+    /// Form of the answer.
+    #[arg(long, short, value_enum, default_value_t = CredentialsFormat::Env)]
+    pub(super) output: CredentialsFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum CredentialsFormat {
+    /// Assignments for a shell, a line each.
+    Env,
+    /// An object with the keys of the Secret.
+    Json,
 }
 
 /// Restarts all nodes of a cluster one after the other, or one node in its place.

@@ -17,7 +17,7 @@ use clap_complete::{
     env::{Bash, CompleteEnv, EnvCompleter, Fish, Powershell, Zsh},
 };
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, api::ListParams, config::Kubeconfig};
+use kube::{Api, api::ListParams};
 
 use super::{
     args::{CommonArgs, ShellName},
@@ -265,11 +265,7 @@ fn clusters(found: &[ClusterObject], typed: &str) -> Vec<(String, String)> {
 }
 
 fn contexts(common: &CommonArgs) -> Vec<(String, String)> {
-    let file = match &common.kubeconfig {
-        Some(path) => Kubeconfig::read_from(path),
-        None => Kubeconfig::read(),
-    };
-    let contexts = file.map(|file| file.contexts).unwrap_or_default();
+    let contexts = session::file(common).map(|file| file.contexts).unwrap_or_default();
     contexts.into_iter().map(|context| (context.name, String::new())).collect()
 }
 

@@ -18,6 +18,7 @@ use crate::{
     error::exit,
     plugin::{
         bundle,
+        certificates::ClusterCertificates,
         error::{Error, said},
         install_check,
         logs::{LogOptions, LogOutput, pretty::pretty, short_name},
@@ -211,6 +212,26 @@ pub(super) async fn holding(
         _ => print(&predicates::held_table(&found, &held, session.now, style(common)))?,
     }
     Ok(code(held.iter().all(|one| one.skipped)))
+}
+
+pub(super) async fn certificates(
+    common: &CommonArgs,
+    form: OutputArgs,
+    session: &PluginSession,
+    name: &ClusterName,
+) -> Result<u8, Error> {
+    let output = only(form, &[OutputFormat::Json, OutputFormat::Yaml, OutputFormat::Wide])?;
+    let found = session.cluster(name).await?;
+    if !found.security().wanted().encrypts() {
+        return Err(Error::NoTls(found.reference()));
+    }
+    let pilots = session.pilots(&found).await?;
+    let all = ClusterCertificates::new(&found, &pilots);
+    match output {
+        Some(form @ (OutputFormat::Json | OutputFormat::Yaml)) => object(form, &all.json())?,
+        _ => print(&all.screen(session.now, style(common)))?,
+    }
+    Ok(code(all.are_well(session.now)))
 }
 
 pub(super) async fn report(session: &PluginSession, args: &ReportArgs) -> Result<u8, Error> {

@@ -1,5 +1,7 @@
 //! Makes a session from the kubeconfig.
 
+use std::{env, path::PathBuf};
+
 use k8s_openapi::jiff::Timestamp;
 use kube::{
     Client, Config,
@@ -11,6 +13,7 @@ use crate::{
     database::{DatabaseList, scheme, shown},
     error::chain,
     plugin::{error::Error, lookup::PluginSession},
+    runtime::kubeconfig::{self, KubeconfigFailure},
 };
 
 pub(super) async fn open(
@@ -28,6 +31,21 @@ pub(super) async fn open(
     })
 }
 
+/// Reads the file that is named, or those of the variable `KUBECONFIG`, or `~/.kube/config`.
+#[expect(clippy::disallowed_methods, reason = "the command line reads the environment")]
+pub(super) fn file(common: &CommonArgs) -> Result<Kubeconfig, KubeconfigFailure> {
+    if let Some(path) = &common.kubeconfig {
+        return kubeconfig::read(path);
+    }
+    let listed = env::var_os("KUBECONFIG").unwrap_or_default();
+    let listed = env::split_paths(&listed).filter(|path| !path.as_os_str().is_empty());
+    let mut paths: Vec<PathBuf> = listed.collect();
+    if paths.is_empty() {
+        paths.push(env::home_dir().unwrap_or_default().join(".kube/config"));
+    }
+    kubeconfig::read_all(&paths)
+}
+
 /// Returns the client settings that kubectl would use; in a pod without a kubeconfig, the pod's own
 /// identity.
 async fn config(common: &CommonArgs) -> Result<Config, Error> {
@@ -36,16 +54,10 @@ async fn config(common: &CommonArgs) -> Result<Config, Error> {
     };
     let options =
         KubeConfigOptions { context: common.context.clone(), ..KubeConfigOptions::default() };
-    let file = match &common.kubeconfig {
-        Some(path) => {
-            let what = format!("--kubeconfig {}", path.display());
-            Some(Kubeconfig::read_from(path).map_err(|error| unusable(&what, &error))?)
-        }
-        None => None,
-    };
-    let read = match file {
-        Some(file) => Config::from_custom_kubeconfig(file, &options).await,
-        None => Config::from_kubeconfig(&options).await,
+    let read = match (file(common), &common.kubeconfig) {
+        (Ok(file), _) => Config::from_custom_kubeconfig(file, &options).await.map_err(Into::into),
+        (Err(failure), Some(_)) => return Err(unusable("--kubeconfig", &failure)),
+        (Err(failure), None) => Err(failure),
     };
     let mut config = match read {
         Ok(config) => config,

@@ -80,7 +80,13 @@ async fn create_pilot(
     let birth = found.and_then(|found| newborn(desired, observed, found));
     let mut body = match birth {
         Some(BirthSpec { pilot, .. }) => {
-            let pilot = PilotSpec { forget: Vec::new(), unsafe_bootstrap: None, ..pilot.clone() };
+            let pilot = PilotSpec {
+                forget: Vec::new(),
+                unsafe_bootstrap: None,
+                // What was signed for a sibling is not for this node.
+                security: pilot.security.as_ref().and(pool.pilot.security.clone()),
+                ..pilot.clone()
+            };
             let sibling = DesiredPool { pilot, ..pool.clone() };
             pilot_body(desired, &sibling, name, ordinal, &ctx.settings)
         }

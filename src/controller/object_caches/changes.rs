@@ -71,6 +71,7 @@ fn changes_report(
         last_termination,
         decommission,
         forgotten,
+        security,
         parts,
         conditions,
     } = before;
@@ -89,6 +90,7 @@ fn changes_report(
         || *last_termination != now.last_termination
         || *decommission != now.decommission
         || *forgotten != now.forgotten
+        || *security != now.security
         || *conditions != now.conditions
         || changes_parts(databases, parts, &now.parts)
 }

@@ -65,7 +65,7 @@ pub(super) async fn handle(
         // The cluster stays in the queue, in case this process leads again.
         Error::NotLeading => ReconcileOutcome::Failed,
         Error::Foreign(_) => ReconcileOutcome::Again(WHILE_FOREIGN),
-        Error::Request { .. } | Error::Unreadable { .. } => {
+        Error::Request { .. } | Error::Unreadable { .. } | Error::Unmade { .. } => {
             let text = chain(error).to_string();
             warn!(namespace, name, error = text, "Sync failed");
             ctx.events.publish(desired, &EventNotice::warning("ErrSync", text)).await;

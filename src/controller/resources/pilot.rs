@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Labels, metadata, pool_labels};
 use crate::{
-    api::v1beta1::{self, Pilot, PilotSpec},
+    api::v1beta1::{self, Pilot, PilotSecurity, PilotSpec},
     controller::desired_state::{DesiredCluster, DesiredPool, ObjectSettings},
 };
 
@@ -45,6 +45,8 @@ pub(crate) fn pilot_body(
 /// Returns a merge patch from the Pilot's spec as it is to the wanted one: keys that are no longer
 /// wanted become `null`, and `phase` is left alone. `None` when nothing differs.
 pub(crate) fn spec_patch(found: &PilotSpec, wanted: &PilotSpec) -> Option<Value> {
+    // What was signed for the node stays, and so do its users.
+    let wanted = &with_own_security(found, wanted);
     let renews = wanted.restart_for.is_some() || found.config_hash != wanted.config_hash;
     let without_requests = |spec: &PilotSpec| {
         let mut value = json!(spec);
@@ -61,6 +63,17 @@ pub(crate) fn spec_patch(found: &PilotSpec, wanted: &PilotSpec) -> Option<Value>
     };
     let patch = difference(&without_requests(found), &without_requests(wanted));
     patch.as_object().is_some_and(|patch| !patch.is_empty()).then_some(patch)
+}
+
+/// Returns the wanted spec with the key, the certificates and the users that a node has, which
+/// `security` keeps.
+fn with_own_security(found: &PilotSpec, wanted: &PilotSpec) -> PilotSpec {
+    let mut wanted = wanted.clone();
+    if let (Some(found), Some(wanted)) = (&found.security, &mut wanted.security) {
+        let PilotSecurity { internode, client, authentication, .. } = wanted.clone();
+        *wanted = PilotSecurity { internode, client, authentication, ..found.clone() };
+    }
+    wanted
 }
 
 /// Returns the merge patch (RFC 7386) that turns `from` into `to`.

@@ -7,13 +7,15 @@ use crate::{
     api::{
         names::{self, annotation, label, port},
         reserved_fields::{KEPT_IN_CONTAINERS, KEPT_IN_PODS},
+        v1beta1::{Authentication, ClusterSecurity},
     },
     controller::desired_state::{DesiredCluster, DesiredPool},
 };
 
-/// Folder in which the pilot renders the database's configuration; an empty volume in every pod.
-const CONFIG_DIR: &str = "/etc/navigator";
+/// The volume of the database's configuration.
 const CONFIG_VOLUME: &str = "config";
+/// The volume with the users of the database, which the kubelet keeps up to date.
+const USERS_VOLUME: &str = "users";
 const GRACE_VARIABLE: &str = "NAVIGATOR_TERMINATION_GRACE_PERIOD";
 
 /// The pod template of a pool. `claims` says whether data are kept on a claim.
@@ -27,6 +29,17 @@ pub(crate) fn template(desired: &DesiredCluster, pool: &DesiredPool, claims: boo
     ];
     if !claims {
         volumes.push(json!({"name": database.names.data_volume, "emptyDir": {}}));
+    }
+    if mounts_users(desired) {
+        volumes.push(json!({
+            "name": USERS_VOLUME,
+            "secret": {
+                "secretName": database.names.pilot_secret(&desired.name),
+                "defaultMode": 0o400,
+                // A pod starts without: its pilot waits, and says for what.
+                "optional": true,
+            },
+        }));
     }
     let user = desired.run_as_user;
     let mut template = json!({
@@ -75,6 +88,12 @@ pub(crate) fn template(desired: &DesiredCluster, pool: &DesiredPool, claims: boo
     }
     tell_grace(&mut template, database.names.container);
     template
+}
+
+/// Does the database ask for passwords?
+fn mounts_users(desired: &DesiredCluster) -> bool {
+    let wanted = desired.security.as_ref().map(ClusterSecurity::wanted).unwrap_or_default();
+    wanted.authentication == Authentication::Password
 }
 
 /// Seconds of grace period that Kubernetes grants a pod that asks for none.
@@ -202,6 +221,14 @@ fn database_container(desired: &DesiredCluster, pool: &DesiredPool) -> Value {
         .iter()
         .map(|(name, port)| json!({"name": name, "containerPort": port, "protocol": "TCP"}))
         .collect();
+    let mut mounts = vec![
+        json!({"name": names::SHARED_VOLUME, "mountPath": names::SHARED_DIR, "readOnly": true}),
+        json!({"name": CONFIG_VOLUME, "mountPath": names::CONFIG_DIR}),
+        json!({"name": database.names.data_volume, "mountPath": database.names.data_dir}),
+    ];
+    if mounts_users(desired) {
+        mounts.push(json!({"name": USERS_VOLUME, "mountPath": names::USERS_DIR, "readOnly": true}));
+    }
     json!({
         "name": database.names.container,
         "image": desired.image.reference,
@@ -227,11 +254,7 @@ fn database_container(desired: &DesiredCluster, pool: &DesiredPool) -> Value {
         "startupProbe": probe(port::PILOT_STARTUP, 5, 5, 17_280),
         "livenessProbe": probe(port::PILOT_LIVENESS, 10, 5, 6),
         "readinessProbe": probe(port::PILOT_READINESS, 5, 5, 2),
-        "volumeMounts": [
-            {"name": names::SHARED_VOLUME, "mountPath": names::SHARED_DIR, "readOnly": true},
-            {"name": CONFIG_VOLUME, "mountPath": CONFIG_DIR},
-            {"name": database.names.data_volume, "mountPath": database.names.data_dir},
-        ],
+        "volumeMounts": mounts,
     })
 }
 

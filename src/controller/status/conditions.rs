@@ -1,13 +1,15 @@
 //! Computes the conditions of a cluster (docs/conditions.md).
 
-use std::borrow::Cow;
-
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
     jiff::Timestamp,
 };
 
-use super::{ConditionInputs, initialized};
+use super::{
+    ConditionInputs,
+    condition_state::{ConditionState, finding},
+    initialized, security,
+};
 use crate::{
     api::{
         silence::{PILOT_SILENT, PILOT_TURNED_AWAY},
@@ -23,20 +25,6 @@ use crate::{
 /// Longest message of a condition, in bytes.
 const MESSAGE_MAX: usize = 1024;
 
-struct ConditionState {
-    status: &'static str,
-    reason: Cow<'static, str>,
-    message: String,
-}
-
-fn finding(
-    status: &'static str,
-    reason: impl Into<Cow<'static, str>>,
-    message: impl Into<String>,
-) -> ConditionState {
-    ConditionState { status, reason: reason.into(), message: message.into() }
-}
-
 /// Returns all conditions, in a fixed order. `Reconciling` and `Stalled` are present only while
 /// True, and never both.
 pub(super) fn conditions(facts: &ConditionInputs<'_>) -> Vec<Condition> {
@@ -47,9 +35,11 @@ pub(super) fn conditions(facts: &ConditionInputs<'_>) -> Vec<Condition> {
         ("Initialized", initialized_finding(facts)),
         ("MembersHealthy", members_healthy(facts)),
         ("PilotsCurrent", pilots_current(facts)),
-        ("Secured", secured(facts.desired)),
+        ("Secured", secured(facts)),
         ("Drainable", drainable(facts)),
     ];
+    findings.extend(security::certificates_valid(facts).map(|found| ("CertificatesValid", found)));
+    findings.extend(security::users_ready(facts).map(|found| ("UsersReady", found)));
     if let Some(stalled) = &facts.stalled {
         findings.push(("Stalled", finding("True", stalled.reason, stalled.message.clone())));
     } else if let Some(operation) = facts.plan.operation {
@@ -210,9 +200,11 @@ fn members_healthy(facts: &ConditionInputs<'_>) -> ConditionState {
 
 /// Returns who can reach the data. This condition only informs: nothing depends on it or enforces
 /// it.
-fn secured(desired: &DesiredCluster) -> ConditionState {
-    let (status, reason, message) = (desired.database.secured)(desired);
-    finding(status, reason, message)
+fn secured(facts: &ConditionInputs<'_>) -> ConditionState {
+    security::secured(facts).unwrap_or_else(|| {
+        let (status, reason, message) = (facts.desired.database.secured)(facts.desired);
+        finding(status, reason, message)
+    })
 }
 
 /// Returns whether a node may be evicted, as the budget tells Kubernetes.

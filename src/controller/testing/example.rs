@@ -15,11 +15,12 @@ use crate::{
     controller::{
         ManagedClusterKind,
         desired_state::{
-            ClusterService, DesiredCluster, ManagedDatabase, NodeReport, ServiceExposure,
+            ClusterService, DesiredCluster, LoginNames, ManagedDatabase, NodeReport,
+            ServiceExposure,
         },
         managed_cluster,
     },
-    engine::config_hash,
+    engine::{config_hash, password::PasswordHashing},
 };
 
 /// The example database's own fields in specs: none.
@@ -84,6 +85,15 @@ pub(crate) const EXAMPLE: ManagedDatabase = ManagedDatabase {
     id_is_uid: true,
     minimum_masters: |_| None,
     begins_anew: |spec| spec.version.is_some(),
+    login: Some(&LoginNames {
+        admin: "admin",
+        binding: "example",
+        client_port: "client",
+        schemes: None,
+        more: |_| Vec::new(),
+        shared_by_pilots: true,
+        hashing: PasswordHashing::Bcrypt,
+    }),
     secured: |_| ("False", "SecurityDisabled", "whoever reaches it may read all data"),
 };
 

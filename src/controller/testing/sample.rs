@@ -42,6 +42,7 @@ pub(crate) fn desired(pools: &[(&str, u32)], revision: &str) -> DesiredCluster {
         run_as_user: 999,
         services: Services::default(),
         network: None,
+        security: None,
         nodes_elsewhere: false,
         pools: pools.iter().map(|(name, replicas)| pool(name, *replicas, revision)).collect(),
         strategy: RolloutStrategy::of(None),

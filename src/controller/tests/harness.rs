@@ -434,6 +434,7 @@ impl Harness {
             let turned_away = is_turned_away(server, &pod);
             server.edit(&pod, |pod| {
                 pod["status"] = json!({
+                    "podIP": "10.0.0.7",
                     "ephemeralContainerStatuses": installed,
                     "conditions": [{"type": "Ready", "status": word(up)}],
                     "containerStatuses": [{
@@ -485,6 +486,10 @@ impl Harness {
                 status["identity"] = json!({});
                 status["version"] = spec["version"].clone();
                 status["process"] = json!({"pid": 7});
+            }
+            // What tests say of a node's key, its pilot says on.
+            if !before["security"].is_null() {
+                status["security"] = before["security"].clone();
             }
             server.edit(&pilot, |pilot| pilot["status"] = status);
         }

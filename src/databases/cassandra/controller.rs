@@ -16,9 +16,10 @@ use super::{
 use crate::{
     api::{names::label::APP, pilot_part::PilotParts, v1beta1::PilotStatus},
     controller::{
-        ClusterService, DesiredCluster, ManagedClusterKind, ManagedDatabase, NodeReport,
-        SecuredCondition, ServiceExposure,
+        ClusterService, DesiredCluster, LoginNames, ManagedClusterKind, ManagedDatabase,
+        NodeReport, SecuredCondition, ServiceExposure,
     },
+    engine::password::PasswordHashing,
 };
 
 /// Cassandra's entry for the controller.
@@ -33,6 +34,20 @@ pub const DATABASE: ManagedDatabase = ManagedDatabase {
     },
     config_hash: facts::config_hash,
     gauges: &["loadBytes"],
+    login: Some(&LoginNames {
+        admin: "admin",
+        binding: "cassandra",
+        client_port: "cql",
+        schemes: None,
+        more: |desired| {
+            // Drivers ask for the datacenter that they are in.
+            let first = desired.pools.first().and_then(|pool| pool.pilot.part::<CassandraNode>());
+            let datacenter = first.and_then(|part| part.datacenter);
+            datacenter.map(|name| ("datacenter", name)).into_iter().collect()
+        },
+        shared_by_pilots: true,
+        hashing: PasswordHashing::Bcrypt,
+    }),
     ..ManagedDatabase::new::<Cassandra>(services, reports, secured)
 };
 

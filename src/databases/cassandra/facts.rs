@@ -6,6 +6,7 @@ mod heap;
 mod options;
 mod release;
 mod render;
+mod security;
 
 pub use config_hash::config_hash;
 pub use exits::EXITS;
@@ -13,6 +14,8 @@ pub use heap::heap_bytes;
 pub use options::choose_collector;
 pub use release::Release;
 pub use render::{NodeSettings, RenderError, RenderedFiles, render, seed_provider};
+pub use security::SecuritySettings;
+pub(super) use security::{KEY_FILE, TRUST_FILE};
 
 /// Names of the keyspaces that Cassandra makes for itself.
 pub const SYSTEM_KEYSPACES: &[&str] = &[

@@ -1,14 +1,78 @@
 //! Cassandra's entry for `kubectl navigator`.
 
-use super::{names::NAMES, v1beta1::CassandraNode};
-use crate::plugin::{NodeLoad, ShownDatabase};
+use super::{
+    names::{NAMES, nodes_service, port},
+    v1beta1::CassandraNode,
+};
+use crate::plugin::{
+    ClientEndpoint, NodeLoad, ShownDatabase,
+    console::{ConsoleAccess, ConsoleLogin, DatabaseConsole, SecuredConsole},
+};
 
 pub const DATABASE: ShownDatabase = ShownDatabase {
     names: &NAMES,
     // cqlsh comes with the database, and connects to the node in its own container.
-    shell: &["sh", "-c", r#"exec "${CASSANDRA_HOME:-/opt/cassandra}/bin/cqlsh" "$@""#, "cqlsh"],
+    console: DatabaseConsole {
+        open: &["sh", "-c", r#"exec "${CASSANDRA_HOME:-/opt/cassandra}/bin/cqlsh" "$@""#, "cqlsh"],
+        secured: Some(SecuredConsole {
+            command: |access| {
+                let trust = if access.tls { TRUST } else { "" };
+                let login = access.login.as_deref().unwrap_or_default();
+                ["sh", "-c", CONSOLE, "cqlsh", trust, login].map(str::to_owned).into()
+            },
+            login_file,
+            by_hand: |access| {
+                let trust =
+                    if access.tls { format!("env SSL_CERTFILE={TRUST} ") } else { String::new() };
+                format!("{trust}cqlsh {}-u NAME", if access.tls { "--ssl " } else { "" })
+            },
+        }),
+    },
+    client: ClientEndpoint {
+        service: nodes_service,
+        port: port::CQL,
+        schemes: None,
+        admin: "admin",
+    },
     load: |status| Some(NodeLoad::Bytes(status.part::<CassandraNode>()?.load_bytes?)),
     cleans_up: true,
     lost_with_quorum: None,
     remark: |status| status.part::<CassandraNode>()?.operation_mode.filter(|mode| mode != "NORMAL"),
 };
+
+/// The CAs of clients, in the node's container.
+const TRUST: &str = "/etc/navigator/tls/client/ca.pem";
+
+/// Shell script that opens cqlsh in a secured node. cqlsh is told to check the node by the CAs, and
+/// its driver of 5.0 (3.29.0) does not, by a fault: it sets `cert_reqs` where `verify_mode` is meant.
+/// No option of cqlsh mends that. The connection does not leave the pod. `$1` is a file with CAs, or empty where clients
+/// use no TLS; `$2` is the file with the login, or empty.
+const CONSOLE: &str = r#"
+trust=$1 login=$2
+shift 2
+# The file is held open, and nobody else finds it any more.
+if [ -n "$login" ]; then
+  exec 3<"$login"
+  rm -f "$login"
+  set -- --credentials /proc/self/fd/3 "$@"
+fi
+if [ -n "$trust" ]; then
+  SSL_CERTFILE=$trust
+  export SSL_CERTFILE
+  set -- --ssl "$@"
+fi
+exec "${CASSANDRA_HOME:-/opt/cassandra}/bin/cqlsh" "$@""#;
+
+/// Returns a login as cqlsh reads it (`--credentials`). In this section, which 4.1 and later know, it
+/// takes a `%` for what it is.
+fn login_file(_: &ConsoleAccess, login: &ConsoleLogin<'_>) -> Result<String, &'static str> {
+    let ConsoleLogin { username, password } = *login;
+    for value in [username, password] {
+        if value.trim() != value || value.chars().any(char::is_control) {
+            return Err(
+                "what begins or ends with a space, or holds a line's end, cannot be read by cqlsh",
+            );
+        }
+    }
+    Ok(format!("[PlainTextAuthProvider]\nusername = {username}\npassword = {password}\n"))
+}

@@ -3,6 +3,7 @@
 //! Owns the connection to the running JVM and what was seen through it. The pilot starts no JVM to
 //! ask a question; the Jolokia agent answers over HTTP on loopback.
 
+mod access;
 mod cleanup;
 mod configure;
 pub mod cql;
@@ -12,12 +13,16 @@ mod forgetting;
 mod held_ranges;
 mod join_progress;
 mod keyspaces;
+mod login_copies;
+mod logins;
 mod node_view;
 mod observation;
 mod preflight;
 mod range_availability;
 mod range_survey;
 mod resolved_spec;
+mod roles;
+mod security;
 mod seeds;
 mod state;
 mod upkeep;
@@ -34,10 +39,13 @@ use serde_json::json;
 use tracing::info;
 
 use self::{
+    access::NodeAccess,
+    cql::CqlTarget,
     decommission::DecommissionProgress,
     forgetting::RemovalWatch,
     held_ranges::HeldRanges,
     join_progress::JoinProgress,
+    logins::{KnownLogins, OwnSessions, StoredLogin},
     node_view::{NodeView, STORAGE_SERVICE},
     range_availability::RangeAvailability,
     state::NodeState,
@@ -57,8 +65,10 @@ use crate::{
         database::{DrivenDatabase, JavaLocation},
         driver::{
             DatabaseNode, DecommissionState, Driver, DriverAnswer, DumpSignal, Error, FailedCheck,
-            ForgetState, JOIN_FAILED, KernelNeeds, NodeObservation, ProcessSpec, StopPlan,
+            ForgetState, JOIN_FAILED, KernelNeeds, LeaderDuty, LeaderPermit, NodeObservation,
+            ProcessSpec, SecuredDatabase, StopPlan,
         },
+        security::RecordedAccess,
         volume::{
             contents::ContentFolder,
             data_volume::Volume,
@@ -117,13 +127,18 @@ pub struct CassandraDriver {
     config: PathBuf,
     state: RememberedState<NodeState>,
     ranges: RememberedState<HeldRanges>,
+    login: RememberedState<StoredLogin>,
     seen: Mutex<DriverState>,
     upkeep: Mutex<UpkeepState>,
+    /// How to get into the node, where it is secured.
+    access: RecordedAccess<NodeAccess>,
+    session: OwnSessions,
 }
 
 #[derive(Debug, Default)]
 struct DriverState {
     jolokia: Option<JolokiaClient>,
+    logins: KnownLogins,
     ranges: Option<(Instant, RangeAvailability)>,
     join: JoinProgress,
     progress: DecommissionProgress,
@@ -135,11 +150,14 @@ impl CassandraDriver {
     /// that holds `data`. It takes over a database that an earlier pilot started from them.
     pub fn new(config: PathBuf, data: &Path, volume: &Volume) -> Self {
         Self {
+            access: RecordedAccess::new(&config),
             config,
             state: RememberedState::new(data, volume),
             ranges: RememberedState::new(data, volume),
+            login: RememberedState::new(data, volume),
             seen: Mutex::default(),
             upkeep: Mutex::default(),
+            session: OwnSessions::default(),
         }
     }
 
@@ -157,7 +175,9 @@ impl CassandraDriver {
     }
 
     fn note_logins(&self, node: &DatabaseNode) {
-        let logins = !lets_everybody_in(&node.pilot.spec.config);
+        let spec = &node.pilot.spec;
+        let logins =
+            !lets_everybody_in(&spec.config) || security::asks_passwords(spec.security.as_ref());
         self.upkeep_state(|upkeep| upkeep.set_logins(logins));
     }
 
@@ -210,8 +230,10 @@ impl Driver for CassandraDriver {
 
     fn configure<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ProcessSpec> {
         Box::pin(async move {
-            let (process, jolokia) = configure::configure(node)?;
+            let (process, jolokia, access) = configure::configure(node)?;
             self.state.read()?;
+            self.session.close().await;
+            self.access.set(access)?;
             // Bytes that an earlier process sent do not count: a decommission begins again.
             *self.seen() = DriverState { jolokia: Some(jolokia), ..DriverState::default() };
             // A new process is asked again which ranges the node owns.
@@ -258,17 +280,24 @@ impl Driver for CassandraDriver {
                 observation.hold_back(JOIN_FAILED, why);
             }
             observation.unsaved = unsaved.or(unsaved_ranges);
+            if self.access.get().is_some_and(|access| access.founding) {
+                let made = self.state.is_known() && !self.state.known().founding_logins;
+                observation::alone(&mut observation, made);
+            }
             Ok(observation)
         })
     }
 
     fn lives(&self) -> BoxFuture<'_, bool> {
         Box::pin(async move {
-            match self.jolokia().ok().and_then(|jolokia| jolokia.host()) {
+            let target = if let Some(access) = self.access.get() {
+                access.target(&self.config, self.access.pins(), None).ok()
+            } else {
                 // Cassandra listens for clients at the agent's address, too.
-                Some(host) => cql::answers(host).await,
-                None => false,
-            }
+                let host = self.jolokia().ok().and_then(|jolokia| jolokia.host());
+                host.map(CqlTarget::plain)
+            };
+            if let Some(target) = target { cql::answers(&target).await } else { false }
         })
     }
 
@@ -286,6 +315,26 @@ impl Driver for CassandraDriver {
         lost: &'a str,
     ) -> DriverAnswer<'a, ForgetState> {
         Box::pin(self.remove_member(lost))
+    }
+
+    fn security(&self) -> Option<&dyn SecuredDatabase> {
+        Some(self)
+    }
+
+    fn has_lead_duties(&self) -> bool {
+        true
+    }
+
+    fn leader_duty<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, LeaderDuty> {
+        Box::pin(async move { Ok(self.login_duty(node)) })
+    }
+
+    fn lead_duties<'a>(
+        &'a self,
+        node: &'a DatabaseNode,
+        lead: &'a LeaderPermit,
+    ) -> DriverAnswer<'a, ()> {
+        Box::pin(self.keep_logins(node, lead))
     }
 
     fn wants_upkeep(&self, pilot: &Pilot) -> bool {

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::api::reserved_fields::covers;
+
 /// Names of settings that only Navigator may set, because the rendered ones win over the user's.
 pub const MANAGED: &[&str] = &[
     "cluster_name",
@@ -26,6 +28,15 @@ pub const MANAGED: &[&str] = &[
     "client_encryption_options",
 ];
 
+/// Those that are Navigator's where the cluster asks for passwords.
+const MANAGED_WITH_LOGINS: &[&str] = &["authenticator", "authorizer", "role_manager"];
+
+/// May only Navigator set `key`, a dotted name? `asks`: the cluster asks for passwords (V66).
+pub fn is_managed(key: &str, asks: bool) -> bool {
+    let is_of = |names: &[&str]| names.iter().any(|name| covers(name, key));
+    is_of(MANAGED) || asks && is_of(MANAGED_WITH_LOGINS)
+}
+
 /// Does a Cassandra with the settings `config` accept clients without a password?
 pub fn lets_everybody_in(config: &Map<String, Value>) -> bool {
     let authenticator = match config.get("authenticator") {
@@ -42,6 +53,17 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn who_may_log_in_is_the_users_to_set_unless_passwords_are_asked_for() {
+        for key in ["authenticator", "authenticator.class_name", "authorizer", "role_manager"] {
+            assert!(is_managed(key, true) && !is_managed(key, false), "{key}");
+        }
+        for key in ["cluster_name", "client_encryption_options.enabled"] {
+            assert!(is_managed(key, true) && is_managed(key, false), "{key}");
+        }
+        assert!(!is_managed("roles_validity", true));
+    }
 
     #[test]
     fn only_an_authenticator_that_asks_keeps_anybody_out() {

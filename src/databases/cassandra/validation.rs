@@ -10,9 +10,10 @@ use super::{
 };
 use crate::{
     api::{
-        v1beta1::ClusterSecurity,
+        v1beta1::{Authentication, ClusterSecurity, InternodeTls},
         validation::{
-            ClusterRules, DatabaseVersion, UnsafeOverrides, Validator, format, immutable, pool_path,
+            ClusterRules, DatabaseVersion, SecuritySupport, UnsafeOverrides, Validator, format,
+            immutable, pool_path,
         },
     },
     machinery::field_error::FieldPath,
@@ -20,6 +21,23 @@ use crate::{
 
 impl ClusterRules for Cassandra {
     const MANAGED: &'static [&'static str] = settings::MANAGED;
+    const SECURITY: Option<SecuritySupport> = Some(SecuritySupport {
+        since: (4, 1),
+        all_at_once: false,
+        one_port: false,
+        // The administrator's name where its Secret says none, and the first user of each database,
+        // so that one list of users is good for either.
+        reserved_users: &["admin", "cassandra", "elastic"],
+    });
+
+    fn is_managed(key: &str, asks: bool) -> bool {
+        settings::is_managed(key, asks)
+    }
+
+    fn reason_to_stay_open(new: &CassandraCluster) -> Option<String> {
+        let text = "the nodes behind additionalSeeds do not trust certificates of this cluster";
+        (!new.spec.own.additional_seeds.is_empty()).then(|| text.to_owned())
+    }
 
     /// V21: `spec.version`.
     fn version(validator: &mut Validator, version: &str, path: &FieldPath) {
@@ -52,6 +70,19 @@ impl ClusterRules for Cassandra {
             if seed.parse::<IpAddr>().is_err() {
                 let path = path.child("additionalSeeds").index(index);
                 validator.invalid_each(&path, seed, &format::dns_subdomain(seed));
+            }
+        }
+        // V67: certificates and logins of a ring that several clusters share.
+        let security = new.spec.security.as_ref().map(ClusterSecurity::wanted).unwrap_or_default();
+        if !additional_seeds.is_empty() {
+            let path = path.child("security");
+            if security.internode != InternodeTls::Off {
+                let text = "the nodes behind additionalSeeds do not trust certificates of this cluster; set it to \"Off\"";
+                validator.forbidden(&path.child("internode").child("tls"), text);
+            }
+            if security.authentication != Authentication::Off {
+                let text = "logins of a ring that several clusters share are its people's to keep; set it to \"Off\", and config.authenticator";
+                validator.forbidden(&path.child("authentication"), text);
             }
         }
         for (index, pool) in new.spec.node_pools.iter().enumerate() {
@@ -115,8 +146,12 @@ impl ClusterRules for Cassandra {
                     .to_owned(),
             );
         }
+        let security = cluster.spec.security.as_ref().map(ClusterSecurity::wanted);
+        let asks = security.is_some_and(|wanted| wanted.authentication == Authentication::Password);
         // W21: no authenticator.
-        if lets_everybody_in(&cluster.spec.config) {
+        if asks {
+            // Copies of logins are Navigator's to keep.
+        } else if lets_everybody_in(&cluster.spec.config) {
             validator.warn(
             "spec.config.authenticator: without one, every client that reaches port 9042 may read, change and delete all \
              data; set it to PasswordAuthenticator, or keep others out with a NetworkPolicy"

@@ -20,10 +20,10 @@ use crate::{
         v1beta1::{Config, PilotSpec, PilotStatus},
     },
     controller::{
-        ClusterService, DesiredCluster, ExistingPool, ManagedClusterKind, ManagedDatabase,
-        NodeReport, SecuredCondition, ServiceExposure,
+        ClusterService, DesiredCluster, ExistingPool, LoginNames, ManagedClusterKind,
+        ManagedDatabase, NodeReport, SecuredCondition, ServiceExposure,
     },
-    engine::settings::dotted_names,
+    engine::{password::PasswordHashing, settings::dotted_names},
 };
 
 /// Elasticsearch's entry for the controller.
@@ -47,6 +47,15 @@ pub const DATABASE: ManagedDatabase = ManagedDatabase {
         let version = spec.version.as_deref().unwrap_or_default();
         version.parse::<Release>().is_ok_and(Release::votes)
     },
+    login: Some(&LoginNames {
+        admin: "elastic",
+        binding: "elasticsearch",
+        client_port: "http",
+        schemes: Some(["https", "http"]),
+        more: |_| Vec::new(),
+        shared_by_pilots: false,
+        hashing: PasswordHashing::Bcrypt,
+    }),
     ..ManagedDatabase::new::<Elasticsearch>(services, reports, secured)
 };
 

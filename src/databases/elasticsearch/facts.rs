@@ -4,11 +4,16 @@ mod config_hash;
 mod exits;
 mod release;
 mod render;
+mod users;
 
 pub use config_hash::config_hash;
 pub use exits::EXITS;
 pub use release::{Release, UnsupportedVersion};
-pub use render::{NodeSettings, RenderError, RenderedFiles, SEED_FILE, render};
+pub use render::{NodeSettings, RenderError, RenderedFiles, SEED_FILE, SecuritySettings, render};
+pub use users::{
+    OWN_USER, ROLES, ROLES_FILE, USER_ROLES_FILE, USERS_FILE, UserFiles, UserFilesError,
+    UsersMarker,
+};
 
 use crate::{
     api::v1beta1::Jvm,

@@ -3,6 +3,7 @@
 //! Owns what the answers of the node's own REST interface mean. Liveness never depends on other
 //! nodes.
 
+mod access;
 mod begin_anew;
 mod configure;
 mod data_role;
@@ -13,6 +14,7 @@ mod observation;
 mod plugins;
 mod preflight;
 mod restart_announcement;
+mod security;
 mod seeds;
 mod shards_left;
 mod state;
@@ -29,7 +31,10 @@ use jiff::Timestamp;
 use nix::libc;
 use tracing::warn;
 
-use self::state::{MembershipChange, NodeState};
+use self::{
+    access::NodeAccess,
+    state::{MembershipChange, NodeState},
+};
 use super::{
     names::{self, port},
     v1beta1::PilotElasticsearchStatus,
@@ -40,13 +45,14 @@ use crate::{
     engine::exit_explanation::ExitTable,
     error::chain,
     pilot::{
-        clients::search_engine::{EngineTraits, SearchClient},
+        clients::search_engine::{EngineTraits, SearchClient, SearchLogin},
         database::{DrivenDatabase, JavaLocation, PreparationCondition as Told},
         driver::{
             DatabaseNode, DecommissionState, Driver, DriverAnswer, DumpSignal, Error, FailedCheck,
             ForgetState, JOIN_FAILED, KernelNeeds, LeaderDuty, LeaderPermit, NodeObservation,
-            PreparationProgram, ProcessSpec, StopPlan,
+            PreparationProgram, ProcessSpec, SecuredDatabase, StopPlan,
         },
+        security::RecordedAccess,
         volume::{
             contents::ContentFolder,
             data_volume::Volume,
@@ -84,8 +90,8 @@ pub const DATABASE: DrivenDatabase = DrivenDatabase {
     }),
     installed: preflight::version,
     java: Some(JavaLocation { variables: &["ES_JAVA_HOME", "JAVA_HOME"], bundled: Some("jdk") }),
-    ..DrivenDatabase::new(&names::NAMES, configure::has_data, |_, data, volume| {
-        Arc::new(ElasticsearchDriver::new(&data, &volume))
+    ..DrivenDatabase::new(&names::NAMES, configure::has_data, |config, data, volume| {
+        Arc::new(ElasticsearchDriver::new(&config, &data, &volume))
     })
 };
 
@@ -96,6 +102,8 @@ pub struct ElasticsearchDriver {
     volume: Volume,
     state: RememberedState<NodeState>,
     seen: Mutex<DriverState>,
+    /// How to get into the node, where it is secured.
+    access: RecordedAccess<NodeAccess>,
 }
 
 #[derive(Debug, Default)]
@@ -117,23 +125,24 @@ struct DriverState {
 }
 
 /// Returns a client for the node at `address`, which runs this release, where it is known.
-fn client(address: IpAddr, release: Option<Release>) -> SearchClient {
+fn client(address: IpAddr, release: Option<Release>, login: SearchLogin) -> SearchClient {
     let traits = EngineTraits {
         answers_for_itself: release.is_some_and(Release::answers_for_itself),
         votes: |version| version.parse().map_or(true, Release::votes),
     };
-    SearchClient::new(address, port::HTTP, traits)
+    SearchClient::new(address, port::HTTP, traits, login)
 }
 
 impl ElasticsearchDriver {
-    /// Makes a driver for the folder `data` of a [`DatabaseNode`], which lies on `volume`. It takes
-    /// over a database that an earlier pilot started.
-    pub fn new(data: &Path, volume: &Volume) -> Self {
+    /// Makes a driver for the folders `config` and `data` of a [`DatabaseNode`], of which `data` lies
+    /// on `volume`. It takes over a database that an earlier pilot started.
+    pub fn new(config: &Path, data: &Path, volume: &Volume) -> Self {
         Self {
             data: data.to_owned(),
             volume: volume.clone(),
             state: RememberedState::new(data, volume),
             seen: Mutex::default(),
+            access: RecordedAccess::new(config),
         }
     }
 
@@ -142,11 +151,14 @@ impl ElasticsearchDriver {
     }
 
     fn api(&self) -> Result<SearchClient, Error> {
+        let access = self.access.get();
         let mut seen = self.seen();
-        if seen.api.is_none() {
-            let NodeState { address, version, .. } = self.state.known();
+        if seen.api.is_none()
+            && let NodeState { address: Some(address), version, .. } = self.state.known()
+        {
             let release = version.and_then(|version| version.parse().ok());
-            seen.api = address.map(|address| client(address, release));
+            let login = access.map(|access| access.login(self.access.pins())).transpose()?;
+            seen.api = Some(client(address, release, login.unwrap_or_default()));
         }
         // This does not mean that the database is silent: the pilot does not know its address yet.
         seen.api.clone().ok_or_else(|| Error::NotYet("where it listens is not known".to_owned()))
@@ -223,9 +235,13 @@ impl Driver for ElasticsearchDriver {
     fn configure<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ProcessSpec> {
         Box::pin(async move {
             begin_anew::wait_for_cluster(node, &self.state.read()?)?;
-            let process = configure::configure(node)?;
+            let (process, access) = configure::configure(node)?;
             self.state.read()?;
-            let api = Some(client(node.address, Some(configure::release(node)?)));
+            let login = access.as_ref().map(|access| access.login(self.access.pins()));
+            let login = login.transpose()?;
+            self.access.set(access)?;
+            let release = configure::release(node)?;
+            let api = Some(client(node.address, Some(release), login.unwrap_or_default()));
             *self.seen() = DriverState { api, ..DriverState::default() };
             Ok(process)
         })
@@ -239,6 +255,10 @@ impl Driver for ElasticsearchDriver {
             self.seen().change = begin_anew::due(node, &state).filter(|_| !waits);
             configure::rewrite_seeds(node).and(noted)
         })
+    }
+
+    fn security(&self) -> Option<&dyn SecuredDatabase> {
+        Some(self)
     }
 
     fn has_lead_duties(&self) -> bool {
@@ -398,7 +418,7 @@ mod tests {
     };
 
     fn driver(data: &Path) -> ElasticsearchDriver {
-        ElasticsearchDriver::new(data, &Volume::default())
+        ElasticsearchDriver::new(Path::new("/nowhere"), data, &Volume::default())
     }
 
     #[tokio::test]

@@ -11,7 +11,9 @@ use super::{
     },
 };
 use crate::{
-    api::validation::{ClusterRules, DatabaseVersion, UnsafeOverrides, Validator, pool_path},
+    api::validation::{
+        ClusterRules, DatabaseVersion, SecuritySupport, UnsafeOverrides, Validator, pool_path,
+    },
     machinery::field_error::FieldPath,
 };
 
@@ -33,6 +35,18 @@ const LATER_ROLES: &[(&str, (u64, u64))] = &[
 
 impl ClusterRules for Elasticsearch {
     const MANAGED: &'static [&'static str] = settings::MANAGED;
+    const SECURITY: Option<SecuritySupport> = Some(SecuritySupport {
+        since: (7, 17),
+        all_at_once: true,
+        one_port: false,
+        // The administrator's name where its Secret says none, and the first user of the other
+        // database, so that one list of users is good for either.
+        reserved_users: &["elastic", "cassandra"],
+    });
+
+    fn is_managed(key: &str, asks: bool) -> bool {
+        settings::is_managed(key, asks)
+    }
 
     fn keeps_data(pool: &ElasticsearchNodePool) -> bool {
         keeps_data(&pool.own.roles)
@@ -84,11 +98,14 @@ impl ClusterRules for Elasticsearch {
     fn warn(validator: &mut Validator, cluster: &ElasticsearchCluster) {
         let written = &cluster.spec.version;
         // W21: no login and no TLS.
-        validator.warn(
-            "spec: no login and no TLS: every client that reaches port 9200 or 9300 may read, change and delete all data; \
-             keep others out with a NetworkPolicy"
-                .to_owned(),
-        );
+        let security = cluster.spec.security.as_ref();
+        if security.is_none_or(|security| security.wanted().is_open()) {
+            validator.warn(
+                "spec: no login and no TLS: every client that reaches port 9200 or 9300 may read, change and delete all data; \
+                 keep others out with a NetworkPolicy"
+                    .to_owned(),
+            );
+        }
         let version = DatabaseVersion::parse(written);
         let masters = masters(cluster);
         // W7: an even number of masters.

@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use jiff::Timestamp;
 use rcgen::{Issuer, KeyPair};
 use rustls::pki_types::CertificateDer;
-use x509_parser::prelude::X509Certificate;
+use x509_parser::{certificate::X509Certificate, x509::RelativeDistinguishedName};
 
 use super::{
     bundle::{self, BundleRefusal, TrustBundle, parsed},
@@ -85,6 +85,12 @@ impl CertificateAuthority {
         Self::self_signed(&name, key, now)
     }
 
+    /// Is this CA called as `other` is?
+    pub fn has_name_of(&self, other: &Self) -> bool {
+        let name = |ca: &Self| ca.parsed().map(|parsed| parsed.subject().as_raw().to_vec());
+        name(self) == name(other)
+    }
+
     fn self_signed(name: &str, key: PrivateKey, now: Timestamp) -> Result<Self, rcgen::Error> {
         let params = x509::authority(name, now.as_second(), AUTHORITY_LIFE);
         let made = params.self_signed(key.pair())?;
@@ -119,10 +125,16 @@ impl CertificateAuthority {
     }
 
     /// A name that comes out otherwise in what the CA signs would lead no client to the CA, so it is
-    /// tried once: with several values in one part, say, it cannot be written.
+    /// tried once: with several values in one part, say, it cannot be written. What would make the
+    /// writer panic is sorted out before: no value in a part, and a type that is no object identifier
+    /// (X.660 has the roots 0, 1 and 2).
     fn writes_its_name(&self, certificate: &X509Certificate<'_>) -> bool {
-        let mut parts = certificate.subject().iter().map(|part| part.iter().count()).peekable();
-        if parts.peek().is_none() || parts.any(|values| values != 1) {
+        let mut parts = certificate.subject().iter().peekable();
+        let can_be_written = |part: &RelativeDistinguishedName<'_>| {
+            let mut roots = part.iter().map(|value| value.attr_type().iter()?.next());
+            matches!((roots.next(), roots.next()), (Some(Some(0..=2)), None))
+        };
+        if parts.peek().is_none() || !parts.all(can_be_written) {
             return false;
         }
         let signed = self.issuer().and_then(|issuer| {

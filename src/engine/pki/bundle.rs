@@ -7,7 +7,7 @@ use rustls::pki_types::{
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::{MAX_PEM_BYTES, der};
-use crate::machinery::x509::sha256;
+use crate::machinery::x509::{CertificateDetails, sha256};
 
 /// Most certificates of a bundle.
 pub const MAX_CERTIFICATES: usize = 8;
@@ -101,6 +101,42 @@ impl TrustBundle {
     /// SHA-256 of each certificate, in hexadecimal digits.
     pub fn sha256s(&self) -> impl Iterator<Item = String> {
         self.0.iter().map(|certificate| sha256(certificate))
+    }
+
+    /// SHA-256 of the public key of each CA, in hexadecimal digits.
+    pub fn key_sha256s(&self) -> Vec<String> {
+        self.certificates().map(|ca| CertificateDetails::new(&ca).key_sha256).collect()
+    }
+
+    /// Returns the CAs of the bundle with these subjects (DER), by the SHA-256 of their keys.
+    pub fn with_subjects(&self, subjects: &[Vec<u8>]) -> Vec<String> {
+        let named = |ca: &X509Certificate<'_>| {
+            subjects.iter().any(|subject| subject.as_slice() == ca.subject().as_raw())
+        };
+        let found = self.certificates().filter(named);
+        found.map(|ca| CertificateDetails::new(&ca).key_sha256).collect()
+    }
+
+    /// Are these the subjects (DER) of the bundle's CAs, in any order?
+    pub fn has_just_subjects(&self, subjects: &[Vec<u8>]) -> bool {
+        let is_of = |subject: &Vec<u8>| {
+            self.certificates().any(|ca| subject.as_slice() == ca.subject().as_raw())
+        };
+        subjects.iter().all(is_of) && self.with_subjects(subjects).len() == self.0.len()
+    }
+
+    /// Returns the certificates of the CA with this SHA-256 of its key.
+    #[must_use]
+    pub fn of_key(&self, key_sha256: &str) -> Self {
+        let is_it = |der: &&CertificateDer<'static>| {
+            parsed(der).is_some_and(|ca| CertificateDetails::new(&ca).key_sha256 == key_sha256)
+        };
+        Self(self.0.iter().filter(is_it).cloned().collect())
+    }
+
+    /// When the newest certificate of the bundle was made (Unix seconds).
+    pub fn made(&self) -> Option<i64> {
+        self.certificates().map(|ca| CertificateDetails::new(&ca).made()).max()
     }
 
     pub fn to_pem(&self) -> String {

@@ -54,7 +54,8 @@ fn element(tag: u8, content: &[u8]) -> Vec<u8> {
 }
 
 /// Writes a certificate as PEM.
-pub(super) fn certificate_pem(der: &[u8]) -> String {
+/// Returns a certificate as PEM.
+pub fn certificate_pem(der: &[u8]) -> String {
     let mut pem = "-----BEGIN CERTIFICATE-----\n".to_owned();
     let mut base64 = &*BASE64_STANDARD.encode(der);
     while !base64.is_empty() {

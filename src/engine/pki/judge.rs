@@ -48,7 +48,7 @@ pub fn judge(
     if details.key_sha256 != key_sha256 {
         problems.push(CertificateProblem::OtherKey);
     }
-    if !leads_to(&leaf, &chain[1..], trust, now.as_second()) {
+    if leads_to(&leaf, &chain[1..], trust, now.as_second()).is_none() {
         problems.push(CertificateProblem::Untrusted(details.issuer.clone()));
     }
     if now.as_second() < details.not_before {
@@ -63,26 +63,33 @@ pub fn judge(
     problems
 }
 
-/// Follows signatures from a certificate over those that came with it to a CA that is trusted. Of
-/// the CAs on the way each must be valid at `now`, and allowed to sign.
+/// Returns the CA of `trust` that the first certificate of `chain` (PEM) leads to at `now`, as the
+/// SHA-256 of its public key.
+pub fn authority_of(chain: &str, trust: &TrustBundle, now: Timestamp) -> Option<String> {
+    let chain = bundle::read_certificates(chain.as_bytes()).ok()?;
+    let leaf = parsed(&chain[0])?;
+    leads_to(&leaf, &chain[1..], trust, now.as_second())
+}
+
+/// Follows signatures from a certificate over those that came with it to a CA that is trusted, and
+/// returns the SHA-256 of its key. Of the CAs on the way each must be valid at `now`, and allowed to
+/// sign.
 fn leads_to(
     leaf: &X509Certificate<'_>,
     others: &[CertificateDer<'static>],
     trust: &TrustBundle,
     now: i64,
-) -> bool {
+) -> Option<String> {
     let mut current = leaf.clone();
     let mut left: Vec<_> = others.iter().filter_map(parsed).collect();
     for _ in 0..=MAX_CERTIFICATES {
-        if trust.certificates().any(|ca| signed(&current, &ca, now)) {
-            return true;
+        if let Some(ca) = trust.certificates().find(|ca| signed(&current, ca, now)) {
+            return Some(CertificateDetails::new(&ca).key_sha256);
         }
-        let Some(next) = left.iter().position(|ca| signed(&current, ca, now)) else {
-            return false;
-        };
+        let next = left.iter().position(|ca| signed(&current, ca, now))?;
         current = left.swap_remove(next);
     }
-    false
+    None
 }
 
 fn signed(certificate: &X509Certificate<'_>, ca: &X509Certificate<'_>, now: i64) -> bool {

@@ -34,6 +34,8 @@ pub struct RolloverMember<A> {
     pub told_trust: Vec<A>,
     /// Who signed the certificate that it showed in a handshake with its own port.
     pub shows: Option<A>,
+    /// Who may have signed what it shows, while it does not say: each that it was told to trust.
+    pub may_show: Vec<A>,
     /// The CAs that its database took, as a handshake showed.
     pub trusts: Vec<A>,
     /// Whether it said since then that it stores what it was told last.
@@ -93,7 +95,8 @@ pub enum RolloverStep<A> {
 pub struct RolloverWish {
     /// A new CA is asked for, and neither the current nor the next one was made for that.
     pub rotate: bool,
-    /// Clients have had no time yet to learn of the new CA: nothing is signed by it.
+    /// Clients have had no time yet to learn of the CA that all is to be of: where no member shows it
+    /// yet, members stay with what they have.
     pub wait_for_clients: bool,
 }
 
@@ -110,7 +113,7 @@ impl<A: Clone + PartialEq> Rollover<'_, A> {
         self.secret.next.as_ref().or(self.secret.current.as_ref())
     }
 
-    /// Whose certificates are shown, or may be at any moment.
+    /// Whose certificates are shown, or are to be.
     fn in_use(&self) -> impl Iterator<Item = &A> {
         self.members.iter().flat_map(|member| [&member.told, &member.shows]).flatten()
     }
@@ -120,7 +123,8 @@ impl<A: Clone + PartialEq> Rollover<'_, A> {
     pub fn trust(&self) -> Vec<A> {
         let mut trust: Vec<A> = Vec::new();
         let own = [&self.secret.current, &self.secret.next].into_iter().flatten();
-        for authority in own.chain(self.in_use()) {
+        let perhaps = self.members.iter().flat_map(|member| &member.may_show);
+        for authority in own.chain(self.in_use()).chain(perhaps) {
             if !trust.contains(authority) {
                 trust.push(authority.clone());
             }
@@ -181,9 +185,12 @@ impl<A: Clone + PartialEq> Rollover<'_, A> {
         if !unsure.is_empty() {
             return RolloverStep::Wait { members: unsure };
         }
+        let is_first = self.in_use().next().is_none();
+        if wish.wait_for_clients && !is_first && !self.in_use().any(|by| by == target) {
+            return RolloverStep::WaitForClients;
+        }
         if self.secret.next.is_some() {
-            let waits = wish.wait_for_clients;
-            return if waits { RolloverStep::WaitForClients } else { RolloverStep::Promote };
+            return RolloverStep::Promote;
         }
         let to_sign = self.places(|member| member.told.as_ref() != Some(target));
         // One that shows nothing yet takes nothing away from others.

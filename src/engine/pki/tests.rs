@@ -338,6 +338,24 @@ fn each_refusal_of_a_ca_is_told_apart() {
     refused(Some(&odd_name), Some(&file("odd-subject-ca.key")), &["subject", "CN=NAME"]);
 }
 
+/// The writer of certificates panics at a type below a root that does not exist, here `{3 29}`.
+#[test]
+fn a_name_whose_type_is_no_object_identifier_is_refused() {
+    let ca = authority();
+    let mut der = CertificateDer::from_pem_slice(ca.chain_pem().as_bytes()).unwrap().to_vec();
+    let common_name = [0x06, 0x03, 0x55, 0x04, 0x03];
+    let places: Vec<usize> =
+        (0..der.len()).filter(|place| der[*place..].starts_with(&common_name)).collect();
+    assert_eq!(places.len(), 2, "issuer and subject");
+    for place in places {
+        der[place + 2] = 149;
+    }
+    let pem = der::certificate_pem(&der);
+    let read =
+        CertificateAuthority::read(Some(pem.as_bytes()), Some(ca.key_pem().as_bytes()), now());
+    assert!(matches!(read, Err(AuthorityRefusal::Subject)), "{read:?}");
+}
+
 #[test]
 fn a_ca_below_another_gives_the_way_up_along() {
     let (root, key) = (authority(), PrivateKey::read(&file("p256-sec1.pem")).unwrap());
@@ -506,7 +524,11 @@ proptest! {
         let (crt, key) = (ca.chain_pem(), ca.key_pem());
         let damaged = damage(&crt, place, byte);
         let cut = cut % damaged.len();
-        for crt in [&damaged[..], &damaged[..cut]] {
+        let mut der = CertificateDer::from_pem_slice(crt.as_bytes()).unwrap().to_vec();
+        let inside = place % der.len();
+        der[inside] = byte;
+        let inside = der::certificate_pem(&der);
+        for crt in [&damaged[..], &damaged[..cut], inside.as_bytes()] {
             if let Ok(read) = CertificateAuthority::read(Some(crt), Some(key.as_bytes()), now()) {
                 prop_assert_eq!(read.details().key_sha256, ca.details().key_sha256);
             }

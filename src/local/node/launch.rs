@@ -147,6 +147,10 @@ pub(crate) fn pilot(
     tell("NAVIGATOR_DATA_DIR", shown(inside(database.names.data_dir)?));
     tell("NAVIGATOR_CONFIG_DIR", shown(inside(CONFIG_DIR)?));
     tell("NAVIGATOR_SHARED_DIR", shown(inside(names::SHARED_DIR)?));
+    // Only where the database asks for passwords.
+    if let Some(users) = inside(names::USERS_DIR) {
+        tell("NAVIGATOR_USERS_DIR", shown(users));
+    }
     tell("NAVIGATOR_DATABASE_HOME", shown(home.to_owned()));
     tell("NAVIGATOR_TERMINATION_LOG", shown(termination_log(folder, pod, &container.name)));
     tell("NAVIGATOR_BIND_ADDRESS", place.address.to_string());

@@ -367,7 +367,8 @@ impl PodWorker {
     /// do not find them.
     async fn tell_mounts(&self, prepared: &PilotContainer) {
         let PilotContainer { container, database, .. } = prepared;
-        let known = [names::SHARED_DIR, launch::CONFIG_DIR, database.names.data_dir];
+        let known =
+            [names::SHARED_DIR, names::USERS_DIR, launch::CONFIG_DIR, database.names.data_dir];
         let volumes = volumes::mounted(&self.pod, std::slice::from_ref(container));
         for mount in container.volume_mounts.iter().flatten() {
             let volume = volumes.iter().find(|volume| volume.name == mount.name);
@@ -529,6 +530,7 @@ impl PodWorker {
         let mut asking = true;
         let mut looks = interval(LOOK);
         let mut given = Instant::now();
+        let mut marks = self.pod.metadata.annotations.clone();
         loop {
             if let Some(exit) = self.process.as_mut().and_then(DetachedProcess::ended) {
                 return Ok(exit);
@@ -550,8 +552,11 @@ impl PodWorker {
             }
             self.deliver(prepared).await;
             self.write().await;
-            if given.elapsed() >= REFRESH {
+            // As kubelet does: a pod that was marked anew is looked at now.
+            let marked = self.pod.metadata.annotations != marks;
+            if marked || given.elapsed() >= REFRESH {
                 given = Instant::now();
+                marks.clone_from(&self.pod.metadata.annotations);
                 if let Err(WaitingReason(reason, message)) = self.give(prepared).await {
                     debug!(reason, message, "Files of a pod are as they were");
                 }

@@ -16,7 +16,7 @@ use crate::pilot::{database::AgentFile, driver::DatabaseNode};
 pub const AGENT: AgentFile = AgentFile {
     name: "jolokia.jar",
     // `build.rs` names the file.
-    bytes: include_bytes!(env!("NAVIGATOR_JOLOKIA_AGENT")),
+    packed: include_bytes!(env!("NAVIGATOR_JOLOKIA_AGENT")),
 };
 /// File name of the agent's settings, in the configuration folder. The file holds a password that
 /// is new at each start.

@@ -1,15 +1,21 @@
-//! Asks a server that speaks RESP2, over a connection that is closed after the answers.
+//! Asks a server that speaks RESP2, over a connection that is closed after the answers: plain, or over
+//! TLS and with a login.
 //!
 //! Owns the deadline of an exchange and the bound of an answer. Knows no command.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
+use rustls::ClientConfig;
 use tokio::{
-    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
-    net::{TcpStream, tcp::ReadHalf},
+    io::{
+        AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt,
+        BufReader,
+    },
+    net::TcpStream,
     time::timeout,
 };
+use tokio_rustls::TlsConnector;
 
 use crate::pilot::driver::Error;
 
@@ -32,23 +38,77 @@ impl RespReply {
     }
 }
 
-/// Sends all commands at once; the answers come in their order.
-///
-/// # Errors
-/// When there is no answer in time, or one of them is a refusal.
-pub async fn ask(at: SocketAddr, commands: &[&[&str]]) -> Result<Vec<RespReply>, Error> {
-    let silence = |source: io::Error| Error::Unreachable { source: source.into() };
-    let replies = timeout(LIMIT, exchange(at, commands)).await?.map_err(silence)?;
-    let refusal = replies.iter().find_map(|reply| match reply {
-        RespReply::Refusal(why) => Some(why.clone()),
-        _ => None,
-    });
-    refusal.map_or(Ok(replies), |why| Err(Error::Refused(why)))
+/// A server, and how it is asked: in plain text and by nobody in particular, or over TLS and as a
+/// user.
+#[derive(Clone)]
+pub struct RespServer {
+    pub address: SocketAddr,
+    tls: Option<TlsConnector>,
+    /// Name and password.
+    login: Option<[String; 2]>,
 }
 
-async fn exchange(at: SocketAddr, commands: &[&[&str]]) -> io::Result<Vec<RespReply>> {
-    let mut stream = TcpStream::connect(at).await?;
-    let (read, mut write) = stream.split();
+impl fmt::Debug for RespServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { address, tls, login } = self;
+        f.debug_struct("RespServer")
+            .field("address", address)
+            .field("tls", &tls.is_some())
+            .field("user", &login.as_ref().map(|[user, _]| user))
+            .finish_non_exhaustive()
+    }
+}
+
+impl RespServer {
+    /// A server that is asked in plain text, without a login.
+    pub fn plain(address: SocketAddr) -> Self {
+        Self { address, tls: None, login: None }
+    }
+
+    /// A server that is asked over TLS, with a name and a password where there is one. `tls` says
+    /// whom the client trusts.
+    pub fn secured(address: SocketAddr, tls: ClientConfig, login: Option<[&str; 2]>) -> Self {
+        let login = login.map(|words| words.map(str::to_owned));
+        Self { address, tls: Some(Arc::new(tls).into()), login }
+    }
+
+    /// Another server, which is asked in the same way.
+    #[must_use]
+    pub fn at(&self, address: SocketAddr) -> Self {
+        Self { address, ..self.clone() }
+    }
+
+    /// Sends all commands at once; the answers come in their order.
+    ///
+    /// # Errors
+    /// When there is no answer in time, or one of them is a refusal: [`Error::Refused`], for a login
+    /// too.
+    pub async fn ask(&self, commands: &[&[&str]]) -> Result<Vec<RespReply>, Error> {
+        let silence = |source: io::Error| Error::Unreachable { source: source.into() };
+        let login = self.login.as_ref().map(|[user, password]| ["AUTH", user, password]);
+        let login = login.as_ref().map(<[&str; 3]>::as_slice);
+        let all: Vec<&[&str]> = login.into_iter().chain(commands.iter().copied()).collect();
+        let mut replies = timeout(LIMIT, self.exchange(&all)).await?.map_err(silence)?;
+        let refusal = replies.iter().find_map(|reply| match reply {
+            RespReply::Refusal(why) => Some(why.clone()),
+            _ => None,
+        });
+        replies.drain(..all.len() - commands.len());
+        refusal.map_or(Ok(replies), |why| Err(Error::Refused(why)))
+    }
+
+    async fn exchange(&self, commands: &[&[&str]]) -> io::Result<Vec<RespReply>> {
+        let stream = TcpStream::connect(self.address).await?;
+        let Some(tls) = &self.tls else { return converse(stream, commands).await };
+        converse(tls.connect(self.address.ip().into(), stream).await?, commands).await
+    }
+}
+
+async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin,
+    commands: &[&[&str]],
+) -> io::Result<Vec<RespReply>> {
+    let mut stream = BufReader::new(stream);
     let mut sent = Vec::new();
     for words in commands {
         sent.extend(format!("*{}\r\n", words.len()).bytes());
@@ -56,16 +116,16 @@ async fn exchange(at: SocketAddr, commands: &[&[&str]]) -> io::Result<Vec<RespRe
             sent.extend(format!("${}\r\n{word}\r\n", word.len()).bytes());
         }
     }
-    write.write_all(&sent).await?;
-    let mut read = BufReader::new(read);
+    stream.write_all(&sent).await?;
+    stream.flush().await?;
     let mut replies = Vec::new();
     for _ in commands {
-        replies.push(reply(&mut read).await?);
+        replies.push(reply(&mut stream).await?);
     }
     Ok(replies)
 }
 
-fn reply<'a>(read: &'a mut BufReader<ReadHalf<'_>>) -> BoxFuture<'a, io::Result<RespReply>> {
+fn reply(read: &mut (dyn AsyncBufRead + Send + Unpin)) -> BoxFuture<'_, io::Result<RespReply>> {
     Box::pin(async move {
         let mut line = String::new();
         read.read_line(&mut line).await?;
@@ -93,4 +153,33 @@ fn reply<'a>(read: &'a mut BufReader<ReadHalf<'_>>) -> BoxFuture<'a, io::Result<
             _ => RespReply::Text(String::new()),
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_login_goes_ahead_and_the_answers_are_those_to_the_commands() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let login = Some(["pilot".to_owned(), "secret".to_owned()]);
+        let server = RespServer { login, ..RespServer::plain(listener.local_addr().unwrap()) };
+        assert!(!format!("{server:?}").contains("secret"));
+        let expected = "*3\r\n$4\r\nAUTH\r\n$5\r\npilot\r\n$6\r\nsecret\r\n*1\r\n$4\r\nPING\r\n";
+        let serve = async |answer: &str| {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut asked = vec![0; expected.len()];
+            stream.read_exact(&mut asked).await.unwrap();
+            assert_eq!(String::from_utf8(asked).unwrap(), expected);
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        };
+        let commands: &[&[&str]] = &[&["PING"]];
+        let ((), answer) = tokio::join!(serve("+OK\r\n+PONG\r\n"), server.ask(commands));
+        assert_eq!(answer.unwrap(), [RespReply::Text("PONG".to_owned())]);
+        let wrong = "-WRONGPASS no\r\n-NOAUTH no\r\n";
+        let ((), answer) = tokio::join!(serve(wrong), server.ask(commands));
+        assert!(matches!(answer, Err(Error::Refused(why)) if why == "WRONGPASS no"));
+    }
 }

@@ -22,7 +22,8 @@ use std::{
     time::Duration,
 };
 
-use http::Method;
+use http::{HeaderValue, Method, StatusCode};
+use rustls::ClientConfig;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -67,6 +68,21 @@ pub struct SearchClient {
     tables: Arc<TablesCache>,
 }
 
+/// How a node is spoken to: nothing is said of the client, in plain text, by default.
+#[derive(Debug, Default)]
+pub struct SearchLogin {
+    pub authorization: Option<HeaderValue>,
+    /// Whom the client trusts; `None` for plain text.
+    pub tls: Option<ClientConfig>,
+}
+
+/// As whom an engine knows its client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AuthenticatedUser {
+    Known { roles: Vec<String> },
+    Refused(StatusCode),
+}
+
 /// The nodes of a cluster, as its elected master knows them.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterNodes {
@@ -96,13 +112,32 @@ fn names(nodes: BTreeMap<String, NamedNode>) -> BTreeMap<String, String> {
 impl SearchClient {
     /// Makes a client for the node at `address`. A node in a pod listens on every address, a node
     /// on a loopback address on that one only.
-    pub fn new(address: IpAddr, port: u16, traits: EngineTraits) -> Self {
+    pub fn new(address: IpAddr, port: u16, traits: EngineTraits, login: SearchLogin) -> Self {
         let host = match address {
             IpAddr::V4(v4) if v4.is_loopback() => v4.to_string(),
             _ => "127.0.0.1".to_owned(),
         };
-        let client = HttpClient::new(format!("http://{host}:{port}"), None);
+        let SearchLogin { authorization, tls } = login;
+        let client = match tls {
+            None => HttpClient::new(format!("http://{host}:{port}"), authorization),
+            Some(tls) => HttpClient::secured(format!("https://{host}:{port}"), authorization, tls),
+        };
         Self { client, traits, tables: Arc::default() }
+    }
+
+    /// Asks the engine as whom it knows this client; returns the answer, whatever it is.
+    pub async fn authenticated(&self) -> Result<AuthenticatedUser, Error> {
+        #[derive(Deserialize)]
+        struct UserAnswer {
+            #[serde(default)]
+            roles: Vec<String>,
+        }
+        let answer = self.ask("/_security/_authenticate").await?;
+        if !answer.status.is_success() {
+            return Ok(AuthenticatedUser::Refused(answer.status));
+        }
+        let UserAnswer { roles } = answer.heard("/_security/_authenticate").or_fail()?;
+        Ok(AuthenticatedUser::Known { roles })
     }
 
     /// Sends a request that any answer satisfies: whatever the answer says, the node lives.

@@ -110,6 +110,14 @@ impl NodeObservation {
         answer.or_note(&mut self.not_heard)
     }
 
+    /// Changes the database's own part, where it is there.
+    pub fn change_part<P: PilotPart>(&mut self, change: impl FnOnce(&mut P::Status)) {
+        if let Some(mut part) = self.detail.get::<P::Status>(P::NAMES.word) {
+            change(&mut part);
+            self.detail.set(P::NAMES.word, &part);
+        }
+    }
+
     /// Reports the database's own part.
     pub fn tell<P: PilotPart>(&mut self, part: &P::Status) {
         self.detail.set(P::NAMES.word, part);

@@ -4,15 +4,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::{
     api::v1beta1::{
-        Blocker, Decommission, ForgottenNode, Identity, Instance, PilotPhase, PilotStatus,
-        PilotStorage, Process, Termination,
+        Blocker, Decommission, ForgottenNode, Identity, Instance, PilotPhase, PilotSecurityStatus,
+        PilotStatus, PilotStorage, Process, Termination,
     },
     pilot::{
         database::{DrivenDatabase, PreparationCondition},
-        driver::{DatabaseCondition, FailedCheck, JOIN_FAILED, NodeObservation},
+        driver::{DatabaseCondition, FailedCheck, JOIN_FAILED, NEXT_LIFE, NodeObservation},
         kube::peers::VOLUME_HOLDS_DATA,
         node::machine::{HoldReason, NodeIntent, NodeMachine, NodePhase},
         process::takeover::SuccessorState,
+        security::{SecurityReading, SecurityReport},
     },
     runtime::build_info,
 };
@@ -34,7 +35,7 @@ const KNOWN_ENDS: &[&str] = &[
     "PreflightFailed",
 ];
 /// Reasons of ends after which a node begins anew with its next start, and counts as Starting.
-const PASSING_ENDS: &[&str] = &[JOIN_FAILED, "JoinWaits"];
+const PASSING_ENDS: &[&str] = &[JOIN_FAILED, NEXT_LIFE, "JoinWaits"];
 
 /// What the runner knows of the node beside the state of the machine.
 #[derive(Clone, Debug, Default)]
@@ -78,6 +79,10 @@ pub struct NodeFacts {
     /// lies in its place.
     pub program: Option<String>,
     pub successor: Option<SuccessorState>,
+    /// What is told of a node that is to be secured, and the revision of `spec.security` that lies
+    /// on the volume.
+    pub security: Option<Box<SecurityReport>>,
+    pub security_stored: Option<String>,
 }
 
 /// Returns the status as it should stand. A condition whose status did not change keeps its
@@ -114,6 +119,8 @@ pub fn status(
         headroom,
         program,
         successor: _,
+        security,
+        security_stored: stored,
     } = facts;
     let up = matches!(state.life, NodePhase::Up(_));
     let mut status = PilotStatus {
@@ -144,6 +151,13 @@ pub fn status(
         storage: storage.clone(),
         decommission: decommission.clone(),
         forgotten: forgotten.clone(),
+        security: match security {
+            Some(report) => Some(report.status(stored.clone(), up)),
+            None => stored.clone().map(|stored| PilotSecurityStatus {
+                stored: Some(stored),
+                ..PilotSecurityStatus::default()
+            }),
+        },
         parts: observation.detail.clone(),
         conditions: conditions(database, state, facts),
     };
@@ -212,6 +226,7 @@ fn conditions(database: &DrivenDatabase, state: &NodeMachine, facts: &NodeFacts)
         all.extend(prepared(told, facts).map(|reading| condition(told.condition, reading)));
     }
     all.extend(facts.observation.conditions.iter().map(own));
+    all.extend(secured(state, facts));
     all.extend(saved(state, facts).map(|reading| condition("StateSaved", reading)));
     all.extend(writable(state, facts).map(|reading| condition("Writable", reading)));
     all.extend(successor(facts).map(|reading| condition("ProgramCurrent", reading)));
@@ -238,6 +253,20 @@ fn condition(type_: &str, (status, reason, message): ConditionReading) -> Condit
         observed_generation: None,
         last_transition_time: Time(jiff::Timestamp::UNIX_EPOCH),
     }
+}
+
+/// Reads the conditions of a node that is to be secured. Whom a database has that does not run is
+/// nothing to tell.
+fn secured(state: &NodeMachine, facts: &NodeFacts) -> impl Iterator<Item = Condition> {
+    let told = facts.security.as_deref();
+    let up = matches!(state.life, NodePhase::Up(_));
+    let certificates = told.and_then(|told| told.certificates.clone());
+    let users = told.and_then(|told| told.users_applied.clone()).filter(|_| up);
+    let all = [("CertificatesValid", certificates), ("UsersApplied", users)];
+    all.into_iter().filter_map(|(type_, reading)| {
+        let SecurityReading { good, reason, message } = reading?;
+        Some(condition(type_, (good, reason, message)))
+    })
 }
 
 fn own(told: &DatabaseCondition) -> Condition {

@@ -67,7 +67,8 @@ use crate::{
             supervisor::{ParkedPipes, SignalStream, Supervisor, inherited},
             takeover::{self, ProgramHandoff, ProgramTakeover, TakeoverPolicy},
         },
-        volume::{data_volume::Volume, records::VolumeRecords},
+        security::NodeSecurity,
+        volume::{data_volume::Volume, pilot_files::PilotFiles, records::VolumeRecords},
     },
     runtime::Runtime,
 };
@@ -100,6 +101,12 @@ pub async fn run(settings: RunnerSettings, start: takeover::ProcessStart) -> io:
 
     let volume = Volume::default();
     let records = VolumeRecords::new(&settings.data, &volume);
+    let security = NodeSecurity::new(
+        PilotFiles::of(&settings.data),
+        settings.config.clone(),
+        settings.users.clone(),
+        settings.user,
+    );
     let (intents, intent) = watch::channel(None);
     let (reports, wanted) = watch::channel(PilotStatus::default());
     let cluster = match &settings.api {
@@ -165,6 +172,7 @@ pub async fn run(settings: RunnerSettings, start: takeover::ProcessStart) -> io:
         cluster,
         volume,
         records,
+        security,
         metrics,
         messages,
         known_peers: KnownPeers::default(),
@@ -330,6 +338,7 @@ impl NodeRunner {
             self.step(MachineEvent::SilenceLimit(silence));
         }
         let Some(pilot) = &self.wanted.pilot else { return };
+        self.report.secure(pilot.spec.security.as_ref(), self.wanted.remembered);
         if first {
             self.report.continue_from(&self.ctx, pilot);
             let intent = self.wanted.intent.clone();

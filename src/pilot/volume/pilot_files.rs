@@ -21,6 +21,11 @@ const MARK: &str = "identity.json";
 const INTENT: &str = "pilot.json";
 const LEFT: &str = "left.json";
 const RUN: &str = "run.json";
+/// Folder of the node's private key, and the key in it.
+const TLS: &str = "tls";
+const NODE_KEY: &str = "node.key";
+/// Most bytes of a key that are read: the longest one takes a tenth.
+const KEY_BYTES: u64 = 64 << 10;
 /// A file that keeps room for what must be written down on a full volume. It is removed when the
 /// volume is full, and made again at the next start of the database.
 const RESERVE: &str = "reserve";
@@ -109,6 +114,26 @@ impl PilotFiles {
     pub fn begin_run(&self, run: &DatabaseRun) -> io::Result<()> {
         self.write(RUN, run)?;
         self.reserve()
+    }
+
+    /// Reads the node's private key, as PEM.
+    pub fn node_key(&self) -> io::Result<Option<Vec<u8>>> {
+        let read = |folder: FolderHandle| folder.at(TLS)?.read_at_most(NODE_KEY, KEY_BYTES);
+        match self.folder().and_then(read) {
+            Ok((pem, _)) => Ok(Some(pem)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes the node's private key, which stays for the node's life. Returns when no power cut can
+    /// take it away.
+    pub fn set_node_key(&self, pem: &str) -> io::Result<()> {
+        let own = self.made()?;
+        let folder = own.make(TLS, 0o700)?;
+        folder.write(NODE_KEY, pem.as_bytes(), 0o600)?;
+        folder.sync()?;
+        own.sync()
     }
 
     fn reserve(&self) -> io::Result<()> {
@@ -213,6 +238,22 @@ mod tests {
             assert_eq!(fs::metadata(&reserve).unwrap().len(), 64 << 10);
             fs::remove_file(&reserve).unwrap();
         }
+    }
+
+    #[test]
+    fn the_nodes_key_is_readable_by_its_owner_alone() {
+        let data = tempfile::tempdir().unwrap();
+        let files = PilotFiles::of(data.path());
+        assert_eq!(files.node_key().unwrap(), None);
+        files.set_node_key("key").unwrap();
+        assert_eq!(files.node_key().unwrap().unwrap(), b"key");
+        let folder = data.path().join(FOLDER).join(TLS);
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&folder), mode(&folder.join(NODE_KEY))), (0o700, 0o600));
+        // What is no file is an error, and not a node without a key: that would make another one.
+        fs::remove_file(folder.join(NODE_KEY)).unwrap();
+        fs::create_dir(folder.join(NODE_KEY)).unwrap();
+        assert!(files.node_key().is_err());
     }
 
     #[test]

@@ -160,6 +160,24 @@ impl Ring {
         .await
     }
 
+    /// Waits for a condition's status and reason, and for a part of its message.
+    pub(crate) async fn told(
+        &self,
+        index: usize,
+        type_: &str,
+        status: &str,
+        reason: &str,
+        part: &str,
+    ) {
+        let what = format!("{type_}={status}/{reason} with {part:?}");
+        self.bed
+            .shows(self.name(index), &what, START, |pilot| {
+                let (now, why, message) = condition(pilot, type_)?;
+                (now == status && why == reason && message.contains(part)).then_some(())
+            })
+            .await;
+    }
+
     /// The host id that a node's pilot reports.
     pub(crate) async fn id(&self, index: usize) -> Option<String> {
         self.pilot(index).await.status.identity.and_then(|identity| identity.node_id)

@@ -181,7 +181,7 @@ pub(super) fn elasticsearch(tape: &mut Tape<'_>) -> ElasticsearchCluster {
                 .maybe(update_strategy)
                 .filter(|s| *s != UpdateStrategy::default()),
             services: tape.maybe(services),
-            security: tape.maybe(security),
+            security: Some(security(tape)),
             pilot_settings: tape.maybe(pilot_settings),
         },
         status: cluster_status(tape),
@@ -227,7 +227,7 @@ pub(super) fn cassandra(tape: &mut Tape<'_>) -> CassandraCluster {
                 .maybe(update_strategy)
                 .filter(|s| *s != UpdateStrategy::default()),
             services: tape.maybe(services),
-            security: tape.maybe(security),
+            security: Some(security(tape)),
             pilot_settings: tape.maybe(pilot_settings),
         },
         status: cluster_status(tape),
@@ -271,6 +271,7 @@ pub(super) fn pilot(tape: &mut Tape<'_>) -> Pilot {
             pilot_settings: tape.maybe(pilot_settings),
             forget: tape.texts(2, &["c2Vx", "b7"]),
             unsafe_bootstrap: tape.maybe_text(&["3tTwXe2kQYmn0p1Gd2oPZA"]),
+            security: tape.maybe(pilot_security),
             config: config(tape),
             jvm: tape.maybe(jvm).filter(|jvm| *jvm != Jvm::default()),
             parts: match block {
@@ -390,6 +391,7 @@ fn services(tape: &mut Tape<'_>) -> Services {
     }
 }
 
+/// What is said of security; of encryption and logins something always is.
 fn security(tape: &mut Tape<'_>) -> ClusterSecurity {
     let peers = |tape: &mut Tape<'_>| {
         let labels = |tape: &mut Tape<'_>| LabelSelector {
@@ -406,13 +408,92 @@ fn security(tape: &mut Tape<'_>) -> ClusterSecurity {
         };
         tape.list(2, peer, Clone::clone)
     };
-    ClusterSecurity {
-        network: Some(NetworkAccess {
-            policy: Some(tape.word(&["Managed", "None"])),
-            clients: peers(tape),
-            monitoring: peers(tape),
-            internode: peers(tape),
+    let filled = ClusterSecurity {
+        mode: tape.maybe(|tape| tape.word(SecurityMode::KNOWN).into()),
+        internode: tape
+            .maybe(|tape| InternodeSecurity { tls: Some(tape.word(InternodeTls::KNOWN).into()) }),
+        client: tape
+            .maybe(|tape| ClientSecurity {
+                tls: tape.maybe(|tape| tape.word(ClientTls::KNOWN).into()),
+                alt_names: tape.texts(2, &["db.example.org", "10.0.0.1"]),
+            })
+            .filter(|client| *client != ClientSecurity::default()),
+        authentication: tape.maybe(|tape| tape.word(Authentication::KNOWN).into()),
+        admin_secret: tape.maybe(|tape| SecretName { name: tape.text(NAMES) }),
+        users: tape.list(2, user, |user| user.name.clone()),
+        certificates: tape
+            .maybe(|tape| CertificateSettings {
+                duration: tape.maybe_text(&["2160h", "10m"]),
+                renewed_at: tape.maybe(Tape::time),
+                ca_rotated_at: tape.maybe(Tape::time),
+                ca_overlap: tape.maybe_text(&["24h", "0s"]),
+            })
+            .filter(|settings| *settings != CertificateSettings::default()),
+        network: None,
+    };
+    let network = NetworkAccess {
+        policy: Some(tape.word(&["Managed", "None"])),
+        clients: peers(tape),
+        monitoring: peers(tape),
+        internode: peers(tape),
+    };
+    let mut security = match tape.below(3) {
+        0 => ClusterSecurity::default(),
+        1 => filled,
+        _ => ClusterSecurity { network: Some(network), ..filled },
+    };
+    if security.is_silent() {
+        security.mode = Some(SecurityMode::Open);
+    }
+    security
+}
+
+fn user(tape: &mut Tape<'_>) -> DatabaseUser {
+    DatabaseUser {
+        name: tape.text(NAMES),
+        password_secret: tape.maybe(|tape| SecretKey {
+            name: tape.text(NAMES),
+            key: tape.maybe_text(&["password", "secret"]),
         }),
+        superuser: tape.maybe(|tape| tape.chance(50)),
+        roles: tape.texts(2, &["viewer", "kibana_system"]),
+    }
+}
+
+const PEM: &[&str] = &["-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n", ""];
+
+fn pilot_security(tape: &mut Tape<'_>) -> PilotSecurity {
+    let certificate =
+        |tape: &mut Tape<'_>| NodeCertificate { chain: tape.text(PEM), trust: tape.text(PEM) };
+    PilotSecurity {
+        internode: tape.word(InternodeTls::KNOWN).into(),
+        client: tape.word(ClientTls::KNOWN).into(),
+        authentication: tape.word(Authentication::KNOWN).into(),
+        key: tape
+            .maybe(|tape| SignedKey { sha256: tape.text(&["9f2c", ""]), volume: tape.text(NAMES) }),
+        internode_certificate: tape.maybe(certificate),
+        client_certificate: tape.maybe(certificate),
+        users: tape.maybe_text(&["4f0c1e9a7b3d4c60"]),
+    }
+}
+
+fn pilot_security_status(tape: &mut Tape<'_>) -> PilotSecurityStatus {
+    let served = |tape: &mut Tape<'_>| ServedCertificate {
+        sha256: tape.text(&["9f2c", ""]),
+        not_before: tape.maybe(Tape::time),
+        not_after: tape.maybe(Tape::time),
+        authority: tape.maybe_text(&["4f0c", "9f2c"]),
+        trust: tape.texts(2, &["4f0c", "9f2c"]),
+    };
+    PilotSecurityStatus {
+        stored: tape.maybe_text(&["5f2c1e9a7b3d4c60"]),
+        request: tape.maybe(|tape| CertificateRequest {
+            csr: tape.text(&["-----BEGIN CERTIFICATE REQUEST-----\nMIIB\n", ""]),
+            reason: tape.word(RequestReason::KNOWN).into(),
+        }),
+        internode: tape.maybe(served),
+        client: tape.maybe(served),
+        users: tape.maybe_text(&["4f0c1e9a7b3d4c60"]),
     }
 }
 
@@ -500,6 +581,15 @@ pub(super) fn cluster_status(tape: &mut Tape<'_>) -> ClusterStatus {
         }),
     };
     ClusterStatus {
+        security: tape.maybe(|tape| ClusterSecurityStatus {
+            admin_secret: tape.maybe_text(&["es-x-admin"]),
+            ca_config_map: tape.maybe_text(&["es-x-ca"]),
+            next_expiry: tape.maybe(|tape| CertificateExpiry {
+                pilot: "es-x-a-0".to_owned(),
+                not_after: tape.maybe(Tape::time),
+            }),
+        }),
+        binding: tape.maybe(|_| SecretName { name: "es-x-admin".to_owned() }),
         observed_generation: tape.maybe(|tape| tape.pick(&[1, 7])),
         phase: tape.maybe(|tape| tape.word(&["Running", "Updating"])),
         health: tape.maybe(|tape| tape.word(Health::KNOWN).into()),
@@ -667,6 +757,7 @@ pub(super) fn pilot_status(tape: &mut Tape<'_>) -> PilotStatus {
             }
             parts
         },
+        security: tape.maybe(pilot_security_status),
         conditions: conditions(tape),
     }
 }

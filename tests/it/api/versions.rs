@@ -71,7 +71,7 @@ fn the_older_version_shows_what_it_cannot_say_in_one_annotation() {
     );
     assert_eq!(
         surplus(&shown),
-        json!({"stopped": true, "config": {"concurrent_reads": 64},
+        json!({"stopped": true, "config": {"concurrent_reads": 64}, "security": {"mode": "Secure"},
             "image": {"repository": "r", "tag": "5.0.6", "digest": "sha256:ab"},
             "nodePools": {
                 "a": {"zone": "z1", "persistence": {"labels": {"k": "v"}}},
@@ -176,7 +176,7 @@ fn fields_of_a_newer_server_are_kept_and_not_served() {
     let stored = json!({"apiVersion": "navigator.jetstack.io/v1beta1", "kind": "CassandraCluster",
         "metadata": {"name": "shop", "uid": "u", "new": 1},
         "spec": {"version": "5.0.6", "tls": {"internode": {"mode": "Managed"}},
-            "jvm": {"new": 1}, "podTemplate": {"spec": {"new": 1, "priorityClassName": "db"}},
+            "jvm": {"new": 1}, "security": {"mode": "Open"}, "podTemplate": {"spec": {"new": 1, "priorityClassName": "db"}},
             "nodePools": [{"name": "a", "replicas": 1, "rack": "a", "new": {"er": true},
                 "datacenter": "navigator-default-datacenter"}]},
         "status": {"phase": "Running", "new": 2}, "new": 3});
@@ -216,7 +216,8 @@ fn unknown_fields_of_a_request_are_named_and_dropped() {
     );
     assert_eq!(
         decoded.hub["spec"],
-        json!({"version": "5.0.6", "podTemplate": {"spec": {"priorityClassName": "x"}}})
+        json!({"version": "5.0.6", "security": {"mode": "Secure"},
+            "podTemplate": {"spec": {"priorityClassName": "x"}}})
     );
 }
 

@@ -99,6 +99,60 @@ async fn kubectl_gets_applies_patches_and_deletes() {
     assert!(gone.contains("(NotFound)"), "{gone}");
 }
 
+/// What is written of encryption and logins as a cluster is made stays whatever is said without a
+/// word about them, in each of the ways in which kubectl writes a manifest.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manifest_without_a_word_about_security_makes_a_secure_cluster_that_stays_so() {
+    let host = Host::start().await;
+    let (made, larger) =
+        (CLUSTER.replace("demo", "made"), CLUSTER.replace("replicas: 3", "replicas: 5"));
+    let secure = json!({"mode": "Secure"});
+    let security = async |name: &str| {
+        host.json(&format!("get cassandracluster {name}")).await["spec"]["security"].clone()
+    };
+    let tried =
+        host.with("apply --dry-run=server -o jsonpath={.spec.security} -f -", CLUSTER).await;
+    assert_eq!(tried, r#"{"mode":"Secure"}"#);
+    for (write, object) in [("create", &*made), ("apply", CLUSTER)] {
+        let done = host.with(&format!("{write} -f -"), object).await;
+        assert!(done.ends_with(" created\n"), "{done}");
+    }
+    for name in ["made", "demo"] {
+        assert_eq!(security(name).await, secure, "{name}");
+    }
+    let revision = async || {
+        host.json("get cassandracluster demo").await["metadata"]["resourceVersion"].clone()
+    };
+    let before = revision().await;
+    host.with("apply -f -", CLUSTER).await;
+    assert_eq!(revision().await, before, "nothing was written");
+    for write in ["apply", "replace", "apply --server-side --force-conflicts"] {
+        for (manifest, nodes) in [(&*larger, 5), (CLUSTER, 3)] {
+            host.with(&format!("{write} -f -"), manifest).await;
+            let spec = &host.json("get cassandracluster demo").await["spec"];
+            assert_eq!(
+                (&spec["nodePools"][0]["replicas"], &spec["security"]),
+                (&json!(nodes), &secure)
+            );
+        }
+    }
+    let by_server = CLUSTER.replace("demo", "server");
+    for _ in 0..2 {
+        host.with("apply --server-side -f -", &by_server).await;
+        assert_eq!(security("server").await, secure);
+    }
+    // What was put back from a dump is as it was, and a manifest of the older version is open.
+    let older = CLUSTER.replace("v1beta1", "v1alpha1").replace("demo", "older");
+    host.with("apply -f -", &older).await;
+    assert_eq!(security("older").await, json!({"mode": "Open"}));
+    let dump = host.kubectl("get cassandracluster older -o yaml").await;
+    host.kubectl("delete cassandracluster older --timeout=60s").await;
+    let kept = dump.lines().filter(|line| !line.contains("resourceVersion:"));
+    let dump = kept.collect::<Vec<_>>().join("\n");
+    host.with("create -f -", &dump).await;
+    assert_eq!(security("older").await, json!({"mode": "Open"}));
+}
+
 /// The output of a kubectl that goes on, line by line; kubectl is ended with this.
 struct Lines {
     child: Child,

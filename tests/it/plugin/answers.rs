@@ -73,7 +73,7 @@ impl Person {
         self.bed.world.folder.path()
     }
 
-    fn api(&self, kind: &str, plural: &str) -> Api<DynamicObject> {
+    pub(super) fn api(&self, kind: &str, plural: &str) -> Api<DynamicObject> {
         let resource = ApiResource {
             group: "navigator.jetstack.io".to_owned(),
             version: "v1beta1".to_owned(),
@@ -186,7 +186,7 @@ async fn status_ends_with_what_a_script_wants_to_know() {
     person.bed.kill_server();
     person.says(&["status", "demo"]).await.with(1, "", "error: from server (ServiceUnavailable)");
     let nowhere = ["status", "demo", "--kubeconfig", "/nowhere"];
-    person.says(&nowhere).await.with(64, "", "error: --kubeconfig /nowhere");
+    person.says(&nowhere).await.with(64, "", "error: --kubeconfig: failed to read /nowhere");
     person.says(&["status", "demo", "--context", "no"]).await.with(64, "", "error: kubeconfig");
 }
 

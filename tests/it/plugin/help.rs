@@ -21,6 +21,8 @@ const COMMANDS: &[&[&str]] = &[
     &["logs"],
     &["logs", "pretty"],
     &["shell"],
+    &["get-credentials"],
+    &["certificates"],
     &["restart"],
     &["pause"],
     &["resume"],

@@ -12,6 +12,7 @@ use navigator::{
     databases,
     plugin::{
         ShownDatabase,
+        certificates::ClusterCertificates,
         lookup::ClusterObject,
         predicates::{self, holding},
         status::{self, ClusterSnapshot},
@@ -104,6 +105,24 @@ fn predicates_are_listed_and_those_that_hold_are_found() {
         let text = predicates::held_table(&picture.found, &held, noon(), WIDE);
         golden::check(&format!("plugin/holding-{name}.txt"), &text);
         assert_eq!(held.is_empty(), name == "ready", "{name}");
+    }
+}
+
+#[test]
+fn certificates_have_a_row_each_and_their_authorities_too() {
+    let picture = picture("secured");
+    let all = ClusterCertificates::new(&picture.found, &picture.pilots);
+    golden::check("plugin/certificates.txt", &all.screen(noon(), WIDE));
+    golden::check("plugin/certificates.narrow.txt", &all.screen(noon(), NARROW));
+    golden::check("plugin/certificates.json", &format!("{:#}\n", all.json()));
+    assert!(!all.are_well(noon()));
+    let mut well = picture.found.clone();
+    well.object["status"]["conditions"][0]["status"] = json!("True");
+    let current = ClusterCertificates::new(&well, &picture.pilots[..1]);
+    assert!(current.are_well(noon()));
+    assert!(!current.are_well("2027-01-30T08:00:00Z".parse().unwrap()), "it has expired");
+    for pilots in [&picture.pilots[1..2], &picture.pilots[2..]] {
+        assert!(!ClusterCertificates::new(&well, pilots).are_well(noon()));
     }
 }
 

@@ -1,5 +1,6 @@
 //! Two versions of one object: each is read, written and watched in the URL's version.
 
+use navigator::api::names::annotation;
 use serde_json::json;
 
 use super::{ALPHA, BETA, Server, cassandra, pilots, revision};
@@ -40,6 +41,42 @@ async fn what_the_older_form_cannot_say_survives_its_update() {
     assert_eq!(hub["spec"]["jvm"]["heap"], "1Gi");
     assert_eq!(hub["spec"]["nodePools"][0]["replicas"], 2);
     assert_eq!(hub["metadata"]["generation"], 2);
+}
+
+/// An object of the older version is as it was before there was a word about encryption and logins;
+/// the newer version says what holds.
+#[tokio::test]
+async fn the_older_version_is_silent_about_an_open_cluster() {
+    let server = Server::start().await;
+    let (older, hub) = (format!("{ALPHA}/{CLUSTERS}"), format!("{BETA}/{CLUSTERS}"));
+    let mut body = cassandra("a");
+    body["apiVersion"] = json!("navigator.jetstack.io/v1alpha1");
+    let made = server.post(&older, &body).await.expect(201);
+    assert_eq!(made["metadata"].get("annotations"), None);
+    let open = json!({"mode": "Open"});
+    let shown = server.get(&format!("{hub}/a")).await.expect(200);
+    assert_eq!(shown["spec"]["security"], open);
+    let again = server.put(&format!("{older}/a"), &made).await.expect(200);
+    assert_eq!(again, made, "nothing was written");
+    // Without the word nothing changes, and the generation stays.
+    let mut silent = shown.clone();
+    silent["spec"].as_object_mut().unwrap().remove("security");
+    assert_eq!(server.put(&format!("{hub}/a"), &silent).await.expect(200), shown);
+    let patch = json!({"spec": {"security": null}});
+    assert_eq!(server.merge(&format!("{hub}/a"), &patch).await.expect(200), shown);
+    // A secure one shows in the annotation, and an edit of the older form leaves it secure.
+    server.post(&hub, &cassandra("b")).await.expect(201);
+    let mut secure = server.get(&format!("{older}/b")).await.expect(200);
+    let surplus = r#"{"security":{"mode":"Secure"}}"#;
+    assert_eq!(secure["metadata"]["annotations"], json!({annotation::SURPLUS: surplus}));
+    secure["metadata"]["annotations"] = json!(null);
+    secure["spec"]["paused"] = json!(true);
+    server.put(&format!("{older}/b"), &secure).await.expect(200);
+    let shown = server.get(&format!("{hub}/b")).await.expect(200);
+    assert_eq!(
+        (&shown["spec"]["security"]["mode"], &shown["spec"]["paused"]),
+        (&json!("Secure"), &json!(true))
+    );
 }
 
 #[tokio::test]

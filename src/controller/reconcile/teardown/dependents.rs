@@ -6,7 +6,7 @@ use std::fmt;
 use k8s_openapi::{
     api::{
         apps::v1::StatefulSet,
-        core::v1::{Pod, Service, ServiceAccount},
+        core::v1::{ConfigMap, Pod, Secret, Service, ServiceAccount},
         networking::v1::NetworkPolicy,
         policy::v1::PodDisruptionBudget,
         rbac::v1::{Role, RoleBinding},
@@ -67,12 +67,14 @@ pub(super) struct ClusterDependents {
 
 /// Returns the kinds of Kubernetes objects that the controller makes, in the order in which they
 /// are deleted: pilots need their rights to the end.
-fn kinds() -> [ApiResource; 7] {
+fn kinds() -> [ApiResource; 9] {
     [
         ApiResource::erase::<StatefulSet>(&()),
         ApiResource::erase::<PodDisruptionBudget>(&()),
         ApiResource::erase::<Service>(&()),
         ApiResource::erase::<NetworkPolicy>(&()),
+        ApiResource::erase::<ConfigMap>(&()),
+        ApiResource::erase::<Secret>(&()),
         ApiResource::erase::<RoleBinding>(&()),
         ApiResource::erase::<Role>(&()),
         ApiResource::erase::<ServiceAccount>(&()),

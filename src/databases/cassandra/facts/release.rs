@@ -16,6 +16,11 @@ impl Release {
     pub const V4_1: Self = Self((4, 1));
     pub const V5_0: Self = Self((5, 0));
 
+    /// Does this build encrypt and keep logins of this release? 4.0 reads no certificates as PEM.
+    pub fn is_secured(self) -> bool {
+        self >= Self::V4_1
+    }
+
     /// Can this release start on data that `written` wrote last?
     pub fn reads(self, written: Self) -> bool {
         RELEASES.reads(self.0, written.0)

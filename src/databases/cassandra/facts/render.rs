@@ -5,13 +5,16 @@
 
 use std::{
     collections::BTreeMap,
-    net::{IpAddr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     path::Path,
 };
 
 use serde_json::{Map, Value, json};
 
-use super::{Release, options};
+use super::{
+    Release, options,
+    security::{self, SecuritySettings},
+};
 use crate::{databases::cassandra::names::port, engine::settings};
 
 /// The values that a node's configuration depends on.
@@ -36,6 +39,8 @@ pub struct NodeSettings<'a> {
     pub overlay: &'a Map<String, Value>,
     /// The user's JVM options.
     pub jvm_options: &'a [String],
+    /// What is encrypted and who is asked; `None` where the node is open.
+    pub security: Option<SecuritySettings<'a>>,
 }
 
 /// Texts of configuration files, by file name.
@@ -178,12 +183,16 @@ const ABSENT: &[&str] = &[
 /// Returns the settings that Navigator decides.
 fn managed(settings: &NodeSettings<'_>) -> Map<String, Value> {
     let folder = |name: &str| json!(settings.data.join(name));
+    let alone = settings.security.is_some_and(|security| security.founding.is_some());
     let rpc_address = match settings.address {
         // A node on a loopback address shares the machine with other nodes.
         address if address.is_loopback() => address,
+        IpAddr::V4(_) if alone => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(_) if alone => IpAddr::V6(Ipv6Addr::LOCALHOST),
         IpAddr::V4(_) => IpAddr::from([0, 0, 0, 0]),
         IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     };
+    let security = settings.security.as_ref().map(security::render).unwrap_or_default();
     [
         ("cluster_name", json!(settings.cluster_name)),
         ("num_tokens", json!(settings.num_tokens.unwrap_or(16))),
@@ -201,6 +210,7 @@ fn managed(settings: &NodeSettings<'_>) -> Map<String, Value> {
         ("cdc_raw_directory", folder("cdc_raw")),
     ]
     .into_iter()
+    .chain(security)
     .map(|(key, value)| (key.to_owned(), value))
     .collect()
 }
@@ -264,6 +274,7 @@ mod tests {
             capacity: None,
             overlay,
             jvm_options: &[],
+            security: None,
         }
     }
 

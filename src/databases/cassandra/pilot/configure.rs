@@ -12,17 +12,20 @@ use std::{
 };
 
 use super::{
+    access::{self, NodeAccess},
     data_resurrection,
     held_ranges::HeldRanges,
     resolved_spec::{ResolvedSpec, in_datacenter},
+    security,
     seeds::{self, SeedPlan},
     state::NodeState,
 };
 use crate::{
-    api::v1beta1::Pilot,
+    api::v1beta1::{ClientTls, InternodeTls, Pilot},
     databases::cassandra::{
         facts::{
-            NodeSettings, RenderedFiles, choose_collector, config_hash, render, seed_provider,
+            NodeSettings, RenderedFiles, SecuritySettings, choose_collector, config_hash, render,
+            seed_provider,
         },
         v1beta1::CassandraNode,
     },
@@ -32,6 +35,7 @@ use crate::{
         driver::{DatabaseNode, Error, ProcessSpec},
         kube::peers::{is_decommissioned, is_ready, was_member},
         node::preflight::space,
+        tls::TLS_FOLDER,
         volume::{
             config_files::{lay_out, rewrite_key},
             state_file::StateFile,
@@ -49,6 +53,8 @@ struct RenderedConfig {
     intent: ResolvedSpec,
     way: SeedPlan,
     files: RenderedFiles,
+    /// How to get into the node; `None` where it is open.
+    access: Option<NodeAccess>,
 }
 
 /// Checks whether [`configure`] would accept the intent of `node`. Writes nothing.
@@ -64,6 +70,21 @@ fn rendered(node: &DatabaseNode) -> Result<RenderedConfig, Error> {
     }
     let data_found = has_data(&node.data);
     let way = seeds::choose(node, &state, data_found)?;
+    let security = security::wanted(node.pilot.spec.security.as_ref(), intent.release)?;
+    let is_member = state.joined && data_found;
+    let founding = security::asks_passwords(security)
+        && (if is_member { state.founding_logins } else { way.founds });
+    if security::asks_passwords(security) {
+        seeds::ask_for_passwords(node, is_member && !state.asks_passwords, is_member || founding)?;
+    }
+    let access = security.map(|security| NodeAccess {
+        address: node.address,
+        internode: security.internode != InternodeTls::Off,
+        client: security.client != ClientTls::Off,
+        asks_passwords: security::asks_passwords(Some(security)),
+        founding,
+    });
+    let (tls, alone) = (node.config.join(TLS_FOLDER), access::founding_folder(&node.config));
     let files = render(&NodeSettings {
         release: intent.release,
         cluster_name: &intent.cluster_name,
@@ -77,6 +98,13 @@ fn rendered(node: &DatabaseNode) -> Result<RenderedConfig, Error> {
         capacity: space(&node.data).ok().and_then(|it| it.storage.capacity_bytes.try_into().ok()),
         overlay: &node.pilot.spec.config,
         jvm_options: &intent.jvm_options,
+        security: security.map(|security| SecuritySettings {
+            internode: &security.internode,
+            client: &security.client,
+            asks_passwords: security::asks_passwords(Some(security)),
+            tls: &tls,
+            founding: founding.then_some(alone.as_path()),
+        }),
     })
     .map_err(|error| Error::ConfigRejected(error.to_string()))?;
     for path in [&node.config, &node.shared, &node.data] {
@@ -85,15 +113,23 @@ fn rendered(node: &DatabaseNode) -> Result<RenderedConfig, Error> {
             return Err(Error::ConfigRejected(format!("{} contains white space", path.display())));
         }
     }
-    Ok(RenderedConfig { state, data_found, intent, way, files })
+    Ok(RenderedConfig { state, data_found, intent, way, files, access })
 }
 
 /// Writes the configuration folder and returns the process to start. Everything is rendered and
 /// validated before the first file is touched, so a rejected intent leaves the running database's
 /// folder as it is.
-pub(super) fn configure(node: &DatabaseNode) -> Result<(ProcessSpec, JolokiaClient), Error> {
-    let RenderedConfig { mut state, data_found, intent, way, files } = rendered(node)?;
+pub(super) fn configure(
+    node: &DatabaseNode,
+) -> Result<(ProcessSpec, JolokiaClient, Option<NodeAccess>), Error> {
+    let RenderedConfig { mut state, data_found, intent, way, files, access } = rendered(node)?;
     lay_out(node, FOLDERS, "conf", &files)?;
+    let founding = access.as_ref().is_some_and(|access| access.founding);
+    if founding {
+        access::prepare_founding(&node.config)?;
+    } else {
+        access::forget_founding(&node.config)?;
+    }
     let triggers = node.config.join("triggers");
     fs::create_dir_all(&triggers).map_err(|source| Error::Write { path: triggers, source })?;
     let jolokia = JolokiaClient::prepare(&node.config, node.address)?;
@@ -118,12 +154,14 @@ pub(super) fn configure(node: &DatabaseNode) -> Result<(ProcessSpec, JolokiaClie
             ..NodeState::default()
         };
     }
+    state.asks_passwords |= access.as_ref().is_some_and(|access| access.asks_passwords);
+    state.founding_logins = founding;
     state.cluster_name.clone_from(&intent.cluster_name);
     state.datacenter.clone_from(&intent.datacenter);
     state.rack.clone_from(&intent.rack);
     state.save(&node.data)?;
     let joins = !(state.joined && data_found);
-    Ok((process(node, &intent, &way, joins), jolokia))
+    Ok((process(node, &intent, &way, joins), jolokia, access))
 }
 
 /// Returns the most bytes that any ready member of the datacenter reports to hold.
@@ -242,7 +280,7 @@ mod tests {
         fs::create_dir_all(node.home.join("conf")).unwrap();
         fs::write(node.home.join("conf/cassandra-env.sh"), "# vendor").unwrap();
         fs::write(node.home.join("conf/cassandra.yaml"), "vendor: true").unwrap();
-        let (process, _) = configure(&node).unwrap();
+        let (process, ..) = configure(&node).unwrap();
         assert!(node.config.join("cassandra-env.sh").is_file());
         let mode = |name: &str| {
             let about = fs::metadata(node.config.join(name)).unwrap();

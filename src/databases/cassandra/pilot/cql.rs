@@ -8,12 +8,7 @@ mod rows;
 mod statement;
 mod tls;
 
-use std::net::IpAddr;
-
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 pub use self::{
     client::{CqlClient, CqlLogin, CqlTarget},
@@ -22,8 +17,6 @@ pub use self::{
     statement::{Consistency, CqlStatement, quote_name, quote_text},
     tls::{CqlTls, CqlTlsError},
 };
-use crate::databases::cassandra::names::port;
-
 /// An OPTIONS request in version 4 of the CQL protocol, which every supported Cassandra speaks. It
 /// is answered before any login, by the threads that answer queries.
 const OPTIONS: [u8; 9] = [4, 0, 0, 0, 5, 0, 0, 0, 0];
@@ -31,27 +24,35 @@ const OPTIONS: [u8; 9] = [4, 0, 0, 0, 5, 0, 0, 0, 0];
 const ANSWER: u8 = 0x80;
 
 /// Does Cassandra answer the request, with whatever content? Sets no time limit of its own.
-pub(super) async fn answers(host: IpAddr) -> bool {
+pub(super) async fn answers(target: &CqlTarget) -> bool {
     let asked = async {
-        let mut stream = TcpStream::connect((host, port::CQL)).await?;
-        stream.write_all(&OPTIONS).await?;
-        stream.read_u8().await
+        let mut stream = client::open(target).await?;
+        stream.write_all(&OPTIONS).await.map_err(CqlError::Transport)?;
+        stream.read_u8().await.map_err(CqlError::Transport)
     };
     asked.await.is_ok_and(|first| first & ANSWER != 0)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{net::IpAddr, time::Duration};
+
     use tokio::net::TcpListener;
 
     use super::*;
 
     #[tokio::test]
     async fn an_answer_to_options_is_life_and_a_closed_port_is_none() {
-        // The port is fixed, so this test uses an address of its own.
         let host = IpAddr::from([127, 0, 99, 1]);
-        assert!(!answers(host).await);
-        let server = TcpListener::bind((host, port::CQL)).await.unwrap();
+        let server = TcpListener::bind((host, 0)).await.unwrap();
+        let target = CqlTarget {
+            address: server.local_addr().unwrap(),
+            tls: None,
+            login: None,
+            timeout: Duration::from_secs(30),
+        };
+        let closed = CqlTarget { address: (host, 1).into(), ..target.clone() };
+        assert!(!answers(&closed).await);
         let serve = async {
             for answer in [&[0x84, 0, 0, 0, 6, 0, 0, 0, 2, 0, 0][..], b"HTTP/1.1 400", b""] {
                 let (mut client, _) = server.accept().await.unwrap();
@@ -61,7 +62,8 @@ mod tests {
                 client.write_all(answer).await.unwrap();
             }
         };
-        let ask = async { [answers(host).await, answers(host).await, answers(host).await] };
+        let ask =
+            async { [answers(&target).await, answers(&target).await, answers(&target).await] };
         assert_eq!(tokio::join!(serve, ask).1, [true, false, false]);
     }
 }

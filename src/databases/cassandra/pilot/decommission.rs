@@ -115,6 +115,10 @@ impl CassandraDriver {
                 told.message = again.or_else(|| facts.streams.is_empty().then(silent));
             }
             DecommissionStep::Begin => {
+                if let Some(why) = self.login_copies_hold(node).await {
+                    told.message = Some(why);
+                    return Ok(DecommissionState::Moving(told));
+                }
                 if let Some(refusal) = obstacle(&jolokia, node, &facts).await? {
                     return Ok(DecommissionState::Refused(refusal));
                 }

@@ -16,7 +16,7 @@ use crate::{
     },
     pilot::{
         database::DatabaseGauge,
-        driver::{JOINED_EMPTY, NodeObservation},
+        driver::{JOINED_EMPTY, NEXT_LIFE, NodeObservation},
     },
 };
 
@@ -76,6 +76,20 @@ pub(super) fn summarize(
         seen.block(&predicates::JOINED_EMPTY, message);
     }
     seen
+}
+
+/// Reports a node that runs for its pilot alone, which makes the ring's logins: nobody is to know its
+/// address yet, and join. `made`: they are there, and it may start again.
+pub(super) fn alone(seen: &mut NodeObservation, made: bool) {
+    seen.node_id = None;
+    seen.health = None;
+    seen.endpoints.clear();
+    seen.change_part::<CassandraNode>(|part| part.joined = None);
+    if made {
+        seen.hold_back(NEXT_LIFE, "the ring has its first login, and starts again to ask for it");
+    } else {
+        seen.hold_back("Founding", "nobody but the pilot can connect until the ring has a login");
+    }
 }
 
 /// Returns why the node does not serve.

@@ -55,8 +55,11 @@ pub(super) fn in_datacenter<'a>(
     peers: &'a [Pilot],
     datacenter: &str,
 ) -> impl Iterator<Item = &'a Pilot> {
-    peers.iter().filter(move |peer| {
-        let theirs = peer.spec.part::<CassandraNode>().and_then(|part| part.datacenter);
-        theirs.as_deref().unwrap_or(names::DEFAULT_DATACENTER) == datacenter
-    })
+    peers.iter().filter(move |peer| datacenter_of(peer) == datacenter)
+}
+
+/// Returns the datacenter of a node, as its Pilot says.
+pub(super) fn datacenter_of(pilot: &Pilot) -> String {
+    let told = pilot.spec.part::<CassandraNode>().and_then(|part| part.datacenter);
+    told.unwrap_or_else(|| names::DEFAULT_DATACENTER.to_owned())
 }

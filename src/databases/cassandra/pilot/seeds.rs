@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use super::{resolved_spec::ResolvedSpec, state::NodeState};
+use super::{resolved_spec::ResolvedSpec, security, state::NodeState};
 use crate::{
     api::v1beta1::Pilot,
     databases::cassandra::v1beta1::{CassandraNode, CassandraPeer},
@@ -83,6 +83,37 @@ pub(super) fn choose(
         known => known,
     };
     Ok(SeedPlan { seeds: others, founds: false, replaces })
+}
+
+/// Checks whether a node may start that is to ask for passwords: the logins that it goes by are rows
+/// of its ring. `is_open`: it is a member of a ring without logins. `begun`: it is a member already,
+/// or begins a ring.
+pub(super) fn ask_for_passwords(
+    node: &DatabaseNode,
+    is_open: bool,
+    begun: bool,
+) -> Result<(), Error> {
+    if is_open {
+        return Err(Error::ConfigRejected(
+            "the ring of this node has no logins of Navigator's, and cassandra/cassandra would be \
+             let in: delete the cluster, whose volumes stay, and make it again with \
+             spec.security.mode: Open"
+                .to_owned(),
+        ));
+    }
+    if begun || node.peers.iter().any(|peer| is_ready(peer) && asks_for_passwords(peer)) {
+        return Ok(());
+    }
+    Err(Error::NotYet("waits for a ready node that asks for passwords".to_owned()))
+}
+
+/// Does the peer run with logins: it has users, or runs with the configuration that asks for them?
+fn asks_for_passwords(peer: &Pilot) -> bool {
+    let Pilot { spec, status, .. } = peer;
+    let is_told = security::asks_passwords(spec.security.as_ref());
+    let has_users = status.security.as_ref().is_some_and(|shown| shown.users.is_some());
+    let runs = spec.config_hash.is_some() && spec.config_hash == status.config_hash;
+    is_told && (has_users || runs)
 }
 
 /// Returns the address of a missing member that this empty node replaces, in a ring that is older

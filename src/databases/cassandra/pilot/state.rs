@@ -45,6 +45,15 @@ pub(super) struct NodeState {
     pub(super) decommissioning_since: Option<Time>,
     /// True when the node left the ring. Cassandra refuses to start on its data.
     pub(super) left: bool,
+    /// True when the node began or joined a ring that asks for passwords: its logins are made.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) asks_passwords: bool,
+    /// True while the ring that this node began has no logins: it starts for its pilot alone.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) founding_logins: bool,
+    /// True while a copy of the logins that this node had made may lack rows.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) copies_unsettled: bool,
 }
 
 impl StateFile for NodeState {

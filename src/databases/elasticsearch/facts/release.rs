@@ -47,6 +47,11 @@ impl Release {
         self.major >= 9
     }
 
+    /// Does this build secure such a node? Earlier releases name realms and privileges otherwise.
+    pub fn is_secured(self) -> bool {
+        self >= Self::new(7, 17)
+    }
+
     /// Does a running node read its seed hosts again from a file?
     pub fn reads_seed_file(self) -> bool {
         self.major >= 7
@@ -107,6 +112,8 @@ mod tests {
         ] {
             assert_eq!(version.parse::<Release>().is_ok(), runs, "{version:?}");
         }
+        assert!("7.17.29".parse::<Release>().unwrap().is_secured());
+        assert!(!"7.16.3".parse::<Release>().unwrap().is_secured());
         assert!("7.10.0".parse::<Release>().unwrap().lists_roles());
         assert!(!"7.8.1".parse::<Release>().unwrap().lists_roles());
     }

@@ -13,8 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::Release;
 use crate::{
-    api::reserved_fields,
-    databases::elasticsearch::{names::port, settings::MANAGED},
+    databases::elasticsearch::{names::port, settings::is_managed},
     engine::settings::dotted_names::flatten,
 };
 
@@ -40,14 +39,23 @@ pub struct NodeSettings<'a> {
     pub seeds: &'a [String],
     /// True when the node begins a new cluster, alone.
     pub founds: bool,
-    /// True when the distribution has a security module, which is switched off until it can be
-    /// managed.
+    /// True when the distribution has a security module, which is switched off where nothing is
+    /// secured.
     pub has_security: bool,
+    /// How the node is secured, where it is.
+    pub security: Option<SecuritySettings>,
     pub address: IpAddr,
     /// Root of the data volume.
     pub data: &'a Path,
     /// The user's settings, cluster and pool already merged.
     pub overlay: &'a Map<String, Value>,
+}
+
+/// How a node is secured: encryption between nodes and login are one switch of Elasticsearch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SecuritySettings {
+    /// Clients speak TLS.
+    pub https: bool,
 }
 
 /// Why settings were refused: Elasticsearch could not read them back as they were meant.
@@ -62,7 +70,7 @@ pub enum RenderError {
 /// Renders the files of the configuration folder that Navigator writes.
 pub fn render(settings: &NodeSettings<'_>) -> Result<RenderedFiles, RenderError> {
     let mut keys = flatten(settings.overlay);
-    keys.retain(|key, _| !is_managed(key));
+    keys.retain(|key, _| !is_managed(key, settings.security.is_some()));
     manage(settings, &mut keys)?;
     let yaml =
         serde_yaml::to_string(&keys).map_err(|error| RenderError::Yaml(error.to_string()))?;
@@ -87,10 +95,6 @@ appender.console.layout.pattern = [%d{ISO8601}][%-5p][%-25c{1.}] %marker%m%n
 rootLogger.level = info
 rootLogger.appenderRef.console.ref = console
 ";
-
-fn is_managed(key: &str) -> bool {
-    MANAGED.iter().any(|pattern| reserved_fields::covers(pattern, key))
-}
 
 fn manage(
     settings: &NodeSettings<'_>,
@@ -129,14 +133,42 @@ fn manage(
         // Later versions have this default. 5.x would let a second process use the same data.
         set("node.max_local_storage_nodes", json!(1));
     }
-    if settings.has_security {
-        set("xpack.security.enabled", json!(false));
+    match settings.security {
+        Some(security) => secure(security, &mut set),
+        None if settings.has_security => drop(set("xpack.security.enabled", json!(false))),
+        None => {}
     }
     if let Some(zone) = settings.zone {
         set("node.attr.zone", json!(zone));
         set("cluster.routing.allocation.awareness.attributes", json!("zone"));
     }
     roles(settings, keys)
+}
+
+/// Users of the file realm come first: it answers without a master, and without any index. Whatever
+/// people make by the API is of the native realm. Nodes ask each other for certificates, and do not
+/// compare names: addresses of pods change.
+fn secure(
+    SecuritySettings { https }: SecuritySettings,
+    set: &mut impl FnMut(&str, Value) -> Option<Value>,
+) {
+    let mut set = |key: &str, value: Value| drop(set(&format!("xpack.security.{key}"), value));
+    set("enabled", json!(true));
+    set("authc.reserved_realm.enabled", json!(false));
+    set("authc.realms.file.file1.order", json!(0));
+    set("authc.realms.native.native1.order", json!(1));
+    for (port, folder, encrypted) in [("transport", "internode", true), ("http", "client", https)] {
+        let mut set = |key: &str, value: Value| set(&format!("{port}.ssl.{key}"), value);
+        set("enabled", json!(encrypted));
+        if encrypted {
+            set("key", json!(format!("tls/{folder}/node.key")));
+            set("certificate", json!(format!("tls/{folder}/node.crt")));
+            set("certificate_authorities", json!([format!("tls/{folder}/ca.crt")]));
+            set("supported_protocols", json!(["TLSv1.3", "TLSv1.2"]));
+        }
+    }
+    set("transport.ssl.verification_mode", json!("certificate"));
+    set("transport.ssl.client_authentication", json!("required"));
 }
 
 fn roles(
@@ -178,6 +210,7 @@ mod tests {
             seeds: &seeds,
             founds: false,
             has_security: false,
+            security: None,
             address: [10, 0, 0, 7].into(),
             data: Path::new("/data"),
             overlay: overlay.as_object().unwrap(),
@@ -216,6 +249,30 @@ mod tests {
         ] {
             assert_eq!(yaml.get(key), None, "{key}");
         }
+    }
+
+    #[test]
+    fn a_secured_node_encrypts_between_nodes_always_and_for_clients_where_they_want_it() {
+        let overlay = json!({"xpack.security.transport.ssl.verification_mode": "none"});
+        for https in [true, false] {
+            let yaml = yaml("7.17.29", &overlay, |settings| {
+                settings.has_security = true;
+                settings.security = Some(SecuritySettings { https });
+            });
+            let of = |key: &str| yaml.get(format!("xpack.security.{key}")).cloned();
+            assert_eq!(of("enabled"), Some(json!(true)));
+            assert_eq!(of("authc.reserved_realm.enabled"), Some(json!(false)));
+            assert_eq!(of("transport.ssl.enabled"), Some(json!(true)));
+            assert_eq!(of("transport.ssl.verification_mode"), Some(json!("certificate")));
+            assert_eq!(of("transport.ssl.client_authentication"), Some(json!("required")));
+            assert_eq!(of("transport.ssl.key"), Some(json!("tls/internode/node.key")));
+            assert_eq!(of("http.ssl.enabled"), Some(json!(https)));
+            assert_eq!(of("http.ssl.key").is_some(), https);
+        }
+        let open = yaml("7.17.29", &json!({}), |settings| settings.has_security = true);
+        let security = |(key, _): &(&String, &Value)| key.starts_with("xpack.security");
+        let keys: Vec<_> = open.as_object().unwrap().iter().filter(security).collect();
+        assert_eq!(keys, [(&"xpack.security.enabled".to_owned(), &json!(false))]);
     }
 
     #[test]

@@ -4,10 +4,13 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use tracing::warn;
 
-use super::{data_role, seeds, state::NodeState};
+use super::{access::NodeAccess, data_role, security, seeds, state::NodeState};
 use crate::{
     databases::elasticsearch::{
-        facts::{NodeSettings, Release, RenderedFiles, SEED_FILE, config_hash, heap_bytes, render},
+        facts::{
+            NodeSettings, Release, RenderedFiles, SEED_FILE, SecuritySettings, config_hash,
+            heap_bytes, render,
+        },
         v1beta1::ElasticsearchNode,
     },
     engine::heap::MIB,
@@ -32,6 +35,7 @@ struct RenderedConfig {
     java: String,
     /// Hash of the settings that the process runs with, which may not be the wanted ones.
     config_hash: String,
+    security: Option<SecuritySettings>,
 }
 
 /// Checks whether [`configure`] would accept the intent of `node`. Writes nothing.
@@ -64,6 +68,8 @@ fn rendered(node: &DatabaseNode) -> Result<RenderedConfig, Error> {
     };
     state.roles = Some(elasticsearch.roles.clone());
     let way = seeds::choose(node, release, &state, has_data(&node.data))?;
+    let has_security = has_security(&node.home);
+    let security = security::wanted(spec.security.as_ref(), release, has_security)?;
     let files = render(&NodeSettings {
         release,
         cluster_name: spec.cluster_ref.as_ref().map_or("elasticsearch", |cluster| &cluster.name),
@@ -75,7 +81,8 @@ fn rendered(node: &DatabaseNode) -> Result<RenderedConfig, Error> {
         minimum_masters: elasticsearch.minimum_masters.filter(|_| !way.founds).unwrap_or(1),
         seeds: &way.seeds,
         founds: way.founds,
-        has_security: has_security(&node.home),
+        has_security,
+        security,
         address: node.address,
         data: &node.data,
         overlay: &spec.config,
@@ -83,14 +90,15 @@ fn rendered(node: &DatabaseNode) -> Result<RenderedConfig, Error> {
     .map_err(|error| rejected(&error))?;
     let mut java = vec![format!("-Xms{}m -Xmx{}m", heap / MIB, heap / MIB)];
     java.extend(options);
-    Ok(RenderedConfig { state, release, files, java: java.join(" "), config_hash })
+    Ok(RenderedConfig { state, release, files, java: java.join(" "), config_hash, security })
 }
 
-/// Writes the configuration folder and returns the process to start. Everything is rendered and
+/// Writes the configuration folder and returns the process to start, and how to get into it where it
+/// is secured. Everything is rendered and
 /// validated before the first file is touched, so a rejected intent leaves the running database's
 /// folder as it is.
-pub(super) fn configure(node: &DatabaseNode) -> Result<ProcessSpec, Error> {
-    let RenderedConfig { mut state, release, files, java, config_hash } = rendered(node)?;
+pub(super) fn configure(node: &DatabaseNode) -> Result<(ProcessSpec, Option<NodeAccess>), Error> {
+    let RenderedConfig { mut state, release, files, java, config_hash, security } = rendered(node)?;
     if let (Some(wanted), Some(kept)) = (&state.next_roles, &state.roles) {
         warn!(?wanted, ?kept, "Keeping the data role, since shards are on the volume");
     }
@@ -102,12 +110,14 @@ pub(super) fn configure(node: &DatabaseNode) -> Result<ProcessSpec, Error> {
     for (name, text) in &files {
         write_whole(&node.config.join(name), text.as_bytes(), OWN)?;
     }
+    let access =
+        security.map(|SecuritySettings { https }| NodeAccess::generate(https)).transpose()?;
     state.address = Some(node.address);
     state.save(&node.data)?;
 
     let mut env = environment(node, release);
     env.insert("ES_JAVA_OPTS".to_owned(), java);
-    Ok(ProcessSpec {
+    let process = ProcessSpec {
         program: node.home.join("bin/elasticsearch"),
         args: match release.major {
             5 => vec![format!("-Epath.conf={}", node.config.display())],
@@ -116,7 +126,8 @@ pub(super) fn configure(node: &DatabaseNode) -> Result<ProcessSpec, Error> {
         env,
         working_directory: Some(node.home.clone()),
         config_hash,
-    })
+    };
+    Ok((process, access))
 }
 
 /// Returns environment variables through which the vendor's programs find the node's own

@@ -4,7 +4,8 @@
 //! these only those that are told, or shown; `certainly_trusts` without what the database took, and
 //! `Promote` and `Sign` before all trust the CA (`…parts_two_members…`, `…parts_three_members…`);
 //! `certainly_trusts` without `heard`, or without what is told (`…comes_and_goes`); `may_sign` without
-//! trust, and `Sign` while another changes (`the_phases…`, too).
+//! trust, and `Sign` while another changes (`the_phases…`, too); `may_show` left out of `trust`
+//! (`…parts_two_members…`).
 
 use std::collections::{HashSet, VecDeque};
 
@@ -30,6 +31,7 @@ impl Node {
             told,
             told_trust: trust.to_vec(),
             shows: None,
+            may_show: Vec::new(),
             trusts: Vec::new(),
             heard: false,
         };
@@ -47,6 +49,14 @@ impl Node {
         change(&mut self.known);
         self.known.heard = false;
         self.is_current = false;
+        self.note_may_show();
+    }
+
+    /// One that says nothing of what it shows may show any certificate that it was told before.
+    fn note_may_show(&mut self) {
+        let RolloverMember { told, told_trust, shows, may_show, .. } = &mut self.known;
+        let is_unsure = shows.is_none() && told.is_some();
+        *may_show = if is_unsure { told_trust.clone() } else { Vec::new() };
     }
 
     fn store(&mut self) {
@@ -72,6 +82,14 @@ impl Node {
         self.known.shows = self.shows;
         self.known.trusts.clone_from(&self.trusts);
         self.known.heard = self.is_current;
+        self.note_may_show();
+    }
+
+    /// Its database is down, or its pilot is new and has not asked the port yet.
+    fn report_nothing(&mut self) {
+        (self.known.shows, self.known.trusts) = (None, Vec::new());
+        self.known.heard = self.is_current;
+        self.note_may_show();
     }
 }
 
@@ -86,6 +104,8 @@ struct World {
     rotations: u8,
     losses: u8,
     joins: u8,
+    /// How often a pilot may still say nothing of what its port shows.
+    silences: u8,
     /// How often people may still put a CA back that was there before.
     returns: u8,
 }
@@ -104,6 +124,7 @@ impl World {
             rotations,
             losses,
             joins,
+            silences: 1,
             returns: 0,
         }
     }
@@ -164,6 +185,12 @@ impl World {
             events.push(self.with(|next| next.nodes[place].load_trust()));
             events.push(self.with(|next| next.nodes[place].restart()));
             events.push(self.with(|next| next.nodes[place].report()));
+            if self.silences > 0 {
+                events.push(self.with(|next| {
+                    next.silences -= 1;
+                    next.nodes[place].report_nothing();
+                }));
+            }
         }
         if self.rotations > 0 {
             events.push(self.with(|next| {
@@ -266,7 +293,9 @@ fn search(start: World) -> usize {
 fn no_order_of_events_parts_two_members_and_each_has_an_end() {
     // Rotations, losses of the Secret, joins.
     for (rotations, losses, joins) in [(2, 0, 0), (0, 2, 0), (1, 1, 0), (1, 0, 1), (0, 1, 1)] {
-        let states = search(World::new(2, rotations, losses, joins));
+        let silences = u8::from(joins == 0);
+        let start = World { silences, ..World::new(2, rotations, losses, joins) };
+        let states = search(start);
         assert!(states > 250, "{states} states");
     }
 }
@@ -274,15 +303,16 @@ fn no_order_of_events_parts_two_members_and_each_has_an_end() {
 #[test]
 fn no_order_of_events_parts_three_members_and_each_has_an_end() {
     for (rotations, losses, joins) in [(2, 0, 0), (1, 1, 0), (1, 0, 1), (0, 1, 1)] {
-        let states = search(World::new(3, rotations, losses, joins));
+        let start = World { silences: 0, ..World::new(3, rotations, losses, joins) };
+        let states = search(start);
         assert!(states > 700, "{states} states");
     }
 }
 
 #[test]
 fn no_order_of_events_parts_members_whose_given_ca_comes_and_goes() {
-    for (joins, returns) in [(0, 4), (1, 2)] {
-        let start = World { made: 2, returns, ..World::new(2, 0, 0, joins) };
+    for (joins, returns, silences) in [(0, 4, 0), (1, 2, 0), (0, 2, 1)] {
+        let start = World { made: 2, returns, silences, ..World::new(2, 0, 0, joins) };
         let states = search(start);
         assert!(states > 1_000, "{states} states");
     }
@@ -293,6 +323,7 @@ fn member(told: Number, trust: &[Number]) -> RolloverMember<Number> {
         told: Some(told),
         told_trust: trust.to_vec(),
         shows: Some(told),
+        may_show: Vec::new(),
         trusts: trust.to_vec(),
         heard: true,
     }
@@ -337,6 +368,9 @@ fn the_phases_follow_each_other_and_name_who_is_waited_for() {
     let members = [member(2, &[2]), member(2, &[2])];
     assert_eq!(at(&promoted, &members, rest), (P::Retiring, S::Forget));
     assert_eq!(at(&secret(Some(2), None, None), &members, rest), (P::Current, S::Done));
+
+    // Clients hear of a CA before it is shown, however it came about.
+    assert_eq!(at(&both, &[member(2, &[1, 2]), member(1, &[1, 2])], clients).1, S::Promote);
 
     // A Secret that people gave was changed: the CA before it cannot sign any more.
     let given = secret(Some(3), None, None);

@@ -134,17 +134,16 @@ fn what_did_not_change_is_not_told_again() {
         ("PluginsInstalled", "True", "PluginsCurrent", ""),
     ]);
     let left = with(&[("PreflightPassed", "False", "NodeDecommissioned", "it left")]);
-    for (before, after) in [
-        (runs(7, 1), runs(7, 1)),
-        (crashed.clone(), known.clone()),
-        (disk("10"), disk("9")),
-        (with(&[]), fine),
-        (with(&[]), left),
-        (phase(PilotPhase::Fenced), phase(PilotPhase::Stopping)),
-        (phase(PilotPhase::Fenced), phase(PilotPhase::Fenced)),
-    ] {
-        assert_eq!(told(&before, &after), [""; 0], "{after:?}");
-    }
+    let is_silent = |before: &PilotStatus, after: &PilotStatus| {
+        assert_eq!(told(before, after), [""; 0], "{after:?}");
+    };
+    is_silent(&runs(7, 1), &runs(7, 1));
+    is_silent(&crashed, &known);
+    is_silent(&disk("10"), &disk("9"));
+    is_silent(&with(&[]), &fine);
+    is_silent(&with(&[]), &left);
+    is_silent(&phase(PilotPhase::Fenced), &phase(PilotPhase::Stopping));
+    is_silent(&phase(PilotPhase::Fenced), &phase(PilotPhase::Fenced));
     assert_eq!(told(&known, &by_kernel), ["ProcessKilled!"]);
     assert_eq!(told(&known, &ended(2, "ProcessExited", Some(1), None)), ["ProcessExited!"]);
 }

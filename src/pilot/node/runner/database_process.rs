@@ -3,6 +3,7 @@
 mod decommission;
 mod forgetting;
 mod observation;
+mod security;
 mod upkeep;
 
 use std::io;
@@ -82,6 +83,7 @@ impl DatabaseProcess {
         let (unsettled, told) = watch::channel(true);
         self.follow(ctx, "observe", observation::observe(ctx.clone(), pid, marked, unsettled));
         self.follow(ctx, "upkeep", upkeep::keep_up(ctx.clone(), wanted.intent.clone()));
+        self.follow(ctx, "security", security::keep(ctx.clone(), pid, wanted.intent.clone()));
         self.follow(ctx, "forget", forgetting::forget_lost(ctx.clone(), wanted.intent.clone()));
         if let (Some(_), Some(pilot)) = (&ctx.cluster, &wanted.pilot) {
             let work = observation::watch_peers(ctx.clone(), pilot.clone(), told);

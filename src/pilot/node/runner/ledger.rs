@@ -13,7 +13,7 @@ use tracing::{info, warn};
 
 use super::{RunnerMessage, context::RunnerContext, intent_tracker::IntentTracker};
 use crate::{
-    api::v1beta1::{Identity, Pilot, PilotStatus},
+    api::v1beta1::{Identity, Pilot, PilotSecurity, PilotStatus},
     pilot::volume::pilot_files::{DatabaseRun, PilotFiles, VolumeMark},
 };
 
@@ -81,6 +81,14 @@ impl LedgerEntry {
         }
     }
 
+    /// Revision of the `spec.security` that the entry holds, if any.
+    fn security(&self) -> Option<String> {
+        match self {
+            Self::Intent(pilot) => pilot.spec.security.as_ref().map(PilotSecurity::revision),
+            Self::Begun(_) | Self::Ended => None,
+        }
+    }
+
     fn what(&self) -> &'static str {
         match self {
             Self::Begun(_) => "the run",
@@ -96,6 +104,7 @@ impl VolumeLedger {
     pub(super) fn new(ctx: &RunnerContext) -> Self {
         let (notes, mut taken) = mpsc::channel::<LedgerEntry>(QUEUE);
         let (records, shutdown) = (ctx.records.clone(), ctx.rt.shutdown());
+        let messages = ctx.messages.clone();
         ctx.rt.tasks().spawn("notes", async move {
             loop {
                 let next = tokio::select! {
@@ -104,11 +113,18 @@ impl VolumeLedger {
                     () = shutdown.triggered() => return,
                 };
                 let Some(note) = next else { return };
-                let what = note.what();
+                let (what, stored) = (note.what(), note.security());
                 loop {
                     let note = note.clone();
                     match records.visit(move |files| note.write(files)).await {
-                        Ok(Ok(())) => break,
+                        Ok(Ok(())) => {
+                            if let Some(revision) = stored {
+                                let stored = RunnerMessage::SecurityStored(revision);
+                                // An error means that the loop is gone.
+                                drop(messages.send(stored).await);
+                            }
+                            break;
+                        }
                         Ok(Err(error)) => {
                             warn!(what, %error, "Not written down");
                             break;

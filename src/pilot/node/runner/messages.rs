@@ -18,6 +18,7 @@ use crate::{
             machine::{AttemptId, MachineEvent, MachineTimer, NodeIntent, NodePhase},
             preflight::VolumeSpace,
         },
+        security::SecurityReport,
         volume::pilot_files::VolumeMark,
     },
 };
@@ -37,6 +38,8 @@ pub(super) enum RunnerMessage {
     Configured {
         attempt: AttemptId,
         peers: Vec<Pilot>,
+        /// What the node needs to have signed, where it is to be secured.
+        security: Option<Box<SecurityReport>>,
         result: Result<ProcessSpec, driver::Error>,
     },
     /// Peers that a start waits for have changed.
@@ -72,6 +75,13 @@ pub(super) enum RunnerMessage {
     Peers(Vec<Pilot>),
     LastState(Option<LastContainerState>),
     Space(Option<VolumeSpace>),
+    /// What the keeper of a running database's security found.
+    Security {
+        pid: i32,
+        report: Box<SecurityReport>,
+    },
+    /// The intent with this revision of `spec.security` is on the disk.
+    SecurityStored(String),
     #[cfg(debug_assertions)]
     Fault,
 }
@@ -91,8 +101,9 @@ impl NodeRunner {
                 startup::waiting(facts, what);
                 None
             }
-            RunnerMessage::Configured { attempt, peers, result } => {
+            RunnerMessage::Configured { attempt, peers, security, result } => {
                 self.starting.peers = peers;
+                facts.security = security.or(facts.security.take());
                 let pilot = self.wanted.pilot.as_ref();
                 let answer = (attempt, result);
                 Some(self.starting.configured(&self.ctx, pilot, facts, answer))
@@ -122,8 +133,9 @@ impl NodeRunner {
                 }
                 let serving = matches!(&self.state.life, NodePhase::Up(up) if up.serving);
                 let current = self.state.pid() == Some(pid);
-                let gave_up =
-                    result.as_ref().as_ref().is_ok_and(|it| it.reason == Some(driver::JOIN_FAILED));
+                let gave_up = result.as_ref().as_ref().is_ok_and(|it| {
+                    it.reason.is_some_and(|reason| driver::ENDINGS.contains(&reason))
+                });
                 let event = current.then(|| self.report.observed(serving, *result));
                 match event {
                     Some(event) if gave_up => {
@@ -162,6 +174,18 @@ impl NodeRunner {
             }
             RunnerMessage::LastState(state) => {
                 self.report.explain_lost_run(state);
+                None
+            }
+            RunnerMessage::Security { pid, report } => {
+                let wanted = self.wanted.pilot.as_ref();
+                let secured = wanted.is_some_and(|pilot| pilot.spec.security.is_some());
+                if secured && self.state.pid() == Some(pid) {
+                    facts.security = Some(report);
+                }
+                None
+            }
+            RunnerMessage::SecurityStored(revision) => {
+                facts.security_stored = Some(revision);
                 None
             }
             RunnerMessage::Space(space) => self.report.looked_at(&self.ctx, space),

@@ -66,11 +66,14 @@ impl NodeRunner {
         let by_kernel = !asked && is_oom_kill(exit, kills);
         let title = self.ctx.settings.database.names.title;
         let observed = &mut self.report.facts.observation;
-        let gave_up = self.state.gave_up().then(|| observed.message.clone().unwrap_or_default());
+        let gave_up = self.state.gave_up().then(|| {
+            let reason = observed.reason.unwrap_or(JOIN_FAILED);
+            (reason, observed.message.clone().unwrap_or_default())
+        });
         self.ctx.driver.forget_process(&mut observed.detail);
         let full = self.report.facts.full.clone();
         let (reason, message) = match (asked, by_kernel, explained, gave_up) {
-            (true, .., Some(why)) => (JOIN_FAILED, why),
+            (true, .., Some(why)) => why,
             (_, true, ..) => (
                 "OutOfMemory",
                 format!("{title} was killed by the kernel at the memory limit; raise it"),

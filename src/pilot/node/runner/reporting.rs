@@ -13,7 +13,9 @@ use super::{context::RunnerContext, intent_tracker::IntentTracker, startup};
 use crate::{
     api::{
         predicate::{DISK_HEADROOM, HOLDINGS_KNOWN, Predicate},
-        v1beta1::{Blocker, Instance, Pilot, PilotIntent, PilotStatus, Process, Termination},
+        v1beta1::{
+            Blocker, Instance, Pilot, PilotIntent, PilotSecurity, PilotStatus, Process, Termination,
+        },
     },
     error::chain,
     pilot::{
@@ -201,6 +203,16 @@ impl ReportPublisher {
         self.told.clone_from(&pilot.status);
         let conditions = pilot.status.conditions.clone();
         self.reports.send_modify(|status| status.conditions = conditions);
+    }
+
+    /// Takes what is wanted of the node's security; `remembered`: as it was stored on the volume.
+    pub(super) fn secure(&mut self, wanted: Option<&PilotSecurity>, remembered: bool) {
+        let facts = &mut self.facts;
+        match wanted {
+            None => (facts.security, facts.security_stored) = (None, None),
+            Some(wanted) if remembered => facts.security_stored = Some(wanted.revision()),
+            Some(_) => {}
+        }
     }
 
     /// Records in the report that a run of the database has begun.

@@ -33,6 +33,8 @@ pub struct RunnerSettings {
     pub data: PathBuf,
     pub config: PathBuf,
     pub shared: PathBuf,
+    /// Where the users of the database are mounted.
+    pub users: PathBuf,
     /// Bytes that the pilot and its database may take, where the command line says it.
     pub memory_limit: Option<u64>,
     /// The data directory must be a mount.

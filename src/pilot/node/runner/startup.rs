@@ -25,6 +25,7 @@ use crate::{
             preflight,
             report::NodeFacts,
         },
+        security::StartSecurity,
         volume::{data_volume::VolumeTimeout, ownership},
     },
 };
@@ -210,22 +211,18 @@ impl NodeStartup {
         self.prepare(ctx, "configure", async move {
             context.refresh_peers(&mut node).await;
             let peers = node.peers.clone();
-            let RunnerContext { settings, driver, volume, .. } = context;
+            let volume = context.volume.clone();
             let written = volume.during(async move {
-                let process = driver.configure(&node).await?;
-                if let Some(user) = settings.user {
-                    let give = |path, source| driver::Error::Give { path, source };
-                    let (config, data) = (&settings.config, &settings.data);
-                    // The pilot renders as root and the database reads as another user: a file with
-                    // secrets is readable by its owner only.
-                    ownership::give(config, user).map_err(|why| give(config.clone(), why))?;
-                    ownership::give_volume(data, user).map_err(|why| give(data.clone(), why))?;
-                }
-                Ok(process)
+                let (told, start) = context.security.before_start(&*context.driver, &node);
+                let result = match start {
+                    Ok(start) => write_configuration(&context, &node, start).await,
+                    Err(error) => Err(error),
+                };
+                (told.map(Box::new), result)
             });
-            let late = |hangs| Err(driver::Error::NotYet(hung(hangs).message));
-            let result = written.await.unwrap_or_else(late);
-            RunnerMessage::Configured { attempt, peers, result }
+            let late = |hangs| (None, Err(driver::Error::NotYet(hung(hangs).message)));
+            let (security, result) = written.await.unwrap_or_else(late);
+            RunnerMessage::Configured { attempt, peers, security, result }
         });
     }
 
@@ -264,6 +261,28 @@ impl NodeStartup {
             RunnerMessage::PeersMoved
         });
     }
+}
+
+/// Writes all that the database reads when it starts, and gives it to the database's user.
+async fn write_configuration(
+    ctx: &RunnerContext,
+    node: &DatabaseNode,
+    start: Option<StartSecurity>,
+) -> Result<ProcessSpec, driver::Error> {
+    let RunnerContext { settings, driver, security, .. } = ctx;
+    let process = driver.configure(node).await?;
+    if let (Some(start), Some(database)) = (start, driver.security()) {
+        security.lay_out(database, node, &start).await?;
+    }
+    if let Some(user) = settings.user {
+        let give = |path, source| driver::Error::Give { path, source };
+        let (config, data) = (&settings.config, &settings.data);
+        // The pilot renders as root and the database reads as another user: a file with secrets is
+        // readable by its owner only.
+        ownership::give(config, user).map_err(|why| give(config.clone(), why))?;
+        ownership::give_volume(data, user).map_err(|why| give(data.clone(), why))?;
+    }
+    Ok(process)
 }
 
 /// Reports what a start waits for, and logs it once.

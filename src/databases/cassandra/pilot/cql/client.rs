@@ -1,6 +1,10 @@
 //! One connection to one node: opened, logged in, and asked one statement after the other.
 
-use std::{fmt, net::SocketAddr, time::Duration};
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::TlsConnector;
@@ -12,6 +16,7 @@ use super::{
     statement::{CqlStatement, startup},
     tls::CqlTls,
 };
+use crate::databases::cassandra::names::port;
 
 /// A name and a password.
 #[derive(Clone)]
@@ -39,6 +44,14 @@ pub struct CqlTarget {
     pub timeout: Duration,
 }
 
+impl CqlTarget {
+    /// The port for clients at `host`, in plain text and without a login.
+    pub fn plain(host: IpAddr) -> Self {
+        const LIMIT: Duration = Duration::from_secs(10);
+        Self { address: (host, port::CQL).into(), tls: None, login: None, timeout: LIMIT }
+    }
+}
+
 /// A connection that is ready for statements.
 pub struct CqlClient {
     /// `None` after an exchange that was cut off: the next answer would be that to it.
@@ -54,18 +67,9 @@ impl CqlClient {
     /// When that does not succeed within the target's limit; [`CqlError::Database`] with code
     /// 0x0100 when name or password are wrong.
     pub async fn connect(target: &CqlTarget) -> Result<Self, CqlError> {
-        let CqlTarget { address, tls, login, timeout: limit } = target;
+        let CqlTarget { address: _, tls: _, login, timeout: limit } = target;
         let connected = async {
-            let stream = TcpStream::connect(address).await.map_err(CqlError::Transport)?;
-            stream.set_nodelay(true).map_err(CqlError::Transport)?;
-            let mut stream: Box<dyn CqlStream> = match tls {
-                None => Box::new(stream),
-                Some(CqlTls { config, server }) => {
-                    let connector = TlsConnector::from(config.clone());
-                    let connected = connector.connect(server.clone(), stream).await;
-                    Box::new(connected.map_err(CqlError::Tls)?)
-                }
-            };
+            let mut stream = open(target).await?;
             let asked_for_login = log_in(&mut *stream, login.as_ref()).await?;
             Ok(Self { stream: Some(stream), timeout: *limit, asked_for_login })
         };
@@ -96,6 +100,16 @@ impl CqlClient {
             _ => Err(CqlError::Malformed("the answer to a statement is no result")),
         }
     }
+}
+
+/// Opens a connection. Sets no time limit of its own.
+pub(super) async fn open(target: &CqlTarget) -> Result<Box<dyn CqlStream>, CqlError> {
+    let stream = TcpStream::connect(target.address).await.map_err(CqlError::Transport)?;
+    stream.set_nodelay(true).map_err(CqlError::Transport)?;
+    let Some(CqlTls { config, server }) = &target.tls else { return Ok(Box::new(stream)) };
+    let connector = TlsConnector::from(config.clone());
+    let connected = connector.connect(server.clone(), stream).await;
+    Ok(Box::new(connected.map_err(CqlError::Tls)?))
 }
 
 /// Begins the protocol. Returns whether the node asked for a login.

@@ -1,6 +1,6 @@
 //! What a connection over TLS trusts, and what it shows.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use rustls::{
     ClientConfig, RootCertStore,
@@ -61,5 +61,10 @@ impl CqlTls {
         let name = ServerName::try_from(server.to_owned());
         let server = name.map_err(|source| CqlTlsError::Name(server.to_owned(), source))?;
         Ok(Self { config: Arc::new(config), server })
+    }
+
+    /// Speaks TLS with these settings to the server at `address`.
+    pub fn with(config: ClientConfig, address: IpAddr) -> Self {
+        Self { config: Arc::new(config), server: ServerName::IpAddress(address.into()) }
     }
 }

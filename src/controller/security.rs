@@ -1,0 +1,293 @@
+//! Keeps what a secured cluster needs beside its pods: the CAs, the users, and the certificates of
+//! its nodes.
+//!
+//! All of it follows from Secrets, pods and Pilots at each look, so a controller that ends between
+//! any two writes goes on where it was. What cannot be used changes nothing that runs: it is told,
+//! with the Secret, the key and what to do.
+//!
+//! Invariant: private keys and passwords stand in Secrets and nowhere else; no type here that holds
+//! one can be printed.
+
+mod authorities;
+mod secrets;
+mod signing;
+mod succession;
+mod users;
+
+use k8s_openapi::{
+    api::core::v1::{Pod, Service},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    jiff::Timestamp,
+};
+use kube::api::{ApiResource, Patch, PatchParams};
+use serde_json::{Map, Value, json};
+use tracing::info;
+
+use self::{
+    authorities::ClusterAuthorities,
+    signing::{NodeNames, SigningOrder},
+};
+use super::{
+    context::{ControllerContext, Error, MANAGER},
+    desired_state::DesiredCluster,
+    events::EventNotice,
+    observe::{ClusterObjects, controller, holds_data},
+    security_findings::{SecurityFindings, SecurityProblem},
+    write::patch_pilot,
+};
+use crate::{
+    api::{
+        names::{self, annotation},
+        v1beta1::{Authentication, ClusterSecurity, Pilot, PilotSecurity, SignedKey},
+    },
+    engine::pki::{CertificateUse, KeyRequest},
+    error::chain,
+};
+
+/// Fields of a Pilot's `spec.security`.
+const INTERNODE_CERTIFICATE: &str = "internodeCertificate";
+const CLIENT_CERTIFICATE: &str = "clientCertificate";
+
+/// Keeps Secrets, CAs and users, and signs what nodes ask for.
+pub(crate) async fn keep(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    now: Timestamp,
+) -> Result<SecurityFindings, Error> {
+    let mut findings = SecurityFindings::default();
+    let Some(security) = &desired.security else { return Ok(findings) };
+    let wanted = security.wanted();
+    let objects = ctx.stores.objects(desired);
+    let authorities = if wanted.encrypts() {
+        authorities::keep(ctx, desired, security, &objects, now, &mut findings).await?
+    } else {
+        None
+    };
+    if wanted.authentication == Authentication::Password {
+        let trust = authorities.as_ref().map(ClusterAuthorities::client_trust);
+        users::keep(ctx, desired, security, trust, &mut findings).await?;
+    }
+    for pilot in objects.pilots.iter().filter(|pilot| is_ours(pilot, desired)) {
+        let mut part = Map::new();
+        if let Some(authorities) = &authorities {
+            part.extend(trusted(pilot, authorities));
+            let order = order(ctx, desired, security, pilot, &objects);
+            match order.and_then(|order| signed(&order, authorities, pilot, security, now)) {
+                Ok(signed) => part.extend(signed),
+                Err(Some(problem)) => findings.certificates.push(problem),
+                Err(None) => {}
+            }
+        }
+        tell(ctx, desired, pilot, part, findings.revision.as_deref()).await?;
+    }
+    if let Some(revision) = &findings.revision {
+        hurry_mounts(ctx, desired, &objects, revision).await?;
+    }
+    Ok(findings)
+}
+
+fn is_ours(pilot: &Pilot, desired: &DesiredCluster) -> bool {
+    let owner = controller(&pilot.metadata);
+    pilot.metadata.deletion_timestamp.is_none()
+        && owner.is_some_and(|owner| owner.uid == desired.uid)
+}
+
+fn name_of(pilot: &Pilot) -> &str {
+    pilot.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// Writes to a Pilot what was signed for it, and which users it shall have.
+async fn tell(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    pilot: &Pilot,
+    mut part: Map<String, Value>,
+    users: Option<&str>,
+) -> Result<(), Error> {
+    // A node that is not secured yet is told nothing of it.
+    let Some(told) = &pilot.spec.security else { return Ok(()) };
+    let signed = part.contains_key("key");
+    if users.is_some() && told.users.as_deref() != users {
+        part.insert("users".to_owned(), json!(users));
+    }
+    if part.is_empty() {
+        return Ok(());
+    }
+    let (name, version) = (name_of(pilot), pilot.metadata.resource_version.as_deref());
+    let patch = json!({"spec": {"security": part}});
+    patch_pilot(ctx, desired, name, version.unwrap_or_default(), patch).await?;
+    if signed {
+        info!(namespace = desired.namespace, pilot = name, "Signed the certificates of a node");
+        let first = told.key.is_none();
+        let reason = if first { "CertificateIssued" } else { "CertificateRenewed" };
+        let notice = EventNotice::normal(reason, format!("signed the certificates of {name}"));
+        ctx.events.publish(desired, &notice).await;
+    }
+    Ok(())
+}
+
+/// What is to be signed for a node: its names and key, as Kubernetes and the record have them.
+/// `None` as an error: there is nothing to sign yet.
+fn order<'a>(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    security: &ClusterSecurity,
+    pilot: &'a Pilot,
+    objects: &ClusterObjects,
+) -> Result<SigningOrder<'a>, Option<SecurityProblem>> {
+    let told = pilot.spec.security.as_ref().ok_or(None)?;
+    let status = pilot.status.security.as_ref().ok_or(None)?;
+    let request = status.request.as_ref().ok_or(None)?;
+    let name = name_of(pilot);
+    let refused = |why: String| {
+        let message = format!("{name}: {why}");
+        Some(SecurityProblem { reason: "RequestRefused", message })
+    };
+    let set = name.rsplit_once('-').map_or(name, |(set, _)| set);
+    let pod = objects.pods.iter().find(|pod| pod.metadata.name.as_deref() == Some(name));
+    let pod = pod.filter(|pod| pod.metadata.deletion_timestamp.is_none()).ok_or(None)?;
+    let of_set = controller(&pod.metadata);
+    if of_set.is_none_or(|owner| owner.kind != "StatefulSet" || owner.name != set) {
+        return Err(refused("no StatefulSet of the cluster owns its pod".to_owned()));
+    }
+    // The report of an earlier pod is no request of this one.
+    let reporter = pilot.status.instance.as_ref().and_then(|instance| instance.uid.as_deref());
+    if reporter.is_none() || reporter != pod.metadata.uid.as_deref() {
+        return Err(None);
+    }
+    let key = KeyRequest::read(&request.csr).map_err(|error| refused(error.to_string()))?;
+    let volume = volume(desired, pod, objects).ok_or(None)?;
+    let annotations = pilot.metadata.annotations.as_ref();
+    let word = annotations.and_then(|all| all.get(annotation::ACCEPT_KEY));
+    signing::accept(told.key.as_ref(), &key.key_sha256(), &volume, word.map(String::as_str))
+        .map_err(refused)?;
+    let names = node_names(ctx, desired, security, name, set, pod).ok_or(None)?;
+    let record = SignedKey { sha256: key.key_sha256(), volume };
+    Ok(SigningOrder { pilot: name, told, key, record, names })
+}
+
+/// Returns what keeps the node's key: the uid of its claim, or of its pod where it has none.
+fn volume(desired: &DesiredCluster, pod: &Pod, objects: &ClusterObjects) -> Option<String> {
+    if holds_data(pod, desired) {
+        return pod.metadata.uid.clone();
+    }
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let claim = format!("{}-{name}", desired.database.names.data_volume);
+    let named = |meta: &ObjectMeta| meta.name.as_ref() == Some(&claim);
+    objects.claims.iter().find(|found| named(&found.metadata))?.metadata.uid.clone()
+}
+
+/// Returns the names of a node, as Kubernetes says them; `None` while its pod has no address.
+fn node_names(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    security: &ClusterSecurity,
+    name: &str,
+    set: &str,
+    pod: &Pod,
+) -> Option<NodeNames> {
+    let status = pod.status.as_ref()?;
+    let addresses: Vec<_> = status.pod_ips.iter().flatten().map(|ip| ip.ip.as_str()).collect();
+    let addresses = if addresses.is_empty() { vec![status.pod_ip.as_deref()?] } else { addresses };
+    let subdomain = names::pods_service(set);
+    let mut names = NodeNames::new(&desired.namespace, name, &subdomain, &addresses);
+    let resource = ApiResource::erase::<Service>(&());
+    for service in (desired.database.services)(desired).iter().filter(|one| one.is_for_clients()) {
+        names.add_service(&service.name, &desired.namespace);
+        let found = ctx.stores.other(&resource, &desired.namespace, &service.name);
+        let Some(found) = found else { continue };
+        let ways = [found.data["spec"]["clusterIPs"].as_array()].into_iter().flatten().flatten();
+        names.add_for_clients(ways.filter_map(Value::as_str).filter(|ip| *ip != "None"));
+        let balancers = found.data["status"]["loadBalancer"]["ingress"].as_array();
+        for entry in balancers.into_iter().flatten() {
+            names.add_for_clients(
+                ["ip", "hostname"].into_iter().filter_map(|key| entry[key].as_str()),
+            );
+        }
+    }
+    let given = security.client.iter().flat_map(|client| &client.alt_names);
+    names.add_for_clients(given.map(String::as_str));
+    Some(names)
+}
+
+/// Returns whom a node is to trust on each port, where it was told otherwise.
+fn trusted(pilot: &Pilot, authorities: &ClusterAuthorities) -> Map<String, Value> {
+    let mut part = Map::new();
+    let Some(told) = &pilot.spec.security else { return part };
+    for (usage, field, before) in [
+        (CertificateUse::Internode, INTERNODE_CERTIFICATE, &told.internode_certificate),
+        (CertificateUse::Client, CLIENT_CERTIFICATE, &told.client_certificate),
+    ] {
+        let trust = authorities.of(usage).trust.to_pem();
+        if before.as_ref().is_some_and(|before| before.trust != trust) {
+            part.insert(field.to_owned(), json!({"trust": trust}));
+        }
+    }
+    part
+}
+
+/// Signs what is due for a node. Returns the fields of `spec.security` that change; none where all
+/// is as it should be.
+fn signed(
+    order: &SigningOrder<'_>,
+    authorities: &ClusterAuthorities,
+    pilot: &Pilot,
+    security: &ClusterSecurity,
+    now: Timestamp,
+) -> Result<Map<String, Value>, Option<SecurityProblem>> {
+    let settings = security.certificates.clone().unwrap_or_default();
+    let told: &PilotSecurity = order.told;
+    let mut part = Map::new();
+    for (usage, field, before) in [
+        (CertificateUse::Internode, INTERNODE_CERTIFICATE, &told.internode_certificate),
+        (CertificateUse::Client, CLIENT_CERTIFICATE, &told.client_certificate),
+    ] {
+        let signing = authorities.of(usage);
+        if !signing.may_sign || !order.is_due(signing, usage, before.as_ref(), &settings, now) {
+            continue;
+        }
+        let made = order.sign(signing, usage, &settings, now).map_err(|error| {
+            let message = format!("{}: {}", name_of(pilot), chain(&error));
+            Some(SecurityProblem { reason: "RequestRefused", message })
+        })?;
+        part.insert(field.to_owned(), json!(made));
+    }
+    if !part.is_empty() {
+        part.insert("key".to_owned(), json!(order.record));
+    }
+    Ok(part)
+}
+
+/// Marks pods whose nodes have older users, so that their kubelets look at once at what is mounted.
+async fn hurry_mounts(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    objects: &ClusterObjects,
+    revision: &str,
+) -> Result<(), Error> {
+    for pod in &objects.pods {
+        let meta = &pod.metadata;
+        let name = meta.name.as_deref().unwrap_or_default();
+        let pilot = objects.pilots.iter().find(|pilot| name_of(pilot) == name);
+        let applied = pilot.and_then(|pilot| pilot.status.security.as_ref()?.users.as_deref());
+        let annotations = meta.annotations.as_ref();
+        let marked = annotations.and_then(|all| all.get(annotation::USERS));
+        if applied == Some(revision)
+            || marked.map(String::as_str) == Some(revision)
+            || meta.deletion_timestamp.is_some()
+        {
+            continue;
+        }
+        let patch = json!({"metadata": {
+            "uid": meta.uid, "annotations": {annotation::USERS: revision},
+        }});
+        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..<_>::default() };
+        let api = ctx.write(&ApiResource::erase::<Pod>(&()), &desired.namespace)?;
+        match api.patch(name, &params, &Patch::Merge(&patch)).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => return Err(Error::request("patch", "Pod", name, error)),
+        }
+    }
+    Ok(())
+}

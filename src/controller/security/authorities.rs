@@ -1,0 +1,354 @@
+//! The two CAs of a cluster, each in a Secret, and what clients trust, in a ConfigMap.
+//!
+//! The CA between nodes signs nodes of this cluster and nothing else: whoever holds a certificate of
+//! it is a member. A new CA takes its place when a person asks for one, or puts one into the Secret:
+//! step by step, as `engine::pki::rollover` decides.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{ConfigMap, Secret},
+    jiff::Timestamp,
+};
+use tracing::info;
+
+use super::{
+    secrets::{self, FoundSecret},
+    succession::{Succession, SuccessionTurn},
+};
+use crate::{
+    api::v1beta1::{CertificateSettings, ClusterSecurity},
+    controller::{
+        context::{ControllerContext, Error},
+        desired_state::DesiredCluster,
+        ensure::{ensure_object, ours_or_former},
+        events::EventNotice,
+        observe::ClusterObjects,
+        resources::{self, PreparedObject},
+        security_findings::{SecurityFindings, SecurityProblem},
+        write::{change, create},
+    },
+    engine::pki::{
+        CertificateAuthority, CertificateUse, TrustBundle,
+        rollover::{AuthoritySecret, RolloverStep, RolloverWish},
+    },
+    error::chain,
+    machinery::go_duration,
+};
+
+/// Key of a Secret with a CA's certificate, and with its private key.
+const CERTIFICATE: &str = "tls.crt";
+const KEY: &str = "tls.key";
+/// The same of the CA that is to take its place, and the certificate of the one whose place it took.
+const NEXT_CERTIFICATE: &str = "next.crt";
+const NEXT_KEY: &str = "next.key";
+const PREVIOUS: &str = "previous.crt";
+/// How long clients have to learn of a new CA where the spec does not say: a day.
+const CLIENT_OVERLAP: Duration = Duration::from_secs(24 * 3600);
+/// Key of the ConfigMap with what clients trust.
+const BUNDLE: &str = "ca.crt";
+
+/// The CAs by which the nodes of a cluster are signed.
+pub(super) struct ClusterAuthorities {
+    internode: SigningAuthority,
+    client: SigningAuthority,
+}
+
+impl ClusterAuthorities {
+    pub(super) fn of(&self, usage: CertificateUse) -> &SigningAuthority {
+        match usage {
+            CertificateUse::Internode => &self.internode,
+            CertificateUse::Client => &self.client,
+        }
+    }
+
+    /// What clients trust, as PEM.
+    pub(super) fn client_trust(&self) -> String {
+        self.client.trust.to_pem()
+    }
+}
+
+/// A CA, for whom it may sign, and whom nodes trust.
+pub(super) struct SigningAuthority {
+    pub(super) authority: CertificateAuthority,
+    /// What each node is to trust: this CA, and the one whose place it takes.
+    pub(super) trust: TrustBundle,
+    /// Does each node trust it?
+    pub(super) may_sign: bool,
+    /// The node that is to change to a certificate of it now.
+    pub(super) turn: Option<String>,
+}
+
+/// What lies in the Secret of a CA.
+pub(super) struct StoredAuthority {
+    current: CertificateAuthority,
+    /// Takes its place once each node trusts it.
+    next: Option<CertificateAuthority>,
+    /// Certificate of the CA whose place the current one took, as PEM.
+    previous: Option<TrustBundle>,
+}
+
+impl StoredAuthority {
+    /// The CAs, by their keys.
+    pub(super) fn keys(&self) -> AuthoritySecret<String> {
+        let key = |authority: &CertificateAuthority| authority.details().key_sha256;
+        AuthoritySecret {
+            current: Some(key(&self.current)),
+            next: self.next.as_ref().map(key),
+            previous: self.previous.as_ref().and_then(|one| one.key_sha256s().into_iter().next()),
+        }
+    }
+
+    pub(super) fn certificates(&self) -> TrustBundle {
+        let next = self.next.as_ref().map(CertificateAuthority::trust);
+        let all: Vec<_> = [self.current.trust()].into_iter().chain(next).collect();
+        TrustBundle::join(&all).unwrap_or_default()
+    }
+
+    /// The CA that all is to be of in the end.
+    fn target(&self) -> &CertificateAuthority {
+        self.next.as_ref().unwrap_or(&self.current)
+    }
+
+    /// Reads the values of a Secret.
+    fn read(secret: &FoundSecret, now: Timestamp) -> Result<Self, String> {
+        let read = |certificate, key| {
+            CertificateAuthority::read(secret.value(certificate), secret.value(key), now)
+        };
+        let current = read(CERTIFICATE, KEY).map_err(|refusal| chain(&refusal).to_string())?;
+        let next = secret.value(NEXT_CERTIFICATE).is_some() || secret.value(NEXT_KEY).is_some();
+        let next = next.then(|| read(NEXT_CERTIFICATE, NEXT_KEY)).transpose();
+        let next = next.map_err(|refusal| {
+            format!(
+                "{NEXT_CERTIFICATE} and {NEXT_KEY}: {}, or remove both keys to have another made",
+                chain(&refusal)
+            )
+        })?;
+        let previous = secret.value(PREVIOUS).map(|pem| TrustBundle::read(pem).unwrap_or_default());
+        Ok(Self { current, next, previous })
+    }
+}
+
+/// A Secret as a step leaves it, and what is told of that: the reason of an event, and what it says.
+struct WrittenAuthority {
+    object: PreparedObject,
+    told: Option<(&'static str, &'static str)>,
+}
+
+/// One of the two CAs of a cluster.
+struct AuthorityPlace<'a> {
+    ctx: &'a ControllerContext,
+    desired: &'a DesiredCluster,
+    usage: CertificateUse,
+    name: String,
+    settings: CertificateSettings,
+    now: Timestamp,
+}
+
+/// Reads the CAs, or makes them, and leads one on that takes another's place. `None` where one cannot
+/// be used; the findings say why.
+pub(super) async fn keep(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    security: &ClusterSecurity,
+    objects: &ClusterObjects,
+    now: Timestamp,
+    findings: &mut SecurityFindings,
+) -> Result<Option<ClusterAuthorities>, Error> {
+    let names = desired.database.names;
+    let mut found = Vec::new();
+    for (usage, name) in [
+        (CertificateUse::Internode, names.internode_ca(&desired.name)),
+        (CertificateUse::Client, names.client_ca(&desired.name)),
+    ] {
+        let settings = security.certificates.clone().unwrap_or_default();
+        let place = AuthorityPlace { ctx, desired, usage, name, settings, now };
+        let succession = Succession::of(desired, objects, usage, now);
+        match place.lead(&succession, findings).await? {
+            Ok(authority) => found.push(authority),
+            Err(problem) => findings.certificates.push(problem),
+        }
+    }
+    let (Some(client), Some(internode), None) = (found.pop(), found.pop(), found.pop()) else {
+        return Ok(None);
+    };
+    let bundle = ConfigMap {
+        metadata: resources::cluster_metadata(
+            desired,
+            &ctx.settings,
+            &names.ca_bundle(&desired.name),
+        ),
+        data: Some(BTreeMap::from([(BUNDLE.to_owned(), client.trust.to_pem())])),
+        ..ConfigMap::default()
+    };
+    ensure_object(ctx, desired, &PreparedObject::of(&bundle)).await?;
+    Ok(Some(ClusterAuthorities { internode, client }))
+}
+
+impl AuthorityPlace<'_> {
+    /// Does the next step of a rollover, where there is one. Returns the CA as it was before.
+    async fn lead(
+        &self,
+        succession: &Succession,
+        findings: &mut SecurityFindings,
+    ) -> Result<Result<SigningAuthority, SecurityProblem>, Error> {
+        let (stored, version) = match self.stored(succession).await? {
+            Ok(found) => found,
+            Err(problem) => return Ok(Err(problem)),
+        };
+        let wish = self.wish(&stored);
+        let turn = succession.turn(&stored.keys(), &stored.certificates(), wish);
+        let trust = match &turn.trust {
+            Ok(trust) => trust.clone(),
+            Err(refusal) => {
+                let message = format!("Secret {}: what nodes are to trust {refusal}", self.name);
+                return Ok(Err(SecurityProblem { reason: "SecretInvalid", message }));
+            }
+        };
+        if let Some(waits) = &turn.waits {
+            let message = format!("the CA for {} is replaced: {waits}", self.title());
+            findings.succession.get_or_insert(message);
+        }
+        if let Some(written) = self.written(&turn.step, &stored)? {
+            change(self.ctx, self.desired, &written.object, version).await?;
+            if let Some((reason, what)) = written.told {
+                let message = format!("Secret {}, the CA for {}: {what}", self.name, self.title());
+                info!(namespace = self.desired.namespace, explanation = message, "A CA changes");
+                let notice = EventNotice::normal(reason, message);
+                self.ctx.events.publish(self.desired, &notice).await;
+            }
+        }
+        let SuccessionTurn { may_sign, turn, .. } = turn;
+        Ok(Ok(SigningAuthority { authority: stored.current, trust, may_sign, turn }))
+    }
+
+    /// What a step changes in the Secret; `None` where it changes nothing there.
+    fn written(
+        &self,
+        step: &RolloverStep<String>,
+        stored: &StoredAuthority,
+    ) -> Result<Option<WrittenAuthority>, Error> {
+        let StoredAuthority { current, next, previous } = stored;
+        Ok(Some(match (step, next) {
+            (RolloverStep::Begin, None) => WrittenAuthority {
+                object: self.prepared(current, Some(&self.make()?), previous.as_ref()),
+                told: Some(("AuthorityRotating", "nodes learn to trust a new one")),
+            },
+            (RolloverStep::Promote, Some(next)) => WrittenAuthority {
+                object: self.prepared(next, None, Some(&current.trust())),
+                told: None,
+            },
+            (RolloverStep::Forget, None) => WrittenAuthority {
+                object: self.prepared(current, None, None),
+                told: Some(("AuthorityRotated", "nothing is of the former one any more")),
+            },
+            (RolloverStep::Done, None) if current.details().is_due(self.now.as_second()) => {
+                // With its key it is the same to all who trust it.
+                let renewed = current.renew(self.now).map_err(|error| self.unmade(error))?;
+                if !renewed.has_name_of(current) {
+                    return Ok(None);
+                }
+                WrittenAuthority { object: self.prepared(&renewed, None, None), told: None }
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    /// Is another CA asked for, and must clients be waited for?
+    fn wish(&self, stored: &StoredAuthority) -> RolloverWish {
+        let made = stored.target().details().made();
+        let overlap = self.settings.ca_overlap.as_deref().and_then(go_duration::parse);
+        let overlap = overlap.unwrap_or(CLIENT_OVERLAP).as_secs();
+        let over = made.saturating_add(i64::try_from(overlap).unwrap_or(i64::MAX));
+        RolloverWish {
+            rotate: self.is_asked_since(made),
+            wait_for_clients: self.usage == CertificateUse::Client && self.now.as_second() < over,
+        }
+    }
+
+    /// Was a new CA asked for after `made` (Unix seconds)?
+    fn is_asked_since(&self, made: i64) -> bool {
+        let asked = self.settings.ca_rotated_at.as_ref().map(|time| time.0.as_second());
+        asked.is_some_and(|asked| made < asked && asked <= self.now.as_second())
+    }
+
+    /// Reads the Secret, with the version that was read, or makes it where no node was ever signed by
+    /// its CA, or a new one was asked for since.
+    async fn stored(
+        &self,
+        succession: &Succession,
+    ) -> Result<Result<(StoredAuthority, Option<String>), SecurityProblem>, Error> {
+        let Self { ctx, desired, name, .. } = self;
+        let Some(secret) = secrets::ours(ctx, desired, name).await? else {
+            let is_asked = succession.made().is_some_and(|made| self.is_asked_since(made));
+            if !succession.is_empty() && !is_asked {
+                let message = format!(
+                    "Secret {name} is gone, whose CA signed the certificates in use: put it back, or \
+                     set spec.security.certificates.caRotatedAt to the time now to have another \
+                     made. Nodes go on with what they have; nothing is signed for new or moved ones"
+                );
+                return Ok(Err(SecurityProblem { reason: "SecretMissing", message }));
+            }
+            let current = self.make()?;
+            let object = self.prepared(&current, None, None);
+            // Made by a create: a CA that another process made meanwhile is not written over.
+            let meta = create(ctx, desired, &object, &object.body).await?;
+            let made = StoredAuthority { current, next: None, previous: None };
+            return Ok(Ok((made, meta.resource_version)));
+        };
+        let stored = match StoredAuthority::read(&secret, self.now) {
+            Ok(stored) => stored,
+            Err(why) => {
+                let message = format!("Secret {name}: {why}");
+                return Ok(Err(SecurityProblem { reason: "SecretInvalid", message }));
+            }
+        };
+        // The Secret of an earlier cluster of this name is taken over as it is.
+        let StoredAuthority { current, next, previous } = &stored;
+        let object = self.prepared(current, next.as_ref(), previous.as_ref());
+        ours_or_former(desired, &object, &secret.meta)?;
+        ensure_object(ctx, desired, &object).await?;
+        Ok(Ok((stored, secret.meta.resource_version)))
+    }
+
+    fn title(&self) -> &'static str {
+        match self.usage {
+            CertificateUse::Internode => "nodes",
+            CertificateUse::Client => "clients",
+        }
+    }
+
+    /// Makes a CA. Its name tells it from those before it: by names nodes say whom they trust.
+    fn make(&self) -> Result<CertificateAuthority, Error> {
+        let DesiredCluster { database, namespace, name, .. } = self.desired;
+        let (title, made) = (self.title(), self.now.as_second());
+        let common_name = format!("{} {namespace}/{name} {title} {made}", database.names.title);
+        CertificateAuthority::create(&common_name, self.now).map_err(|error| self.unmade(error))
+    }
+
+    fn unmade(&self, error: impl std::error::Error + Send + Sync + 'static) -> Error {
+        let what = format!("the CA of Secret {:?}", self.name);
+        Error::Unmade { what, source: Box::new(error) }
+    }
+
+    fn prepared(
+        &self,
+        current: &CertificateAuthority,
+        next: Option<&CertificateAuthority>,
+        previous: Option<&TrustBundle>,
+    ) -> PreparedObject {
+        let mut values = vec![(CERTIFICATE, current.chain_pem()), (KEY, current.key_pem())];
+        if let Some(next) = next {
+            values.extend([(NEXT_CERTIFICATE, next.chain_pem()), (NEXT_KEY, next.key_pem())]);
+        }
+        values.extend(previous.map(|previous| (PREVIOUS, previous.to_pem())));
+        let bytes = |(key, text): (&str, String)| (key.to_owned(), ByteString(text.into_bytes()));
+        PreparedObject::of(&Secret {
+            metadata: resources::cluster_metadata(self.desired, &self.ctx.settings, &self.name),
+            type_: Some("kubernetes.io/tls".to_owned()),
+            data: Some(values.into_iter().map(bytes).collect()),
+            ..Secret::default()
+        })
+    }
+}

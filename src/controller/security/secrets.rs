@@ -1,0 +1,92 @@
+//! Secrets as they are read: from the caches where they are ours, from the server where a person
+//! named them.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::api::{ApiResource, DynamicObject};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    api::names::label,
+    controller::{
+        context::{ControllerContext, Error},
+        desired_state::DesiredCluster,
+    },
+};
+
+/// A Secret with its values. It cannot be printed.
+pub(super) struct FoundSecret {
+    pub(super) meta: ObjectMeta,
+    values: BTreeMap<String, ByteString>,
+}
+
+impl FoundSecret {
+    pub(super) fn new(object: &DynamicObject) -> Self {
+        let values = BTreeMap::deserialize(&object.data["data"]).unwrap_or_default();
+        Self { meta: object.metadata.clone(), values }
+    }
+
+    pub(super) fn value(&self, key: &str) -> Option<&[u8]> {
+        self.values.get(key).map(|value| value.0.as_slice())
+    }
+
+    pub(super) fn text(&self, key: &str) -> Option<&str> {
+        std::str::from_utf8(self.value(key)?).ok()
+    }
+
+    /// Did the controller make the Secret for this cluster?
+    pub(super) fn is_of(&self, desired: &DesiredCluster) -> bool {
+        let labels = self.meta.labels.as_ref();
+        let has = |key: &str, value: &str| {
+            labels.and_then(|all| all.get(key)).is_some_and(|found| found == value)
+        };
+        has(label::K8S_MANAGED_BY, "navigator")
+            && has(desired.database.names.cluster_label, &desired.name)
+    }
+
+    pub(super) fn source(&self) -> SecretSource {
+        SecretSource {
+            uid: self.meta.uid.clone().unwrap_or_default(),
+            resource_version: self.meta.resource_version.clone().unwrap_or_default(),
+        }
+    }
+}
+
+/// Which version of which Secret a value was taken from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct SecretSource {
+    uid: String,
+    resource_version: String,
+}
+
+pub(super) fn resource() -> ApiResource {
+    ApiResource::erase::<Secret>(&())
+}
+
+/// Returns a Secret that the controller made, from the caches or else from the server, which may
+/// know one that lost its labels.
+pub(super) async fn ours(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    name: &str,
+) -> Result<Option<FoundSecret>, Error> {
+    match ctx.stores.other(&resource(), &desired.namespace, name) {
+        Some(known) => Ok(Some(FoundSecret::new(&known))),
+        None => given(ctx, desired, name).await,
+    }
+}
+
+/// Returns a Secret as the server has it.
+pub(super) async fn given(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    name: &str,
+) -> Result<Option<FoundSecret>, Error> {
+    let found = ctx.read(&resource(), &desired.namespace).get_opt(name).await;
+    let found = found.map_err(|error| Error::request("get", "Secret", name, error))?;
+    Ok(found.as_ref().map(FoundSecret::new))
+}

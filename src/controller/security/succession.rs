@@ -1,0 +1,160 @@
+//! Where each of a cluster's CAs is on its way to take another's place, by what Pilots were told and
+//! say.
+
+use k8s_openapi::jiff::Timestamp;
+
+use super::{is_ours, name_of};
+use crate::{
+    api::v1beta1::{ClientTls, InternodeTls, NodeCertificate, Pilot, ServedCertificate},
+    controller::{desired_state::DesiredCluster, observe::ClusterObjects},
+    engine::pki::{
+        BundleRefusal, CertificateUse, TrustBundle, authority_of,
+        rollover::{
+            AuthoritySecret, Rollover, RolloverMember, RolloverPhase, RolloverStep, RolloverWish,
+        },
+    },
+};
+
+/// The members of a cluster that have certificates for one use, and the CAs that they were told.
+pub(super) struct Succession {
+    names: Vec<String>,
+    members: Vec<RolloverMember<String>>,
+    /// Every CA that a member was told to trust.
+    told: TrustBundle,
+}
+
+impl Succession {
+    pub(super) fn of(
+        desired: &DesiredCluster,
+        objects: &ClusterObjects,
+        usage: CertificateUse,
+        now: Timestamp,
+    ) -> Self {
+        let (mut names, mut members, mut told) = (Vec::new(), Vec::new(), Vec::new());
+        for pilot in objects.pilots.iter().filter(|pilot| is_ours(pilot, desired)) {
+            // One that has no certificate yet trusts what it is told from its first moment on.
+            let Some((member, trust)) = member(pilot, usage, now) else { continue };
+            names.push(name_of(pilot).to_owned());
+            members.push(member);
+            told.push(trust);
+        }
+        let told = TrustBundle::join(&told).unwrap_or_default();
+        Self { names, members, told }
+    }
+
+    /// Has any member a certificate?
+    pub(super) fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// When the newest CA was made that a member was told to trust (Unix seconds).
+    pub(super) fn made(&self) -> Option<i64> {
+        self.told.made()
+    }
+
+    /// Returns what is to be done next, and what holds meanwhile. `own`: certificates of the CAs in
+    /// the Secret.
+    pub(super) fn turn(
+        &self,
+        secret: &AuthoritySecret<String>,
+        own: &TrustBundle,
+        wish: RolloverWish,
+    ) -> SuccessionTurn {
+        let rollover = Rollover { secret, members: &self.members };
+        let step = rollover.next(wish);
+        let names = |places: &[usize]| {
+            let named: Vec<&str> = places.iter().map(|place| self.names[*place].as_str()).collect();
+            named.join(", ")
+        };
+        let waits = match &step {
+            RolloverStep::Wait { members } => Some(format!("waits for {}", names(members))),
+            RolloverStep::WaitForClients => {
+                Some("gives clients time to learn of the new CA".into())
+            }
+            RolloverStep::Trust { members, .. } => {
+                Some(format!("tells {} whom to trust", names(members)))
+            }
+            RolloverStep::Sign { member } => {
+                Some(format!("has {} change its certificate", names(&[*member])))
+            }
+            RolloverStep::Create
+            | RolloverStep::Begin
+            | RolloverStep::Promote
+            | RolloverStep::Forget
+            | RolloverStep::Done => None,
+        };
+        let bundles = rollover.trust().into_iter().map(|key| {
+            let own = own.of_key(&key);
+            if own.is_empty() { self.told.of_key(&key) } else { own }
+        });
+        let bundles: Vec<_> = bundles.collect();
+        SuccessionTurn {
+            may_sign: rollover.may_sign(),
+            turn: match &step {
+                RolloverStep::Sign { member } => Some(self.names[*member].clone()),
+                _ => None,
+            },
+            waits: waits.filter(|_| rollover.phase() != RolloverPhase::Current),
+            trust: TrustBundle::join(&bundles),
+            step,
+        }
+    }
+}
+
+/// One look at a CA's way.
+pub(super) struct SuccessionTurn {
+    pub(super) step: RolloverStep<String>,
+    /// May the current CA sign for a member that joins, or whose certificate is due?
+    pub(super) may_sign: bool,
+    /// The member that is to change to a certificate of the current CA now.
+    pub(super) turn: Option<String>,
+    /// What is waited for, while one CA takes another's place.
+    pub(super) waits: Option<String>,
+    /// What each member is to trust.
+    pub(super) trust: Result<TrustBundle, BundleRefusal>,
+}
+
+/// Reads a Pilot as a member; `None` where it has no certificate for this use.
+fn member(
+    pilot: &Pilot,
+    usage: CertificateUse,
+    now: Timestamp,
+) -> Option<(RolloverMember<String>, TrustBundle)> {
+    let security = pilot.spec.security.as_ref()?;
+    let status = pilot.status.security.as_ref();
+    let (told, shown, is_used): (Option<&NodeCertificate>, Option<&ServedCertificate>, bool) =
+        match usage {
+            CertificateUse::Internode => (
+                security.internode_certificate.as_ref(),
+                status.and_then(|status| status.internode.as_ref()),
+                security.internode != InternodeTls::Off,
+            ),
+            CertificateUse::Client => (
+                security.client_certificate.as_ref(),
+                status.and_then(|status| status.client.as_ref()),
+                security.client != ClientTls::Off,
+            ),
+        };
+    let told = told?;
+    let trust = TrustBundle::read(told.trust.as_bytes()).unwrap_or_default();
+    let told_trust = trust.key_sha256s();
+    let told = authority_of(&told.chain, &trust, now);
+    let stored = status.and_then(|status| status.stored.as_ref());
+    let heard = stored == Some(&security.revision());
+    let shows = if is_used {
+        // A pilot of an older release does not say who signed what its port shows.
+        shown.and_then(|shown| shown.authority.clone())
+    } else {
+        told.clone().filter(|_| heard)
+    };
+    let trusts = match (usage, shown) {
+        (CertificateUse::Internode, Some(shown)) if is_used => shown.trust.clone(),
+        (CertificateUse::Internode, _) if is_used => Vec::new(),
+        // Nodes check nobody on a port for clients, nor on one that is open.
+        _ if heard => told_trust.clone(),
+        _ => Vec::new(),
+    };
+    let may_show = if shows.is_some() { Vec::new() } else { told_trust.clone() };
+    let member = RolloverMember { told, told_trust, shows, may_show, trusts, heard };
+    Some((member, trust))
+}

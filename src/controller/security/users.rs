@@ -1,0 +1,387 @@
+//! Users of a cluster: passwords from Secrets, hashes of them in one Secret that pods mount, and for
+//! each user a Secret that an application can mount as it is.
+//!
+//! A hash is made anew only when its Secret changed and the hash is not of the password in it, so
+//! nothing is written without cause. A password that cannot be used leaves the hash before it in
+//! force.
+
+use std::collections::{BTreeMap, HashSet};
+
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use serde::{Deserialize, Serialize};
+
+use super::secrets::{self, FoundSecret, SecretSource};
+use crate::{
+    api::v1beta1::{ClientTls, ClusterSecurity, DatabaseUser, SecretKey},
+    controller::{
+        context::{ControllerContext, Error},
+        desired_state::{ClusterService, DesiredCluster, LoginNames},
+        ensure::ensure_object,
+        resources::{self, PreparedObject},
+        security_findings::{SecurityFindings, SecurityProblem},
+        write::{change, create},
+    },
+    engine::{
+        password::{self, PasswordHashing},
+        users::{DocumentedUser, FILE, OwnLogin, UsersDocument},
+    },
+};
+
+/// Keys of a user's Secret.
+const USERNAME: &str = "username";
+const PASSWORD: &str = "password";
+/// Key of the mounted Secret with the versions of the Secrets that the hashes were made from.
+const SOURCES: &str = "sources.json";
+/// Characters of a cluster's uid by which its roles are known.
+const MARK_DIGITS: usize = 8;
+
+/// A hash, and what it was made from.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct KnownSource {
+    user: String,
+    source: SecretSource,
+}
+
+/// A user that the spec declares.
+struct DeclaredUser<'a> {
+    /// What the spec calls the user, or `None` for the administrator, whose Secret says the name.
+    name: Option<&'a str>,
+    given: Option<SecretKey>,
+    /// Name of the Secret that is made where none is given.
+    made: String,
+    superuser: bool,
+    roles: &'a [String],
+}
+
+/// Keeps the Secrets of users and the one with their hashes.
+pub(super) async fn keep(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    security: &ClusterSecurity,
+    trust: Option<String>,
+    findings: &mut SecurityFindings,
+) -> Result<(), Error> {
+    let Some(login) = desired.database.login else { return Ok(()) };
+    let mounted = desired.database.names.pilot_secret(&desired.name);
+    let before = secrets::ours(ctx, desired, &mounted).await?;
+    let known = Known::read(before.as_ref());
+    let (mut users, mut sources) = (Vec::new(), Vec::new());
+    let mut taken = HashSet::new();
+    for declared in declared(desired, security) {
+        let binding = Binding { desired, security, login, trust: trust.as_deref() };
+        let (found, key) = if let Some(SecretKey { name, key }) = &declared.given {
+            let key = key.as_deref().unwrap_or(PASSWORD).to_owned();
+            (secrets::given(ctx, desired, name).await?, key)
+        } else {
+            let name = declared.name.unwrap_or(login.admin);
+            (Some(binding.keep(ctx, &declared.made, name).await?), PASSWORD.to_owned())
+        };
+        let said = found.as_ref().and_then(|secret| secret.text(USERNAME));
+        let name = declared.name.or(said).unwrap_or(login.admin).to_owned();
+        let secret = declared.given.as_ref().map_or(&declared.made, |given| &given.name);
+        let (hash, source, problem) =
+            hash(login.hashing, &known, &name, secret, found.as_ref(), &key).await;
+        findings.users.extend(problem);
+        if !taken.insert(name.clone()) {
+            let message = format!("two users are named {name}: rename one, or the administrator");
+            findings.users.push(SecurityProblem { reason: "UserNameTaken", message });
+            continue;
+        }
+        let Some(hash) = hash else { continue };
+        let roles = declared.roles.to_vec();
+        users.push(DocumentedUser {
+            name: name.clone(),
+            hash,
+            superuser: declared.superuser,
+            roles,
+        });
+        sources.push(KnownSource { user: name, source });
+    }
+    let own = if login.shared_by_pilots {
+        Some(own_login(desired, login.hashing, known.own).await?)
+    } else {
+        None
+    };
+    let document = UsersDocument::new(users, own);
+    findings.revision = Some(document.revision().to_owned());
+    let sources = serde_json::to_vec(&sources).expect("our own types have string keys only");
+    let values = BTreeMap::from([
+        (FILE.to_owned(), ByteString(document.to_json())),
+        (SOURCES.to_owned(), ByteString(sources)),
+    ]);
+    if document.own().is_none() {
+        let object = PreparedObject::of(&Secret {
+            metadata: resources::cluster_metadata(desired, &ctx.settings, &mounted),
+            data: Some(values),
+            ..Secret::default()
+        });
+        return ensure_object(ctx, desired, &object).await;
+    }
+    let stands = |found: &FoundSecret| {
+        values.iter().all(|(key, value)| found.value(key) == Some(value.0.as_slice()))
+    };
+    let same = before.as_ref().is_some_and(stands);
+    let object = left_behind(ctx, desired, &mounted, values);
+    match before {
+        Some(_) if same => Ok(()),
+        Some(found) => change(ctx, desired, &object, found.meta.resource_version).await,
+        None => create(ctx, desired, &object, &object.body).await.map(drop),
+    }
+}
+
+/// Prepares a Secret that nobody owns, so that it stays when its cluster is deleted.
+fn left_behind(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    name: &str,
+    values: BTreeMap<String, ByteString>,
+) -> PreparedObject {
+    let mut metadata = resources::cluster_metadata(desired, &ctx.settings, name);
+    (metadata.annotations, metadata.owner_references) = (None, None);
+    let secret = Secret { metadata, data: Some(values), ..Secret::default() };
+    let mut object = PreparedObject::of(&secret);
+    // It is compared by its values, and a hash of a password is for nobody to see.
+    if let Some(metadata) = object.body["metadata"].as_object_mut() {
+        metadata.remove("annotations");
+    }
+    object
+}
+
+/// Returns with what pilots log in: as before, or made now.
+async fn own_login(
+    desired: &DesiredCluster,
+    hashing: PasswordHashing,
+    known: Option<OwnLogin>,
+) -> Result<OwnLogin, Error> {
+    if let Some(known) = known {
+        return Ok(known);
+    }
+    let unmade = |source: Box<dyn std::error::Error + Send + Sync>| Error::Unmade {
+        what: "a login for pilots".to_owned(),
+        source,
+    };
+    let password = password::generate().map_err(|error| unmade(error.into()))?;
+    let text = password.clone();
+    let hash = tokio::task::spawn_blocking(move || hashing.hash(&text)).await;
+    let hash = hash.map_err(|error| unmade(error.into()))?.map_err(|error| unmade(error.into()))?;
+    let mark = desired.uid.chars().filter(char::is_ascii_alphanumeric).take(MARK_DIGITS).collect();
+    Ok(OwnLogin { mark, password, hash })
+}
+
+/// The administrator, then the users of the spec.
+fn declared<'a>(
+    desired: &DesiredCluster,
+    security: &'a ClusterSecurity,
+) -> impl Iterator<Item = DeclaredUser<'a>> {
+    let (names, cluster) = (desired.database.names, desired.name.clone());
+    let admin = DeclaredUser {
+        name: None,
+        given: security
+            .admin_secret
+            .as_ref()
+            .map(|secret| SecretKey { name: secret.name.clone(), key: None }),
+        made: names.admin_secret(&cluster),
+        superuser: true,
+        roles: &[],
+    };
+    let users = security.users.iter().map(move |user| {
+        let DatabaseUser { name, password_secret, superuser, roles } = user;
+        DeclaredUser {
+            name: Some(name),
+            given: password_secret.clone(),
+            made: names.user_secret(&cluster, name),
+            superuser: *superuser == Some(true),
+            roles,
+        }
+    });
+    [admin].into_iter().chain(users)
+}
+
+/// Hashes that are mounted already.
+#[derive(Default)]
+struct Known {
+    hashes: BTreeMap<String, String>,
+    sources: BTreeMap<String, SecretSource>,
+    own: Option<OwnLogin>,
+}
+
+impl Known {
+    fn read(mounted: Option<&FoundSecret>) -> Self {
+        let value = |key: &str| mounted.and_then(|secret| secret.value(key)).unwrap_or_default();
+        let document = UsersDocument::read(value(FILE)).ok();
+        let users = document.iter().flat_map(UsersDocument::users);
+        let sources: Vec<KnownSource> = serde_json::from_slice(value(SOURCES)).unwrap_or_default();
+        Self {
+            hashes: users.map(|user| (user.name.clone(), user.hash.clone())).collect(),
+            sources: sources.into_iter().map(|known| (known.user, known.source)).collect(),
+            own: document.as_ref().and_then(UsersDocument::own).cloned(),
+        }
+    }
+}
+
+/// Returns the hash of a user's password, what it was made from, and what is wrong.
+async fn hash(
+    hashing: PasswordHashing,
+    known: &Known,
+    user: &str,
+    secret: &str,
+    found: Option<&FoundSecret>,
+    key: &str,
+) -> (Option<String>, SecretSource, Option<SecurityProblem>) {
+    let before = known.hashes.get(user).cloned();
+    let source = known.sources.get(user).cloned().unwrap_or_default();
+    let stays = if before.is_some() {
+        "the password before it stays in force"
+    } else {
+        "nobody can log in with it"
+    };
+    let wrong = |reason, what: String| {
+        let message = format!("user {user}: {what}; {stays}");
+        Some(SecurityProblem { reason, message })
+    };
+    let Some(found) = found else {
+        let problem = wrong("SecretMissing", format!("Secret {secret} is not there: create it"));
+        return (before, source, problem);
+    };
+    let now = found.source();
+    if before.is_some() && source == now {
+        return (before, source, None);
+    }
+    let Some(value) = found.value(key) else {
+        let problem = wrong("SecretMissing", format!("Secret {secret} has no key {key}: add it"));
+        return (before, source, problem);
+    };
+    let text = match password::accept(value) {
+        Ok(text) => text.to_owned(),
+        Err(refusal) => {
+            let what = format!("Secret {secret}, key {key}: {refusal}: put another one there");
+            return (before, source, wrong("PasswordUnusable", what));
+        }
+    };
+    let former = before.clone();
+    // Tens of milliseconds of a processor, by intent.
+    let made = tokio::task::spawn_blocking(move || match former {
+        Some(hash) if hashing.verify(&text, &hash) => Ok(hash),
+        _ => hashing.hash(&text),
+    });
+    match made.await {
+        Ok(Ok(hash)) => (Some(hash), now, None),
+        Ok(Err(refusal)) => (before, source, wrong("PasswordUnusable", refusal.to_string())),
+        Err(_) => (before, source, wrong("PasswordUnusable", "it could not be hashed".to_owned())),
+    }
+}
+
+/// What an application needs to connect as a user.
+struct Binding<'a> {
+    desired: &'a DesiredCluster,
+    security: &'a ClusterSecurity,
+    login: &'static LoginNames,
+    trust: Option<&'a str>,
+}
+
+impl Binding<'_> {
+    /// Makes the Secret of a user, where there is none, and keeps true in it where and how clients
+    /// connect. Name and password in it are a person's to change.
+    async fn keep(
+        &self,
+        ctx: &ControllerContext,
+        name: &str,
+        user: &str,
+    ) -> Result<FoundSecret, Error> {
+        let object = self.object(ctx, name, self.connection());
+        let known = secrets::ours(ctx, self.desired, name).await?;
+        let found = if let Some(found) = known {
+            found
+        } else {
+            let password = password::generate().map_err(|error| Error::Unmade {
+                what: format!("a password for Secret {name:?}"),
+                source: Box::new(error),
+            })?;
+            let secret = [(USERNAME, user.to_owned()), (PASSWORD, password)];
+            let whole = self.connection().into_iter().chain(secret).collect();
+            let whole = self.object(ctx, name, whole);
+            create(ctx, self.desired, &whole, &whole.body).await?;
+            let made = secrets::given(ctx, self.desired, name).await?;
+            let gone = || Error::Conflict { kind: "Secret".to_owned(), name: name.to_owned() };
+            made.ok_or_else(gone)?
+        };
+        let stands = |(key, value): (&str, String)| found.text(key) == Some(value.as_str());
+        // A Secret that a person made under this name is read, and not written.
+        if found.is_of(self.desired) && !self.connection().into_iter().all(stands) {
+            change(ctx, self.desired, &object, found.meta.resource_version.clone()).await?;
+        }
+        Ok(found)
+    }
+
+    /// People copy the Secret, and a cluster that is made again on its volumes needs it.
+    fn object(
+        &self,
+        ctx: &ControllerContext,
+        name: &str,
+        values: Vec<(&str, String)>,
+    ) -> PreparedObject {
+        let bytes = |(key, text): (&str, String)| (key.to_owned(), ByteString(text.into_bytes()));
+        left_behind(ctx, self.desired, name, values.into_iter().map(bytes).collect())
+    }
+
+    fn connection(&self) -> Vec<(&'static str, String)> {
+        let names = self.desired.database.names;
+        let services = (self.desired.database.services)(self.desired);
+        let service = services.into_iter().find(ClusterService::is_for_clients);
+        let service = service.map(|service| service.name).unwrap_or_default();
+        let host = format!("{service}.{}.svc", self.desired.namespace);
+        let port = names.ports.iter().find(|(name, _)| *name == self.login.client_port);
+        let port = port.map_or(0, |(_, port)| *port);
+        let mut all = vec![
+            ("type", self.login.binding.to_owned()),
+            ("host", host.clone()),
+            ("port", port.to_string()),
+        ];
+        let encrypted = self.security.wanted().client != ClientTls::Off;
+        if let Some([secure, plain]) = self.login.schemes {
+            let scheme = if encrypted { secure } else { plain };
+            all.push(("uri", format!("{scheme}://{host}:{port}")));
+        }
+        all.extend((self.login.more)(self.desired));
+        all.extend(self.trust.map(|trust| ("ca.crt", trust.to_owned())));
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::api::DynamicObject;
+    use serde_json::json;
+
+    use super::*;
+
+    fn secret(version: &str) -> FoundSecret {
+        let object = json!({
+            "metadata": {"name": "s", "uid": "u", "resourceVersion": version},
+            "data": {"password": "YWJj"},
+        });
+        FoundSecret::new(&serde_json::from_value::<DynamicObject>(object).unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_database_gets_the_hash_that_it_reads_and_no_other_for_the_same_password() {
+        let sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        let bcrypt = PasswordHashing::Bcrypt.hash("abc").unwrap();
+        for (hashing, before, expected) in [
+            (PasswordHashing::Sha256, None, Some(sha256)),
+            (PasswordHashing::Sha256, Some(bcrypt.as_str()), Some(sha256)),
+            (PasswordHashing::Bcrypt, Some(bcrypt.as_str()), Some(bcrypt.as_str())),
+            (PasswordHashing::Bcrypt, Some(sha256), None),
+        ] {
+            let hashes = before.map(|hash| ("app".to_owned(), hash.to_owned()));
+            let known = Known { hashes: hashes.into_iter().collect(), ..Known::default() };
+            let (hash, source, problem) =
+                super::hash(hashing, &known, "app", "s", Some(&secret("2")), "password").await;
+            let hash = hash.unwrap();
+            assert!(hashing.verify("abc", &hash) && problem.is_none(), "{hashing:?} {before:?}");
+            assert!(expected.is_none_or(|expected| hash == expected), "{hashing:?} {before:?}");
+            assert_eq!(source, secret("2").source());
+        }
+    }
+}

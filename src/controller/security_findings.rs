@@ -1,0 +1,21 @@
+//! What is wrong with Secrets, certificates and users of a cluster, for its status.
+
+/// Something that a person has to mend, with the reason for a condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SecurityProblem {
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+}
+
+/// What was found of a secured cluster.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SecurityFindings {
+    /// What is wrong with CAs, requests and certificates.
+    pub(crate) certificates: Vec<SecurityProblem>,
+    /// What is done or waited for while one CA takes another's place.
+    pub(crate) succession: Option<String>,
+    /// What is wrong with users and their Secrets.
+    pub(crate) users: Vec<SecurityProblem>,
+    /// Revision of the users that nodes are to have.
+    pub(crate) revision: Option<String>,
+}

@@ -1,0 +1,159 @@
+//! What a cluster's status says of encryption and logins.
+//!
+//! A node counts by what its own port showed in a handshake, never by what was signed for it.
+
+use super::{
+    ConditionInputs,
+    condition_state::{ConditionState, finding},
+    existing,
+};
+use crate::{
+    api::v1beta1::{
+        Authentication, CertificateExpiry, ClusterSecurityStatus, SecretName, WantedSecurity,
+    },
+    controller::{
+        desired_state::DesiredCluster,
+        observe::{Member, ObservedCluster, PilotFacts},
+    },
+};
+
+fn wanted(desired: &DesiredCluster) -> Option<WantedSecurity> {
+    desired.security.as_ref().map(crate::api::v1beta1::ClusterSecurity::wanted)
+}
+
+fn members(observed: &ObservedCluster) -> impl Iterator<Item = &Member> {
+    observed.pools.iter().flat_map(existing)
+}
+
+/// The condition Secured of a cluster that is not open.
+pub(super) fn secured(facts: &ConditionInputs<'_>) -> Option<ConditionState> {
+    let wanted = wanted(facts.desired)?;
+    let behind = members(facts.observed).find_map(|member| {
+        let why = member
+            .pilot
+            .as_ref()
+            .map_or(Some("its pilot has not reported"), |pilot| lacks(pilot, &wanted))?;
+        Some(format!("{}: {why}", member.name))
+    });
+    if let Some(behind) = behind {
+        return Some(finding("False", "SecurityInProgress", behind));
+    }
+    let mut holds = Vec::new();
+    if wanted.encrypts() {
+        holds.push(format!(
+            "TLS between nodes is {}, TLS for clients is {}",
+            wanted.internode, wanted.client
+        ));
+    }
+    if wanted.authentication == Authentication::Password {
+        let secret = admin_secret(facts.desired);
+        holds.push(format!("clients log in; the administrator's password is in Secret {secret}"));
+    }
+    Some(finding("True", "Secured", holds.join("; ")))
+}
+
+/// What a node does not show yet of what is wanted.
+fn lacks(pilot: &PilotFacts, wanted: &WantedSecurity) -> Option<&'static str> {
+    use crate::api::v1beta1::{ClientTls, InternodeTls};
+    let Some(shown) = &pilot.security else { return Some("its pilot does not say what it shows") };
+    if wanted.internode != InternodeTls::Off && shown.internode.is_none() {
+        Some("its port for other nodes has shown no certificate")
+    } else if wanted.client != ClientTls::Off && shown.client.is_none() {
+        Some("its port for clients has shown no certificate")
+    } else if wanted.authentication == Authentication::Password && shown.users.is_none() {
+        Some("its database has no users yet")
+    } else {
+        None
+    }
+}
+
+/// The condition CertificatesValid, where anything is encrypted.
+pub(super) fn certificates_valid(facts: &ConditionInputs<'_>) -> Option<ConditionState> {
+    let ConditionInputs { desired, observed, .. } = facts;
+    wanted(desired).filter(WantedSecurity::encrypts)?;
+    if let Some(problem) = observed.security.certificates.first() {
+        return Some(finding("False", problem.reason, problem.message.clone()));
+    }
+    let told = members(observed).find_map(|member| {
+        let (reason, message) = member.pilot.as_ref()?.certificates.clone()?;
+        Some(finding("False", reason, format!("{}: {message}", member.name)))
+    });
+    if let Some(succession) = observed.security.succession.as_ref().filter(|_| told.is_none()) {
+        return Some(finding("True", "AuthorityRotating", succession.clone()));
+    }
+    Some(told.unwrap_or_else(|| match next_expiry(observed) {
+        Some(CertificateExpiry { pilot, not_after: Some(end) }) => {
+            let message = format!("the first to end is that of {pilot}, at {}", end.0);
+            finding("True", "CertificatesCurrent", message)
+        }
+        _ => finding("Unknown", "CertificatesPending", "no node has shown a certificate yet"),
+    }))
+}
+
+/// The condition UsersReady, where clients log in.
+pub(super) fn users_ready(facts: &ConditionInputs<'_>) -> Option<ConditionState> {
+    let ConditionInputs { desired, observed, .. } = facts;
+    wanted(desired).filter(|wanted| wanted.authentication == Authentication::Password)?;
+    if let Some(problem) = observed.security.users.first() {
+        return Some(finding("False", problem.reason, problem.message.clone()));
+    }
+    let behind = members(observed).find_map(|member| {
+        let pilot = member.pilot.as_ref()?;
+        if let Some((reason, message)) = pilot.users.clone() {
+            return Some(finding("False", reason, format!("{}: {message}", member.name)));
+        }
+        let has = pilot.security.as_ref().and_then(|shown| shown.users.as_ref());
+        let told = pilot.spec.security.as_ref().and_then(|told| told.users.as_ref());
+        (has.is_none() || has != told).then(|| {
+            finding("False", "UsersPending", format!("{} has older users, or none", member.name))
+        })
+    });
+    Some(behind.unwrap_or_else(|| finding("True", "UsersCurrent", "each node has all users")))
+}
+
+fn admin_secret(desired: &DesiredCluster) -> String {
+    let given = desired.security.as_ref().and_then(|security| security.admin_secret.as_ref());
+    given.map_or_else(
+        || desired.database.names.admin_secret(&desired.name),
+        |secret| secret.name.clone(),
+    )
+}
+
+/// The certificate that ends first, of those that ports showed.
+fn next_expiry(observed: &ObservedCluster) -> Option<CertificateExpiry> {
+    let shown = members(observed).flat_map(|member| {
+        let shown = member.pilot.as_ref().and_then(|pilot| pilot.security.as_ref());
+        let both = shown.map(|shown| [&shown.internode, &shown.client]);
+        both.into_iter().flatten().flatten().map(|one| (member.name.clone(), one.not_after.clone()))
+    });
+    let (pilot, not_after) = shown.min_by_key(|(_, end)| end.as_ref().map(|end| end.0))?;
+    Some(CertificateExpiry { pilot, not_after })
+}
+
+pub(super) fn status(
+    desired: &DesiredCluster,
+    observed: &ObservedCluster,
+) -> Option<ClusterSecurityStatus> {
+    let wanted = wanted(desired)?;
+    let asks = wanted.authentication == Authentication::Password;
+    Some(ClusterSecurityStatus {
+        admin_secret: asks.then(|| admin_secret(desired)),
+        ca_config_map: wanted.encrypts().then(|| desired.database.names.ca_bundle(&desired.name)),
+        next_expiry: next_expiry(observed),
+    })
+}
+
+/// The Secret by which an application connects: that of the first user, or of the administrator.
+pub(super) fn binding(desired: &DesiredCluster) -> Option<SecretName> {
+    wanted(desired).filter(|wanted| wanted.authentication == Authentication::Password)?;
+    let users = desired.security.as_ref().map(|security| &security.users);
+    let first = users.and_then(|users| users.first());
+    let name = first.map_or_else(
+        || admin_secret(desired),
+        |user| match &user.password_secret {
+            Some(given) => given.name.clone(),
+            None => desired.database.names.user_secret(&desired.name, &user.name),
+        },
+    );
+    Some(SecretName { name })
+}

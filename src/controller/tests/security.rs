@@ -1,0 +1,518 @@
+//! Tests of Secrets, CAs and certificates. The API is scripted; keys, requests and certificates are
+//! real.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use serde_json::{Value, json};
+
+use super::{
+    api::{Id, id},
+    harness::{Harness, cluster_id},
+};
+use crate::{
+    api::{names::annotation, v1beta1::PilotSecurity},
+    engine::{
+        password,
+        pki::{CertificateAuthority, KeyRequest, PrivateKey, TrustBundle, authority_of, judge},
+        users::UsersDocument,
+    },
+    machinery::x509::CertificateDetails,
+};
+
+const NODE: &str = "ex-shop-a-0";
+
+fn pilot() -> Id {
+    id("pilots", NODE)
+}
+
+/// A secured cluster whose nodes run, and whose pilots have asked for nothing yet.
+async fn secured(replicas: u32) -> Harness {
+    let harness = Harness::new(replicas);
+    harness.api.server().edit(&cluster_id(), |cluster| {
+        cluster["spec"]["security"] = json!({
+            "mode": "Secure", "client": {"altNames": ["shop.example.org"]},
+            "users": [{"name": "app", "roles": ["viewer"]}],
+        });
+    });
+    harness.settle().await;
+    harness
+}
+
+/// Has the node's pilot ask to have this key signed, from its pod.
+fn ask(harness: &Harness, node: &str, key: &PrivateKey) {
+    let csr = KeyRequest::create(key).unwrap();
+    let mut server = harness.api.server();
+    let pod = id("pods", node);
+    let uid = server.objects[&pod]["metadata"]["uid"].clone();
+    server.edit(&id("pilots", node), |pilot| {
+        pilot["status"]["instance"] = json!({"runtime": "Kubernetes", "uid": uid});
+        pilot["status"]["security"] = json!({"request": {"csr": csr, "reason": "First"}});
+    });
+}
+
+fn told(harness: &Harness) -> Value {
+    harness.object("pilots", NODE)["spec"]["security"].clone()
+}
+
+fn values(harness: &Harness, secret: &str) -> BTreeMap<String, String> {
+    let secret = harness.object("secrets", secret);
+    let values: BTreeMap<String, ByteString> =
+        serde_json::from_value(secret["data"].clone()).unwrap_or_default();
+    let text = |(key, value): (String, ByteString)| (key, String::from_utf8(value.0).unwrap());
+    values.into_iter().map(text).collect()
+}
+
+fn set(harness: &Harness, secret: &str, key: &str, value: &str) {
+    harness.api.server().edit(&id("secrets", secret), |secret| {
+        secret["data"][key] = json!(ByteString(value.as_bytes().to_vec()));
+    });
+}
+
+fn names(harness: &Harness, plural: &str) -> Vec<String> {
+    let server = harness.api.server();
+    server.objects.keys().filter(|(p, _)| p == plural).map(|(_, name)| name.clone()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secured_cluster_has_its_secrets_and_signs_what_its_nodes_ask_for() {
+    let harness = secured(2).await;
+    assert_eq!(
+        names(&harness, "secrets"),
+        [
+            "ex-shop-admin",
+            "ex-shop-client-ca",
+            "ex-shop-internode-ca",
+            "ex-shop-pilot",
+            "ex-shop-user-app",
+        ]
+    );
+    assert_eq!(names(&harness, "configmaps"), ["ex-shop-ca"]);
+    assert_eq!(told(&harness)["internode"], "Required");
+    assert_eq!(told(&harness)["key"], Value::Null, "nothing is signed that nobody asked for");
+    assert_eq!(harness.condition("Secured")["reason"], "SecurityInProgress");
+
+    let key = PrivateKey::generate().unwrap();
+    ask(&harness, NODE, &key);
+    harness.settle().await;
+    let told = told(&harness);
+    assert_eq!(told["key"]["sha256"], json!(key.sha256()));
+    let now = k8s_openapi::jiff::Timestamp::now();
+    for (field, ca, names) in [
+        ("internodeCertificate", "ex-shop-internode-ca", vec![NODE, "10.0.0.7", "127.0.0.1"]),
+        (
+            "clientCertificate",
+            "ex-shop-client-ca",
+            vec![
+                "ex-shop-a-0.ex-shop-a-pods.default.svc",
+                "ex-shop-nodes.default.svc",
+                "shop.example.org",
+                "localhost",
+            ],
+        ),
+    ] {
+        let trust = values(&harness, ca)["tls.crt"].clone();
+        assert_eq!(told[field]["trust"], json!(trust), "{field}");
+        let trust = TrustBundle::read(trust.as_bytes()).unwrap();
+        let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
+        let chain = told[field]["chain"].as_str().unwrap();
+        assert_eq!(judge(chain, &key.sha256(), &trust, &names, now), [], "{field}");
+    }
+    let between = told["internodeCertificate"]["chain"].as_str().unwrap();
+    let details = CertificateDetails::read(between).unwrap();
+    assert!(!details.names.contains(&"shop.example.org".to_owned()), "{details:?}");
+    let bundle = harness.object("configmaps", "ex-shop-ca")["data"]["ca.crt"].clone();
+    assert_eq!(bundle, told["clientCertificate"]["trust"]);
+    assert_eq!(harness.object("pilots", "ex-shop-a-1")["spec"]["security"]["key"], Value::Null);
+
+    let writes = harness.writes();
+    harness.settle().await;
+    assert_eq!(harness.writes(), writes, "what is signed is not signed again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn applications_find_what_they_need_and_nothing_secret_stands_elsewhere() {
+    let harness = secured(1).await;
+    let key = PrivateKey::generate().unwrap();
+    ask(&harness, NODE, &key);
+    harness.settle().await;
+    let admin = values(&harness, "ex-shop-admin");
+    let keys: Vec<&str> = admin.keys().map(String::as_str).collect();
+    assert_eq!(keys, ["ca.crt", "host", "password", "port", "type", "username"]);
+    assert_eq!(admin["host"], "ex-shop-nodes.default.svc");
+    let document = values(&harness, "ex-shop-pilot")["users.json"].clone();
+    let document = UsersDocument::read(document.as_bytes()).unwrap();
+    let [first, app] = document.users() else { panic!("{document:?}") };
+    assert!(
+        first.superuser
+            && first.name == "admin"
+            && password::verify(&admin["password"], &first.hash)
+    );
+    assert_eq!(
+        (app.name.as_str(), app.superuser, &app.roles[..]),
+        ("app", false, &["viewer".to_owned()][..])
+    );
+    assert_eq!(told(&harness)["users"], json!(document.revision()));
+    let status = harness.object("exampleclusters", "shop")["status"].clone();
+    assert_eq!(status["security"]["adminSecret"], "ex-shop-admin");
+    assert_eq!(status["binding"]["name"], "ex-shop-user-app");
+
+    let mut secrets =
+        vec![admin["password"].clone(), values(&harness, "ex-shop-user-app")["password"].clone()];
+    secrets.extend(document.users().iter().map(|user| user.hash.clone()));
+    for ca in ["ex-shop-client-ca", "ex-shop-internode-ca"] {
+        let pem = values(&harness, ca)["tls.key"].clone();
+        secrets.push(pem.lines().nth(1).unwrap().to_owned());
+    }
+    let server = harness.api.server();
+    for ((plural, name), object) in server.objects.iter().filter(|((p, _), _)| p != "secrets") {
+        let text = object.to_string();
+        for secret in &secrets {
+            assert!(!text.contains(secret.as_str()), "{plural}/{name} holds a secret");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_key_is_signed_on_a_new_volume_or_on_a_persons_word_alone() {
+    let harness = secured(1).await;
+    let (key, other) = (PrivateKey::generate().unwrap(), PrivateKey::generate().unwrap());
+    ask(&harness, NODE, &key);
+    harness.settle().await;
+    ask(&harness, NODE, &other);
+    harness.settle().await;
+    assert_eq!(told(&harness)["key"]["sha256"], json!(key.sha256()));
+    let valid = harness.condition("CertificatesValid");
+    assert_eq!(valid["reason"], "RequestRefused");
+    let word = format!("annotate the Pilot with {}={}", annotation::ACCEPT_KEY, other.sha256());
+    assert!(valid["message"].as_str().unwrap().contains(&word), "{valid}");
+
+    let person = harness.copy();
+    person.api.server().edit(&pilot(), |pilot| {
+        pilot["metadata"]["annotations"][annotation::ACCEPT_KEY] = json!(other.sha256());
+    });
+    person.settle().await;
+    assert_eq!(told(&person)["key"]["sha256"], json!(other.sha256()));
+    assert_ne!(person.condition("CertificatesValid")["reason"], "RequestRefused");
+
+    harness.api.server().edit(&id("persistentvolumeclaims", "example-data-ex-shop-a-0"), |claim| {
+        claim["metadata"]["uid"] = json!("another volume");
+    });
+    harness.settle().await;
+    assert_eq!(told(&harness)["key"]["sha256"], json!(other.sha256()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ca_that_is_lost_moves_nothing_until_it_is_back() {
+    let harness = secured(2).await;
+    ask(&harness, NODE, &PrivateKey::generate().unwrap());
+    harness.settle().await;
+    let (before, ca) = (told(&harness), id("secrets", "ex-shop-internode-ca"));
+    let kept = harness.api.server().objects.remove(&ca).unwrap();
+    ask(&harness, "ex-shop-a-1", &PrivateKey::generate().unwrap());
+    harness.settle().await;
+    let valid = harness.condition("CertificatesValid");
+    assert_eq!(valid["reason"], "SecretMissing");
+    assert!(valid["message"].as_str().unwrap().starts_with("Secret ex-shop-internode-ca is gone"));
+    assert!(!names(&harness, "secrets").contains(&ca.1), "no other CA takes its place");
+    assert_eq!(told(&harness), before);
+
+    let mut damaged = kept.clone();
+    damaged["data"]["tls.key"] = json!(ByteString(b"x".to_vec()));
+    harness.api.server().objects.insert(ca.clone(), damaged);
+    harness.settle().await;
+    assert_eq!(harness.condition("CertificatesValid")["reason"], "SecretInvalid");
+    assert_eq!(told(&harness), before);
+
+    harness.api.server().edit(&ca, |secret| secret["data"] = kept["data"].clone());
+    harness.settle().await;
+    assert_ne!(harness.condition("CertificatesValid")["status"], "False");
+    assert_eq!(told(&harness), before);
+    assert_ne!(harness.object("pilots", "ex-shop-a-1")["spec"]["security"]["key"], Value::Null);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_password_that_changed_is_hashed_once_and_one_that_cannot_be_used_is_told() {
+    let harness = secured(1).await;
+    let before = told(&harness)["users"].clone();
+    set(&harness, "ex-shop-admin", "password", "correct horse");
+    harness.settle().await;
+    let changed = told(&harness)["users"].clone();
+    assert_ne!(changed, before);
+    let hash = |harness: &Harness| {
+        let document = values(harness, "ex-shop-pilot")["users.json"].clone();
+        UsersDocument::read(document.as_bytes()).unwrap().users()[0].hash.clone()
+    };
+    assert!(password::verify("correct horse", &hash(&harness)));
+    // The Secret changes, and its password does not.
+    set(&harness, "ex-shop-admin", "note", "mine");
+    harness.settle().await;
+    assert_eq!(told(&harness)["users"], changed);
+
+    set(&harness, "ex-shop-admin", "password", "");
+    harness.settle().await;
+    assert_eq!(told(&harness)["users"], changed);
+    assert!(password::verify("correct horse", &hash(&harness)));
+    let ready = harness.condition("UsersReady");
+    assert_eq!(ready["reason"], "PasswordUnusable");
+    let message = "user admin: Secret ex-shop-admin, key password: the password is empty: put \
+                   another one there; the password before it stays in force";
+    assert_eq!(ready["message"], json!(message));
+
+    harness.api.server().objects.remove(&id("secrets", "ex-shop-admin"));
+    harness.settle().await;
+    assert_eq!(values(&harness, "ex-shop-admin")["password"].len(), 43, "one is made again");
+    assert_ne!(told(&harness)["users"], changed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pilots_keep_their_login_whatever_becomes_of_the_users() {
+    let harness = secured(1).await;
+    let own = |harness: &Harness| {
+        let document = values(harness, "ex-shop-pilot")["users.json"].clone();
+        UsersDocument::read(document.as_bytes()).unwrap().own().cloned().unwrap()
+    };
+    let first = own(&harness);
+    assert!(password::verify(&first.password, &first.hash) && first.mark.len() == 8);
+    set(&harness, "ex-shop-admin", "password", "correct horse");
+    harness.settle().await;
+    assert_eq!(own(&harness), first);
+    let writes = harness.writes();
+    harness.settle().await;
+    assert_eq!(harness.writes(), writes, "nothing is written without cause");
+
+    harness.api.server().objects.remove(&id("secrets", "ex-shop-pilot"));
+    harness.settle().await;
+    assert_ne!(own(&harness).password, first.password, "it is made anew");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_time_in_renewed_at_has_each_certificate_signed_once_more() {
+    let harness = secured(1).await;
+    ask(&harness, NODE, &PrivateKey::generate().unwrap());
+    harness.settle().await;
+    let before = told(&harness);
+    tokio::task::spawn_blocking(|| std::thread::sleep(std::time::Duration::from_millis(1100)))
+        .await
+        .unwrap();
+    harness.api.server().edit(&cluster_id(), |cluster| {
+        let now = k8s_openapi::jiff::Timestamp::from_second(
+            k8s_openapi::jiff::Timestamp::now().as_second(),
+        );
+        cluster["spec"]["security"]["certificates"] = json!({"renewedAt": now.unwrap()});
+    });
+    harness.settle().await;
+    let after = told(&harness);
+    for field in ["internodeCertificate", "clientCertificate"] {
+        assert_ne!(after[field]["chain"], before[field]["chain"], "{field}");
+        assert_eq!(after[field]["trust"], before[field]["trust"], "{field}");
+    }
+    let writes = harness.writes();
+    harness.settle().await;
+    assert_eq!(harness.writes(), writes, "it is signed once");
+}
+
+const PORTS: [(&str, &str); 2] =
+    [("internode", "internodeCertificate"), ("client", "clientCertificate")];
+
+/// Who signed what a node was told to show on this port, and whom it was told to trust.
+fn told_on(pilot: &Value, field: &str) -> (String, Vec<String>) {
+    let certificate = &pilot["spec"]["security"][field];
+    let trust = certificate["trust"].as_str().unwrap_or_default();
+    let trust = TrustBundle::read(trust.as_bytes()).unwrap_or_default();
+    let chain = certificate["chain"].as_str().unwrap_or_default();
+    let by = authority_of(chain, &trust, k8s_openapi::jiff::Timestamp::now());
+    (by.unwrap_or_default(), trust.key_sha256s())
+}
+
+/// Has the node's pilot do what it was told, and say so.
+fn obey(harness: &Harness, node: &str) {
+    let told = harness.object("pilots", node);
+    let security: PilotSecurity = serde_json::from_value(told["spec"]["security"].clone()).unwrap();
+    harness.api.server().edit(&id("pilots", node), |pilot| {
+        let status = &mut pilot["status"]["security"];
+        status["stored"] = json!(security.revision());
+        for (port, field) in PORTS {
+            let (by, trust) = told_on(&told, field);
+            let shown = told["spec"]["security"][field]["chain"].as_str().unwrap_or_default();
+            let Some(shown) = CertificateDetails::read(shown) else { continue };
+            let end = k8s_openapi::jiff::Timestamp::from_second(shown.not_after).unwrap();
+            status[port] = json!({"sha256": shown.sha256, "authority": by, "notAfter": end});
+            if port == "internode" {
+                status[port]["trust"] = json!(trust);
+            }
+        }
+    });
+}
+
+/// Settles, and lets one node after the other obey, until nothing is written any more. After each
+/// write every node must trust who signed what any node was told to show, or shows.
+async fn lead_on(harness: &Harness, nodes: &[&str]) -> Vec<String> {
+    let (mut messages, mut quiet): (Vec<String>, usize) = (Vec::new(), 0);
+    for turn in 0..80 {
+        let before = harness.writes();
+        harness.settle().await;
+        let valid = harness.condition("CertificatesValid");
+        if valid["reason"] == "AuthorityRotating" {
+            assert_eq!(valid["status"], "True", "{valid}");
+            messages.push(valid["message"].as_str().unwrap().to_owned());
+        }
+        let pilots: Vec<_> = nodes.iter().map(|node| harness.object("pilots", node)).collect();
+        for (port, field) in PORTS {
+            for pilot in &pilots {
+                let (_, trust) = told_on(pilot, field);
+                for other in &pilots {
+                    let (by, _) = told_on(other, field);
+                    assert!(trust.contains(&by), "{port}: {trust:?} lacks {by}");
+                    let shown = &other["status"]["security"][port]["authority"];
+                    let is_trusted = shown.as_str().is_none_or(|by| trust.contains(&by.to_owned()));
+                    assert!(is_trusted, "{port}: {trust:?} lacks {shown}");
+                }
+            }
+        }
+        quiet = if harness.writes() == before { quiet + 1 } else { 0 };
+        if quiet > nodes.len() {
+            return messages;
+        }
+        obey(harness, nodes[turn % nodes.len()]);
+    }
+    panic!("no end is reached: {messages:#?}");
+}
+
+/// The time in a second from now, once it is.
+async fn in_a_second() -> Value {
+    let now = k8s_openapi::jiff::Timestamp::now().as_second();
+    let wait = || std::thread::sleep(std::time::Duration::from_millis(1100));
+    tokio::task::spawn_blocking(wait).await.unwrap();
+    json!(k8s_openapi::jiff::Timestamp::from_second(now + 1).unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_ca_takes_the_place_of_the_former_one_step_by_step() {
+    let harness = secured(2).await;
+    let nodes = ["ex-shop-a-0", "ex-shop-a-1"];
+    for node in nodes {
+        ask(&harness, node, &PrivateKey::generate().unwrap());
+    }
+    harness.settle().await;
+    assert_eq!(lead_on(&harness, &nodes).await, [""; 0]);
+    let (before, ca) = (told(&harness), values(&harness, "ex-shop-client-ca")["tls.crt"].clone());
+    let asked = in_a_second().await;
+    harness.api.server().edit(&cluster_id(), |cluster| {
+        cluster["spec"]["security"]["certificates"] = json!({"caRotatedAt": asked});
+    });
+    let messages = lead_on(&harness, &nodes).await;
+    let text = messages.join("; ");
+    let word = "the CA for nodes is replaced: waits for ex-shop-a-1";
+    assert!(text.contains(word), "{messages:#?}");
+    let (between, clients) = (values(&harness, "ex-shop-internode-ca"), "ex-shop-client-ca");
+    assert_eq!(between.keys().collect::<Vec<_>>(), ["tls.crt", "tls.key"], "nothing is left");
+    let after = told(&harness);
+    assert_eq!(after["internodeCertificate"]["trust"], json!(between["tls.crt"]));
+    assert_ne!(after["internodeCertificate"]["trust"], before["internodeCertificate"]["trust"]);
+
+    // Clients have a day, unless the spec says otherwise.
+    assert_eq!(values(&harness, clients)["tls.crt"], ca);
+    let bundle = || {
+        let text = harness.object("configmaps", "ex-shop-ca")["data"]["ca.crt"].clone();
+        TrustBundle::read(text.as_str().unwrap().as_bytes()).unwrap().key_sha256s().len()
+    };
+    assert_eq!(bundle(), 2, "they may learn of it");
+    assert_eq!(after["clientCertificate"]["chain"], before["clientCertificate"]["chain"]);
+    let message = "the CA for clients is replaced: gives clients time to learn of the new CA";
+    assert!(messages.last().unwrap().starts_with(message), "{messages:#?}");
+    assert_eq!(values(&harness, "ex-shop-admin")["ca.crt"].matches("BEGIN CERT").count(), 2);
+    harness.api.server().edit(&cluster_id(), |cluster| {
+        cluster["spec"]["security"]["certificates"]["caOverlap"] = json!("0s");
+    });
+    lead_on(&harness, &nodes).await;
+    assert_ne!(values(&harness, clients)["tls.crt"], ca);
+    assert_eq!(bundle(), 1);
+    assert_eq!(harness.condition("CertificatesValid")["reason"], "CertificatesCurrent");
+    let writes = harness.writes();
+    harness.settle().await;
+    assert_eq!(harness.writes(), writes, "one time asks for one CA");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_node_holds_a_new_ca_up_and_is_named() {
+    let harness = secured(2).await;
+    let nodes = ["ex-shop-a-0", "ex-shop-a-1"];
+    for node in nodes {
+        ask(&harness, node, &PrivateKey::generate().unwrap());
+    }
+    lead_on(&harness, &nodes).await;
+    let before = told(&harness)["internodeCertificate"]["chain"].clone();
+    let asked = in_a_second().await;
+    harness.api.server().edit(&cluster_id(), |cluster| {
+        cluster["spec"]["security"]["certificates"] =
+            json!({"caRotatedAt": asked, "caOverlap": "0s"});
+    });
+    for _ in 0..20 {
+        harness.settle().await;
+        obey(&harness, nodes[0]);
+    }
+    assert_eq!(told(&harness)["internodeCertificate"]["chain"], before);
+    let valid = harness.condition("CertificatesValid");
+    assert_eq!(valid["message"], "the CA for nodes is replaced: waits for ex-shop-a-1");
+    assert!(values(&harness, "ex-shop-internode-ca").contains_key("next.key"));
+    lead_on(&harness, &nodes).await;
+    assert_ne!(told(&harness)["internodeCertificate"]["chain"], before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ca_that_a_person_puts_into_the_secret_is_spread_and_a_lost_one_is_made_on_a_word() {
+    let harness = secured(2).await;
+    let nodes = ["ex-shop-a-0", "ex-shop-a-1"];
+    for node in nodes {
+        ask(&harness, node, &PrivateKey::generate().unwrap());
+    }
+    lead_on(&harness, &nodes).await;
+    let ca = id("secrets", "ex-shop-internode-ca");
+    let now = k8s_openapi::jiff::Timestamp::now();
+    let given = CertificateAuthority::create("ours", now).unwrap();
+    harness.api.server().edit(&ca, |secret| {
+        for (key, text) in [("tls.crt", given.chain_pem()), ("tls.key", given.key_pem())] {
+            secret["data"][key] = json!(ByteString(text.into_bytes()));
+        }
+    });
+    lead_on(&harness, &nodes).await;
+    let trust = told(&harness)["internodeCertificate"]["trust"].clone();
+    assert_eq!(trust, json!(given.chain_pem()));
+
+    harness.api.server().objects.remove(&ca);
+    harness.settle().await;
+    let valid = harness.condition("CertificatesValid");
+    assert_eq!(valid["reason"], "SecretMissing");
+    assert!(valid["message"].as_str().unwrap().contains("certificates.caRotatedAt"), "{valid}");
+    let asked = in_a_second().await;
+    harness.api.server().edit(&cluster_id(), |cluster| {
+        cluster["spec"]["security"]["certificates"] = json!({"caRotatedAt": asked});
+    });
+    lead_on(&harness, &nodes).await;
+    let made = told(&harness)["internodeCertificate"]["trust"].clone();
+    assert!(made != trust && made == json!(values(&harness, &ca.1)["tls.crt"]), "{made}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_people_copied_outlives_the_cluster_and_its_cas_do_not() {
+    let harness = secured(1).await;
+    harness.api.server().delete(&cluster_id());
+    harness.settle().await;
+    assert_eq!(harness.object("exampleclusters", "shop"), Value::Null);
+    assert_eq!(
+        names(&harness, "secrets"),
+        ["ex-shop-admin", "ex-shop-pilot", "ex-shop-user-app"],
+        "pilots of a cluster that is made again on its volumes log in as before"
+    );
+    assert_eq!(names(&harness, "configmaps"), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_open_cluster_has_none_of_it() {
+    let harness = Harness::new(1);
+    harness.settle().await;
+    assert_eq!(names(&harness, "secrets"), [""; 0]);
+    assert_eq!(harness.object("pilots", NODE)["spec"].get("security"), None);
+    assert_eq!(harness.condition("UsersReady"), Value::Null);
+}

@@ -1,0 +1,145 @@
+//! Renders what a node encrypts and whom it asks for a password.
+//!
+//! Cassandra reads keys and certificates as PEM from 4.1 on. One port between nodes takes TLS and
+//! plain text as `optional` says, and sends what `internode_encryption` says.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::api::v1beta1::{ClientTls, InternodeTls};
+
+/// The class that reads PEM files.
+const PEM: &str = "org.apache.cassandra.security.PEMBasedSslContextFactory";
+
+/// Files of a port with TLS, below the folder of each use.
+pub(in crate::databases::cassandra) const KEY_FILE: &str = "node.pem";
+pub(in crate::databases::cassandra) const TRUST_FILE: &str = "ca.pem";
+
+/// What a node encrypts and whom it asks.
+#[derive(Clone, Copy, Debug)]
+pub struct SecuritySettings<'a> {
+    pub internode: &'a InternodeTls,
+    pub client: &'a ClientTls,
+    /// Clients are asked for a user and a password.
+    pub asks_passwords: bool,
+    /// Folder with the files of TLS: `internode` and `client`.
+    pub tls: &'a Path,
+    /// The ring's logins are not made yet: clients are served on loopback, and only one with the
+    /// certificate in this folder.
+    pub founding: Option<&'a Path>,
+}
+
+/// Returns the settings of a node that is not open.
+pub(super) fn render(settings: &SecuritySettings<'_>) -> Vec<(&'static str, Value)> {
+    let SecuritySettings { internode, client, asks_passwords, tls, founding } = *settings;
+    let mut all = Vec::new();
+    if *internode != InternodeTls::Off {
+        all.push(("server_encryption_options", between_nodes(internode, &tls.join("internode"))));
+    }
+    if let Some(folder) = founding {
+        all.push(("client_encryption_options", for_clients(folder, false, true)));
+    } else if *client != ClientTls::Off {
+        let is_optional = *client == ClientTls::Optional;
+        all.push((
+            "client_encryption_options",
+            for_clients(&tls.join("client"), is_optional, false),
+        ));
+    }
+    if asks_passwords {
+        let [authenticator, authorizer] = if founding.is_some() {
+            ["AllowAllAuthenticator", "AllowAllAuthorizer"]
+        } else {
+            ["PasswordAuthenticator", "CassandraAuthorizer"]
+        };
+        all.push(("authenticator", json!(authenticator)));
+        all.push(("authorizer", json!(authorizer)));
+        all.push(("role_manager", json!("CassandraRoleManager")));
+    }
+    all
+}
+
+fn between_nodes(tls: &InternodeTls, folder: &Path) -> Value {
+    let (sends, takes_plain) = match tls {
+        InternodeTls::Allow => ("none", true),
+        InternodeTls::Prefer => ("all", true),
+        _ => ("all", false),
+    };
+    json!({
+        "internode_encryption": sends,
+        "optional": takes_plain,
+        "ssl_context_factory": {"class_name": PEM},
+        "keystore": folder.join(KEY_FILE),
+        "truststore": folder.join(TRUST_FILE),
+        // Any certificate of the CA between nodes is a node of this ring. Nodes are known by
+        // addresses that change, which nodes do not compare.
+        "require_client_auth": true,
+        "require_endpoint_verification": false,
+    })
+}
+
+fn for_clients(folder: &Path, takes_plain: bool, asks_certificate: bool) -> Value {
+    json!({
+        "enabled": true,
+        "optional": takes_plain,
+        "ssl_context_factory": {"class_name": PEM},
+        "keystore": folder.join(KEY_FILE),
+        "truststore": folder.join(TRUST_FILE),
+        "require_client_auth": asks_certificate,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn rendered(
+        internode: &InternodeTls,
+        client: &ClientTls,
+        founding: Option<&Path>,
+    ) -> BTreeMap<&'static str, Value> {
+        let tls = Path::new("/config/tls");
+        let settings = SecuritySettings { internode, client, asks_passwords: true, tls, founding };
+        render(&settings).into_iter().collect()
+    }
+
+    #[test]
+    fn rungs_are_what_a_node_takes_and_what_it_sends() {
+        for (tls, expected) in [
+            (InternodeTls::Allow, json!(["none", true])),
+            (InternodeTls::Prefer, json!(["all", true])),
+            (InternodeTls::Required, json!(["all", false])),
+        ] {
+            let all = rendered(&tls, &ClientTls::Off, None);
+            let options = &all["server_encryption_options"];
+            let found = json!([options["internode_encryption"], options["optional"]]);
+            assert_eq!(found, expected, "{tls}");
+            assert_eq!(options["require_client_auth"], true);
+            assert_eq!(options["keystore"], "/config/tls/internode/node.pem");
+            assert!(!all.contains_key("client_encryption_options"));
+        }
+        let all = rendered(&InternodeTls::Off, &ClientTls::Optional, None);
+        assert!(!all.contains_key("server_encryption_options"));
+        let options = &all["client_encryption_options"];
+        assert_eq!(
+            (&options["optional"], &options["require_client_auth"]),
+            (&json!(true), &json!(false))
+        );
+        assert_eq!(all["authenticator"], "PasswordAuthenticator");
+        assert_eq!(all["authorizer"], "CassandraAuthorizer");
+    }
+
+    #[test]
+    fn while_logins_are_made_a_certificate_is_asked_for_whatever_clients_meet_later() {
+        for client in [ClientTls::Off, ClientTls::Optional, ClientTls::Required] {
+            let all = rendered(&InternodeTls::Required, &client, Some(Path::new("/founding")));
+            let options = &all["client_encryption_options"];
+            assert_eq!(options["keystore"], "/founding/node.pem");
+            let asked = (&options["optional"], &options["require_client_auth"]);
+            assert_eq!(asked, (&json!(false), &json!(true)), "{client}");
+            assert_eq!(all["authenticator"], "AllowAllAuthenticator");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! How many copies the keyspace of logins is to have, so that a lost node locks nobody out. Pure.
+//!
+//! By itself Cassandra keeps one copy. Copies are raised one by one: then a quorum of any new count
+//! holds one of the old copies, and each raise is followed by reads that mend all copies.
+
+use std::collections::BTreeMap;
+
+use super::{
+    cql::{Consistency, CqlRow, CqlStatement, quote_name, quote_text},
+    resolved_spec::datacenter_of,
+};
+use crate::{
+    api::v1beta1::{Pilot, PilotIntent},
+    pilot::{
+        driver::DatabaseNode,
+        kube::peers::{is_decommissioned, is_member},
+    },
+};
+
+pub(super) const KEYSPACE: &str = "system_auth";
+/// Most copies in a datacenter.
+const MOST: u32 = 3;
+
+/// Copies in each datacenter.
+pub(super) type Copies = BTreeMap<String, u32>;
+
+/// Returns how many copies the datacenters of this cluster are to have: as many as they have nodes
+/// that stay, up to three.
+pub(super) fn wanted(node: &DatabaseNode) -> Copies {
+    let mut copies = Copies::new();
+    for pilot in node.peers.iter().chain([&node.pilot]) {
+        if is_member(pilot) && !is_decommissioned(pilot) && !is_to_leave(pilot) {
+            let count = copies.entry(datacenter_of(pilot)).or_default();
+            *count = (*count + 1).min(MOST);
+        }
+    }
+    copies
+}
+
+/// Is the node told to leave its ring?
+pub(super) fn is_to_leave(pilot: &Pilot) -> bool {
+    pilot.spec.phase == Some(PilotIntent::Decommissioned)
+}
+
+/// Asks for the copies there are.
+pub(super) fn question() -> CqlStatement {
+    let text = "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?";
+    CqlStatement::new(text, Consistency::One).text(KEYSPACE)
+}
+
+/// Reads an answer to [`question`]; `None` for a keyspace whose copies are counted otherwise.
+pub(super) fn read(row: &CqlRow<'_>) -> Option<Copies> {
+    let entries = row.entries("replication");
+    let class = entries.iter().find(|(key, _)| *key == "class")?.1;
+    if !class.ends_with("NetworkTopologyStrategy") {
+        return None;
+    }
+    let counts = entries.into_iter().filter(|(key, _)| *key != "class");
+    Some(counts.filter_map(|(dc, count)| Some((dc.to_owned(), count.parse().ok()?))).collect())
+}
+
+/// Returns the copies to have next on the way to `wanted`; `None` where nothing is to be done.
+/// Datacenters that `wanted` does not name stay as they are.
+pub(super) fn next(has: &Copies, wanted: &Copies) -> Option<Copies> {
+    let mut next = has.clone();
+    for (datacenter, count) in wanted {
+        let now = has.get(datacenter).copied().unwrap_or_default();
+        next.insert(datacenter.clone(), (*count).min(now + 1));
+    }
+    (next != *has).then_some(next)
+}
+
+/// The statement that sets copies.
+pub(super) fn change(copies: &Copies) -> CqlStatement {
+    CqlStatement::new(change_text(copies), Consistency::One)
+}
+
+fn change_text(copies: &Copies) -> String {
+    let class = [(quote_text("class"), quote_text("NetworkTopologyStrategy"))];
+    let counts = copies.iter().map(|(name, count)| (quote_text(name), count.to_string()));
+    let entries: Vec<_> =
+        class.into_iter().chain(counts).map(|(key, value)| format!("{key}: {value}")).collect();
+    format!("ALTER KEYSPACE {KEYSPACE} WITH replication = {{{}}}", entries.join(", "))
+}
+
+/// Asks for the tables of the keyspace.
+pub(super) fn tables() -> CqlStatement {
+    let text = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?";
+    CqlStatement::new(text, Consistency::One).text(KEYSPACE)
+}
+
+/// Reads a table from all its copies. A copy that lacks a row is given it before the answer: this is
+/// the repair of a table of a few rows.
+pub(super) fn read_all(table: &str) -> CqlStatement {
+    CqlStatement::new(format!("SELECT * FROM {KEYSPACE}.{}", quote_name(table)), Consistency::All)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::databases::cassandra::pilot::tests::{node, peer};
+
+    fn copies(counts: &[(&str, u32)]) -> Copies {
+        counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+    }
+
+    #[test]
+    fn copies_rise_one_by_one_and_fall_at_once() {
+        let way = |from: u32, to: u32| next(&copies(&[("eu", from)]), &copies(&[("eu", to)]));
+        assert_eq!(way(1, 3), Some(copies(&[("eu", 2)])));
+        assert_eq!(way(2, 3), Some(copies(&[("eu", 3)])));
+        assert_eq!(way(3, 3), None);
+        assert_eq!(way(3, 1), Some(copies(&[("eu", 1)])));
+        // Another cluster's datacenter is its own business; a new one begins with one copy.
+        let has = copies(&[("eu", 3), ("us", 2)]);
+        assert_eq!(next(&has, &copies(&[("eu", 3)])), None);
+        let grown = next(&copies(&[("eu", 3)]), &copies(&[("eu", 3), ("us", 3)]));
+        assert_eq!(grown, Some(copies(&[("eu", 3), ("us", 1)])));
+    }
+
+    #[test]
+    fn nodes_that_stay_are_counted() {
+        let mut node = node();
+        let wanted = |node: &DatabaseNode| super::wanted(node).into_values().collect::<Vec<_>>();
+        assert_eq!(wanted(&node), [0; 0], "nobody is a member yet");
+        node.pilot.status = peer("a", "10.0.0.1", true).status;
+        assert_eq!(wanted(&node), [1]);
+        node.peers = ["b", "c", "d"].map(|name| peer(name, "10.0.0.2", true)).into();
+        assert_eq!(wanted(&node), [3]);
+        node.peers.truncate(2);
+        node.peers[0].spec.phase = Some(PilotIntent::Decommissioned);
+        assert_eq!(wanted(&node), [2], "before it has left");
+    }
+
+    #[test]
+    fn names_of_datacenters_are_quoted() {
+        let text = change_text(&copies(&[("e'u", 2)]));
+        assert!(text.contains("'class': 'NetworkTopologyStrategy', 'e''u': 2}"), "{text}");
+    }
+}

@@ -1,0 +1,379 @@
+//! Keeps the logins of a ring: rows of `system_auth`, which all its nodes share.
+//!
+//! A ring begins with a life of its founder in which nobody but its pilot can connect: the pilot
+//! writes a role for the pilots, and takes the login away from the role whose password everybody
+//! knows. From then on each pilot looks whether the ring has the users that are mounted, and the one
+//! that leads writes what differs.
+
+use std::{fmt, time::Duration};
+
+use serde::{Deserialize, Serialize};
+use tracing::{info, warn};
+
+use super::{
+    CassandraDriver,
+    access::NodeAccess,
+    cql::{CqlClient, CqlError, CqlLogin, CqlRows, CqlStatement},
+    login_copies::{self, Copies},
+    resolved_spec::datacenter_of,
+    roles::{self, RoleChange, RolePlan, own_name},
+};
+use crate::{
+    engine::users::{OwnLogin, UsersDocument},
+    error::chain,
+    pilot::{
+        driver::{DatabaseNode, Error, LeaderDuty, LeaderPermit},
+        volume::state_file::StateFile,
+    },
+};
+
+/// How often a ring is looked at where nothing changed: somebody may have changed a role by hand.
+pub(super) const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// The answer to a wrong name or password.
+const BAD_CREDENTIALS: Option<i32> = Some(0x0100);
+
+/// The login of pilots that worked last, beside the data: where its Secret is lost and made anew, the
+/// ring still knows this one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct StoredLogin {
+    own: Option<OwnLogin>,
+}
+
+impl StateFile for StoredLogin {
+    const FILE: &'static str = "login.json";
+}
+
+/// What this pilot knows of the ring's logins.
+#[derive(Debug, Default)]
+pub(super) struct KnownLogins {
+    /// The users with which the ring was compared last.
+    users: Option<UsersDocument>,
+    /// It has others.
+    differs: bool,
+    /// What went wrong when this pilot, as the leading one, last changed them.
+    failed: Option<String>,
+    /// How many copies of them there are.
+    copies: Option<Copies>,
+}
+
+/// A connection of this pilot's own, with the login that it was made with.
+struct OwnSession {
+    client: CqlClient,
+    own: OwnLogin,
+}
+
+/// The connection that is kept from one question to the next: a login costs Cassandra much.
+#[derive(Default)]
+pub(super) struct OwnSessions(tokio::sync::Mutex<Option<OwnSession>>);
+
+impl OwnSessions {
+    pub(super) async fn close(&self) {
+        self.0.lock().await.take();
+    }
+}
+
+impl fmt::Debug for OwnSessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnSessions").finish_non_exhaustive()
+    }
+}
+
+impl CassandraDriver {
+    /// Makes the logins of a ring that begins, or compares those of a ring that runs with `users`.
+    pub(super) async fn take_users(
+        &self,
+        node: &DatabaseNode,
+        users: &UsersDocument,
+    ) -> Result<(), Error> {
+        let access = self.access.get().filter(|access| access.asks_passwords);
+        let Some(access) = access else {
+            return Err(Error::NotYet(
+                "whether the node asks for passwords is not known".to_owned(),
+            ));
+        };
+        let Some(own) = users.own() else {
+            let why = "the mounted users hold no login of pilots; the controller is older than this \
+                       pilot, or somebody changed its Secret: delete the key users.json of it";
+            return Err(Error::Refused(why.to_owned()));
+        };
+        if access.founding {
+            self.found_logins(&access, node, own).await?;
+            let why = "the ring has its first login, and its database starts again to ask for it";
+            return Err(Error::NotYet(why.to_owned()));
+        }
+        let (plan, copies) = self.compare(&access, own, users).await?;
+        let RolePlan { changes, troubles } = plan;
+        {
+            let mut seen = self.seen();
+            let known = std::mem::take(&mut seen.logins);
+            seen.logins = KnownLogins {
+                users: Some(users.clone()),
+                differs: !changes.is_empty(),
+                failed: known.failed.filter(|_| !changes.is_empty()),
+                copies: copies.or(known.copies),
+            };
+        }
+        if !changes.is_empty() {
+            let names: Vec<_> = changes.iter().map(|change| change.role.as_str()).collect();
+            let failed = self.seen().logins.failed.clone();
+            let failed = failed.map(|why| format!(": {why}")).unwrap_or_default();
+            let why = format!("the leading pilot has to change {}{failed}", names.join(", "));
+            return Err(Error::NotYet(why));
+        }
+        if !troubles.is_empty() {
+            return Err(Error::NotYet(troubles.join("; ")));
+        }
+        self.store_login(own).await
+    }
+
+    /// Writes the first rows of a ring that nobody else can connect to yet.
+    async fn found_logins(
+        &self,
+        access: &NodeAccess,
+        node: &DatabaseNode,
+        own: &OwnLogin,
+    ) -> Result<(), Error> {
+        if self.state.is_known() && !self.state.known().founding_logins {
+            return Ok(());
+        }
+        let target = access.target(&self.config, self.access.pins(), None)?;
+        let mut client = CqlClient::connect(&target).await.map_err(|error| not_yet(&error))?;
+        for statement in roles::first_rows(own) {
+            client.run(&statement).await.map_err(|error| not_yet(&error))?;
+        }
+        let copies = Copies::from([(datacenter_of(&node.pilot), 1)]);
+        client.run(&login_copies::change(&copies)).await.map_err(|error| not_yet(&error))?;
+        let rows = client.run(&roles::question()).await.map_err(|error| not_yet(&error))?;
+        if !roles::are_first_rows_there(own, &roles::rows(&rows)) {
+            return Err(Error::NotYet("the first rows of the ring are not there yet".to_owned()));
+        }
+        self.store_login(own).await?;
+        let noted = self.state.glance(|state| state.founding_logins = false).await?;
+        noted.ok_or_else(|| Error::NotYet("the volume is busy".to_owned()))?;
+        info!(role = own_name(own), "The ring has its first login");
+        Ok(())
+    }
+
+    /// Compares the ring with what it is to have. Changes nothing.
+    async fn compare(
+        &self,
+        access: &NodeAccess,
+        own: &OwnLogin,
+        users: &UsersDocument,
+    ) -> Result<(RolePlan, Option<Copies>), Error> {
+        let former = self.stored_login().await;
+        let former = former.as_ref().filter(|former| *former != own);
+        let rows = self.ask(access, own, former, roles::question()).await?;
+        let plan = roles::plan(users, own, former, &roles::rows(&rows));
+        Ok((plan, self.copies(access, own, former).await?))
+    }
+
+    async fn copies(
+        &self,
+        access: &NodeAccess,
+        own: &OwnLogin,
+        former: Option<&OwnLogin>,
+    ) -> Result<Option<Copies>, Error> {
+        let rows = self.ask(access, own, former, login_copies::question()).await?;
+        Ok(rows.iter().next().and_then(|row| login_copies::read(&row)))
+    }
+
+    /// Asks the node, over the connection of an earlier question where there is one.
+    async fn ask(
+        &self,
+        access: &NodeAccess,
+        own: &OwnLogin,
+        former: Option<&OwnLogin>,
+        statement: CqlStatement,
+    ) -> Result<CqlRows, Error> {
+        let mut session = self.session.0.lock().await;
+        let known = session.take().filter(|known| Some(&known.own) == former || known.own == *own);
+        let mut current = match known {
+            Some(known) => known,
+            None => self.connect(access, own, former).await?,
+        };
+        // A connection that failed is not used again.
+        let answer = current.client.run(&statement).await;
+        if answer.as_ref().err().is_none_or(|error| error.code().is_some()) {
+            *session = Some(current);
+        }
+        answer.map_err(|error| not_yet(&error))
+    }
+
+    /// Connects with the login that is mounted, or with the one that worked last.
+    async fn connect(
+        &self,
+        access: &NodeAccess,
+        own: &OwnLogin,
+        former: Option<&OwnLogin>,
+    ) -> Result<OwnSession, Error> {
+        for own in [Some(own), former].into_iter().flatten() {
+            let login = CqlLogin { name: own_name(own), password: own.password.clone() };
+            let target = access.target(&self.config, self.access.pins(), Some(login))?;
+            match CqlClient::connect(&target).await {
+                Ok(client) => return Ok(OwnSession { client, own: own.clone() }),
+                Err(error) if error.code() == BAD_CREDENTIALS => {}
+                Err(error) => return Err(not_yet(&error)),
+            }
+        }
+        let role = own_name(own);
+        Err(Error::Refused(format!(
+            "the ring does not take the login of its pilots: as a superuser, make the role \
+             {role} WITH LOGIN = true AND SUPERUSER = true and the password that users.json of the \
+             pilots' Secret holds under own"
+        )))
+    }
+
+    async fn stored_login(&self) -> Option<OwnLogin> {
+        if !self.login.is_known() {
+            match self.login.glance(|_| ()).await {
+                Ok(_) => {}
+                Err(error) => warn!(error = %chain(&error), "The stored login cannot be read"),
+            }
+        }
+        self.login.known().own
+    }
+
+    async fn store_login(&self, own: &OwnLogin) -> Result<(), Error> {
+        if self.login.is_known() && self.login.known().own.as_ref() == Some(own) {
+            return Ok(());
+        }
+        let own = own.clone();
+        let stored = self.login.glance(move |login| login.own = Some(own)).await?;
+        stored.ok_or_else(|| Error::NotYet("the volume is busy".to_owned()))
+    }
+
+    /// Looks whether the leading pilot has something to do for the ring's logins.
+    pub(super) fn login_duty(&self, node: &DatabaseNode) -> LeaderDuty {
+        let asks =
+            self.access.get().is_some_and(|access| access.asks_passwords && !access.founding);
+        let seen = self.seen();
+        let KnownLogins { users, differs, failed: _, copies } = &seen.logins;
+        let told = node.pilot.spec.security.as_ref().and_then(|told| told.users.as_deref());
+        let Some(users) = users.as_ref().filter(|users| asks && Some(users.revision()) == told)
+        else {
+            return LeaderDuty::None;
+        };
+        let wanted = login_copies::wanted(node);
+        let next = copies.as_ref().and_then(|copies| login_copies::next(copies, &wanted));
+        let unsettled = self.state.is_known() && self.state.known().copies_unsettled;
+        let is_there = *differs || next.is_some() || unsettled;
+        if !is_there || users.own().is_none() {
+            LeaderDuty::None
+        } else if login_copies::is_to_leave(&node.pilot) {
+            // The others may learn of that minutes later.
+            LeaderDuty::Departure
+        } else {
+            LeaderDuty::Cluster
+        }
+    }
+
+    /// Writes what differs in the ring, and has as many copies of it kept as are wanted.
+    pub(super) async fn keep_logins(
+        &self,
+        node: &DatabaseNode,
+        lead: &LeaderPermit,
+    ) -> Result<(), Error> {
+        if self.login_duty(node) == LeaderDuty::None {
+            return Ok(());
+        }
+        let Some(access) = self.access.get() else { return Ok(()) };
+        let Some(users) = self.seen().logins.users.clone() else { return Ok(()) };
+        let Some(own) = users.own() else { return Ok(()) };
+        let former = self.stored_login().await;
+        let former = former.as_ref().filter(|former| *former != own);
+        let (RolePlan { changes, .. }, copies) = self.compare(&access, own, &users).await?;
+        for RoleChange { role, text } in changes {
+            if !lead.holds() {
+                return Ok(());
+            }
+            let statement = CqlStatement::new(text, super::cql::Consistency::LocalQuorum);
+            if let Err(error) = self.ask(&access, own, former, statement).await {
+                let why = format!("the role {role} cannot be changed: {error}");
+                self.seen().logins.failed = Some(why.clone());
+                return Err(Error::NotYet(why));
+            }
+            info!(role, "Changed a role of the ring");
+        }
+        self.seen().logins.differs = false;
+        let Some(mut has) = copies else { return Ok(()) };
+        let wanted = login_copies::wanted(node);
+        if self.state.known().copies_unsettled {
+            self.settle_copies(&access, own, former).await?;
+        }
+        while let Some(next) = login_copies::next(&has, &wanted) {
+            // A raise that nobody finishes is finished by this node, also after a restart.
+            let noted = self.state.glance(|state| state.copies_unsettled = true).await?;
+            if noted.is_none() || !lead.holds() {
+                return Ok(());
+            }
+            self.ask(&access, own, former, login_copies::change(&next)).await?;
+            info!(copies = ?next, "Changed how many copies of logins there are");
+            self.settle_copies(&access, own, former).await?;
+            has = next;
+            self.seen().logins.copies = Some(has.clone());
+        }
+        Ok(())
+    }
+
+    /// Gives each copy of the logins all rows.
+    async fn settle_copies(
+        &self,
+        access: &NodeAccess,
+        own: &OwnLogin,
+        former: Option<&OwnLogin>,
+    ) -> Result<(), Error> {
+        let tables = self.ask(access, own, former, login_copies::tables()).await?;
+        for table in tables.iter().filter_map(|row| row.text("table_name").map(str::to_owned)) {
+            self.ask(access, own, former, login_copies::read_all(&table)).await?;
+        }
+        self.state.glance(|state| state.copies_unsettled = false).await?;
+        Ok(())
+    }
+
+    /// Says what a departure waits for: that logins are read without this node.
+    pub(super) async fn login_copies_hold(&self, node: &DatabaseNode) -> Option<String> {
+        let access =
+            self.access.get().filter(|access| access.asks_passwords && !access.founding)?;
+        let users = self.seen().logins.users.clone()?;
+        let own = users.own()?;
+        let former = self.stored_login().await;
+        let former = former.as_ref().filter(|former| *former != own);
+        // A node whose logins cannot be asked for may leave: waiting would mend nothing.
+        let copies = self.copies(&access, own, former).await.ok()??;
+        self.seen().logins.copies = Some(copies.clone());
+        let datacenter = datacenter_of(&node.pilot);
+        let wanted = *login_copies::wanted(node).get(&datacenter)?;
+        let has = *copies.get(&datacenter)?;
+        let why = "waits until the leading pilot has lowered the copies of logins";
+        (has > wanted).then(|| format!("{why} from {has} to {wanted}"))
+    }
+}
+
+/// What a statement without an answer or with a refusal means: it is tried again.
+fn not_yet(error: &CqlError) -> Error {
+    Error::NotYet(told(&chain(error).to_string()))
+}
+
+/// A refusal may repeat the statement, and with it a hash.
+fn told(text: &str) -> String {
+    match text.find("$2a$") {
+        Some(_) => "the database refuses a statement that holds a hash".to_owned(),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_that_repeats_a_hash_is_not_repeated() {
+        let message = "line 1:40 no viable alternative (...PASSWORD = ['$2a$10$N9qo8uLO]...)";
+        let error = CqlError::Database { code: 0x2000, message: message.to_owned() };
+        assert!(!not_yet(&error).to_string().contains("2a$"));
+        let error = CqlError::Database { code: 0x2200, message: "x doesn't exist".to_owned() };
+        assert!(not_yet(&error).to_string().contains("x doesn't exist"));
+    }
+}

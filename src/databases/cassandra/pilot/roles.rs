@@ -1,0 +1,376 @@
+//! What differs between the roles of a ring and the users that it is to have, and the statements that
+//! mend it. Pure.
+//!
+//! Users of the spec are members of a role without rights that holds the cluster's mark, so what is
+//! Navigator's is known by the rows alone, and clusters that share a ring leave each other's users
+//! alone. Roles that other people made are left alone, too.
+
+use std::collections::BTreeSet;
+
+use super::cql::{Consistency, CqlRows, CqlStatement, quote_name, quote_text};
+use crate::engine::{
+    password,
+    users::{DocumentedUser, OwnLogin, UsersDocument},
+};
+
+/// The role that Cassandra makes in a ring without roles, with its own name for a password.
+pub(super) const DEFAULT: &str = "cassandra";
+/// What the names of the roles begin with that hold together the users of one cluster.
+const GROUPS: &str = "navigator_users_";
+
+/// Name of the role with which the pilots of a cluster log in.
+pub(super) fn own_name(own: &OwnLogin) -> String {
+    format!("navigator_{}", own.mark)
+}
+
+/// Name of the role that all users of a cluster are members of.
+fn group(own: &OwnLogin) -> String {
+    format!("{GROUPS}{}", own.mark)
+}
+
+/// A row of `system_auth.roles`.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct RoleRow {
+    pub(super) name: String,
+    pub(super) can_login: bool,
+    pub(super) superuser: bool,
+    pub(super) hash: Option<String>,
+    pub(super) member_of: BTreeSet<String>,
+}
+
+/// Asks for all roles.
+pub(super) fn question() -> CqlStatement {
+    CqlStatement::new(
+        "SELECT role, can_login, is_superuser, salted_hash, member_of FROM system_auth.roles",
+        Consistency::LocalQuorum,
+    )
+}
+
+/// Reads the answer to [`question`].
+pub(super) fn rows(answer: &CqlRows) -> Vec<RoleRow> {
+    let row = |row: super::cql::CqlRow<'_>| {
+        Some(RoleRow {
+            name: row.text("role")?.to_owned(),
+            can_login: row.boolean("can_login").unwrap_or_default(),
+            superuser: row.boolean("is_superuser").unwrap_or_default(),
+            hash: row.text("salted_hash").map(str::to_owned),
+            member_of: row.texts("member_of").into_iter().map(str::to_owned).collect(),
+        })
+    };
+    answer.iter().filter_map(row).collect()
+}
+
+/// One thing to do for one role.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct RoleChange {
+    /// The role that is changed.
+    pub(super) role: String,
+    /// The statement, which may hold a hash.
+    pub(super) text: String,
+}
+
+/// What is to be done, and what cannot be.
+#[derive(Default)]
+pub(super) struct RolePlan {
+    pub(super) changes: Vec<RoleChange>,
+    /// What a person has to mend, each in a sentence.
+    pub(super) troubles: Vec<String>,
+}
+
+impl RolePlan {
+    fn add(&mut self, role: &str, text: String) {
+        self.changes.push(RoleChange { role: role.to_owned(), text });
+    }
+
+    /// Makes a role, or makes it as it should be.
+    fn login(&mut self, name: &str, hash: &str, superuser: bool, found: Option<&RoleRow>) {
+        let role = quote_name(name);
+        let hashed = format!("HASHED PASSWORD = {}", quote_text(hash));
+        let Some(found) = found else {
+            let text = format!(
+                "CREATE ROLE {role} WITH {hashed} AND LOGIN = true AND SUPERUSER = {superuser}"
+            );
+            return self.add(name, text);
+        };
+        let mut differs = Vec::new();
+        if found.hash.as_deref() != Some(hash) {
+            differs.push(hashed);
+        }
+        if !found.can_login {
+            differs.push("LOGIN = true".to_owned());
+        }
+        if found.superuser != superuser {
+            differs.push(format!("SUPERUSER = {superuser}"));
+        }
+        if !differs.is_empty() {
+            self.add(name, format!("ALTER ROLE {role} WITH {}", differs.join(" AND ")));
+        }
+    }
+}
+
+/// Compares what a ring has with what it is to have. `former`: a login that pilots of this cluster
+/// had before, whose users are ours as well.
+pub(super) fn plan(
+    users: &UsersDocument,
+    own: &OwnLogin,
+    former: Option<&OwnLogin>,
+    rows: &[RoleRow],
+) -> RolePlan {
+    let mut plan = RolePlan::default();
+    let find = |name: &str| rows.iter().find(|row| row.name == name);
+    let own_role = own_name(own);
+    plan.login(&own_role, &own.hash, true, find(&own_role));
+    let group = group(own);
+    if find(&group).is_none() {
+        plan.add(&group, format!("CREATE ROLE {}", quote_name(&group)));
+    }
+    let ours: BTreeSet<String> =
+        [Some(own), former].into_iter().flatten().map(self::group).collect();
+    for user in users.users() {
+        self::user(&mut plan, user, &group, &ours, find);
+    }
+    let declared: BTreeSet<&str> = users.users().iter().map(|user| user.name.as_str()).collect();
+    for row in rows {
+        let was_ours = row.member_of.iter().any(|role| ours.contains(role));
+        if was_ours && !declared.contains(row.name.as_str()) && (row.can_login || row.superuser) {
+            let role = quote_name(&row.name);
+            plan.add(
+                &row.name,
+                format!("ALTER ROLE {role} WITH LOGIN = false AND SUPERUSER = false"),
+            );
+        }
+    }
+    if let Some(row) = find(DEFAULT).filter(|row| row.can_login)
+        && row.hash.as_deref().is_some_and(|hash| password::verify(DEFAULT, hash))
+    {
+        let role = quote_name(DEFAULT);
+        plan.add(DEFAULT, format!("ALTER ROLE {role} WITH LOGIN = false AND SUPERUSER = false"));
+    }
+    plan
+}
+
+fn user<'a>(
+    plan: &mut RolePlan,
+    user: &DocumentedUser,
+    group: &str,
+    ours: &BTreeSet<String>,
+    find: impl Fn(&str) -> Option<&'a RoleRow>,
+) {
+    let DocumentedUser { name, hash, superuser, roles } = user;
+    let found = find(name);
+    let member_of = found.map(|row| row.member_of.clone()).unwrap_or_default();
+    if let Some(other) =
+        member_of.iter().find(|role| role.starts_with(GROUPS) && !ours.contains(*role))
+    {
+        plan.troubles.push(format!(
+            "user {name} is kept by another cluster of this ring ({other}): give it another name here"
+        ));
+        return;
+    }
+    plan.login(name, hash, *superuser, found);
+    let role = quote_name(name);
+    let wanted: BTreeSet<&str> = roles.iter().map(String::as_str).chain([group]).collect();
+    for &given in wanted.iter().filter(|wanted| !member_of.contains(**wanted)) {
+        if given != group && find(given).is_none() {
+            plan.troubles.push(format!(
+                "user {name} is to have the role {given}, which the ring does not know: create it, \
+                 or take it out of the user's roles"
+            ));
+        } else {
+            plan.add(name, format!("GRANT {} TO {role}", quote_name(given)));
+        }
+    }
+    for taken in member_of.iter().filter(|has| !wanted.contains(has.as_str())) {
+        plan.add(name, format!("REVOKE {} FROM {role}", quote_name(taken)));
+    }
+}
+
+/// The rows by which a ring begins that nobody can log in to yet: the role of the pilots, and
+/// Cassandra's own role without a login. They hold whatever row Cassandra makes itself, since that one
+/// counts as the oldest there can be.
+pub(super) fn first_rows(own: &OwnLogin) -> [CqlStatement; 2] {
+    let insert = |columns: &str, places: &str| {
+        let text = format!("INSERT INTO system_auth.roles ({columns}) VALUES ({places})");
+        CqlStatement::new(text, Consistency::One)
+    };
+    [
+        insert("role, can_login, is_superuser", "?, ?, ?")
+            .text(DEFAULT)
+            .boolean(false)
+            .boolean(false),
+        insert("role, can_login, is_superuser, salted_hash", "?, ?, ?, ?")
+            .text(&own_name(own))
+            .boolean(true)
+            .boolean(true)
+            .text(&own.hash),
+    ]
+}
+
+/// Are the rows there of [`first_rows`]?
+pub(super) fn are_first_rows_there(own: &OwnLogin, rows: &[RoleRow]) -> bool {
+    let find = |name: &str| rows.iter().find(|row| row.name == name);
+    let is_closed = find(DEFAULT).is_some_and(|row| !row.can_login && !row.superuser);
+    let ours = find(&own_name(own))
+        .is_some_and(|row| row.can_login && row.superuser && row.hash.as_ref() == Some(&own.hash));
+    is_closed && ours
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HASH: &str = "$2a$10$N9qo8uLOickgx2ZMRZoMyeIjZAgcfl7p92ldGxad68LJZdL17lhWy";
+
+    fn own(mark: &str) -> OwnLogin {
+        OwnLogin { mark: mark.into(), password: "p".into(), hash: HASH.into() }
+    }
+
+    fn user(name: &str, roles: &[&str]) -> DocumentedUser {
+        DocumentedUser {
+            name: name.into(),
+            hash: HASH.into(),
+            superuser: false,
+            roles: roles.iter().map(|role| (*role).to_owned()).collect(),
+        }
+    }
+
+    fn row(name: &str, member_of: &[&str]) -> RoleRow {
+        RoleRow {
+            name: name.into(),
+            can_login: true,
+            superuser: false,
+            hash: Some(HASH.into()),
+            member_of: member_of.iter().map(|role| (*role).to_owned()).collect(),
+        }
+    }
+
+    fn group_row(mark: &str) -> RoleRow {
+        let name = group(&own(mark));
+        RoleRow { name, can_login: false, hash: None, ..row("", &[]) }
+    }
+
+    /// A ring as it should be, with the user `app`.
+    fn settled() -> Vec<RoleRow> {
+        vec![
+            RoleRow { superuser: true, ..row("navigator_a", &[]) },
+            group_row("a"),
+            row("app", &["navigator_users_a"]),
+            RoleRow { can_login: false, hash: None, ..row(DEFAULT, &[]) },
+        ]
+    }
+
+    fn planned(users: Vec<DocumentedUser>, rows: &[RoleRow]) -> (Vec<String>, usize) {
+        let document = UsersDocument::new(users, Some(own("a")));
+        let RolePlan { changes, troubles } = plan(&document, &own("a"), None, rows);
+        (changes.into_iter().map(|change| change.text).collect(), troubles.len())
+    }
+
+    #[test]
+    fn what_is_as_it_should_be_is_left_alone() {
+        assert_eq!(planned(vec![user("app", &[])], &settled()), (vec![], 0));
+        // Roles of other people, whatever they may.
+        let mut rows = settled();
+        rows.push(RoleRow { superuser: true, ..row("dba", &["navigator_users_b"]) });
+        rows.push(row("analysts", &[]));
+        assert_eq!(planned(vec![user("app", &[])], &rows), (vec![], 0));
+    }
+
+    #[test]
+    fn a_ring_with_nothing_but_the_pilots_role_gets_its_users() {
+        let rows = [settled()[0].clone(), settled()[3].clone()];
+        let admin = DocumentedUser { superuser: true, ..user("admin", &[]) };
+        let expected = [
+            "CREATE ROLE \"navigator_users_a\"".to_owned(),
+            format!(
+                "CREATE ROLE \"admin\" WITH HASHED PASSWORD = '{HASH}' AND LOGIN = true AND \
+                 SUPERUSER = true"
+            ),
+            "GRANT \"navigator_users_a\" TO \"admin\"".to_owned(),
+        ];
+        assert_eq!(planned(vec![admin], &rows), (expected.to_vec(), 0));
+    }
+
+    #[test]
+    fn drift_is_mended() {
+        let other = HASH.replace("lhWy", "lhWz");
+        for (changed, expected) in [
+            (
+                RoleRow { hash: Some(other), ..settled()[2].clone() },
+                format!("HASHED PASSWORD = '{HASH}'"),
+            ),
+            (RoleRow { can_login: false, ..settled()[2].clone() }, "LOGIN = true".to_owned()),
+            (RoleRow { superuser: true, ..settled()[2].clone() }, "SUPERUSER = false".to_owned()),
+        ] {
+            let mut rows = settled();
+            rows[2] = changed;
+            let texts = planned(vec![user("app", &[])], &rows).0;
+            assert_eq!(texts, [format!("ALTER ROLE \"app\" WITH {expected}")]);
+        }
+        // The pilots' own role: its password, and that it may do everything.
+        let mut rows = settled();
+        rows[0].superuser = false;
+        let texts = planned(vec![user("app", &[])], &rows).0;
+        assert_eq!(texts, ["ALTER ROLE \"navigator_a\" WITH SUPERUSER = true"]);
+    }
+
+    #[test]
+    fn roles_of_a_user_are_those_of_the_spec() {
+        let mut rows = settled();
+        rows.push(row("readers", &[]));
+        rows.push(row("writers", &[]));
+        rows[2].member_of.insert("writers".to_owned());
+        let (texts, troubles) = planned(vec![user("app", &["readers", "nobody"])], &rows);
+        assert_eq!(texts, ["GRANT \"readers\" TO \"app\"", "REVOKE \"writers\" FROM \"app\""]);
+        assert_eq!(troubles, 1, "a role that is not there is told");
+    }
+
+    #[test]
+    fn a_user_that_is_taken_out_logs_in_no_more_and_keeps_its_rights() {
+        let (texts, _) = planned(vec![], &settled());
+        assert_eq!(texts, ["ALTER ROLE \"app\" WITH LOGIN = false AND SUPERUSER = false"]);
+        let mut rows = settled();
+        rows[2].can_login = false;
+        assert_eq!(planned(vec![], &rows), (vec![], 0));
+    }
+
+    #[test]
+    fn a_user_of_another_cluster_is_left_alone() {
+        let mut rows = settled();
+        rows[2].member_of = ["navigator_users_b".to_owned()].into();
+        assert_eq!(planned(vec![user("app", &[])], &rows), (vec![], 1));
+        // A former login of this cluster is no other cluster.
+        let document = UsersDocument::new(vec![user("app", &[])], Some(own("a")));
+        let RolePlan { changes, troubles } = plan(&document, &own("a"), Some(&own("b")), &rows);
+        let texts: Vec<_> = changes.iter().map(|change| change.text.as_str()).collect();
+        assert_eq!(
+            texts,
+            ["GRANT \"navigator_users_a\" TO \"app\"", "REVOKE \"navigator_users_b\" FROM \"app\""]
+        );
+        assert!(troubles.is_empty());
+    }
+
+    #[test]
+    fn cassandras_own_role_is_closed_only_with_the_password_that_everybody_knows() {
+        let open = |password: &str| {
+            let hash = Some(password::hash(password).unwrap());
+            let mut rows = settled();
+            rows[3] = RoleRow { superuser: true, hash, ..row(DEFAULT, &[]) };
+            planned(vec![user("app", &[])], &rows).0
+        };
+        let closed = ["ALTER ROLE \"cassandra\" WITH LOGIN = false AND SUPERUSER = false"];
+        assert_eq!(open("cassandra"), closed);
+        assert!(open("a person's own").is_empty());
+    }
+
+    #[test]
+    fn a_ring_begins_with_a_login_of_pilots_and_none_that_everybody_knows() {
+        let there = |rows: &[RoleRow]| are_first_rows_there(&own("a"), rows);
+        assert!(there(&settled()) && !there(&settled()[1..]) && !there(&settled()[..3]));
+        let mut rows = settled();
+        rows[3].can_login = true;
+        assert!(!there(&rows));
+        rows = settled();
+        rows[0].hash = None;
+        assert!(!there(&rows));
+    }
+}

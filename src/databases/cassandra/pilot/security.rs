@@ -1,0 +1,118 @@
+//! How a node of Cassandra is secured: its files, its ports, and its users.
+//!
+//! Cassandra reads the files of TLS again when it is told to, and takes a key that does not match its
+//! certificate without complaint. So a handshake alone tells what it uses. Users are rows that the
+//! whole ring shares; see `logins`.
+
+use std::{net::SocketAddr, time::Duration};
+
+use serde_json::json;
+
+use super::{CassandraDriver, access::NodeAccess, logins};
+use crate::{
+    api::v1beta1::{Authentication, ClientTls, InternodeTls, PilotSecurity},
+    databases::cassandra::{facts::Release, names::port},
+    engine::{pki::CertificateUse, users::UsersDocument},
+    pilot::{
+        driver::{
+            DatabaseNode, DriverAnswer, Error, RunningSecurity, SecuredDatabase, SecuredPort,
+        },
+        tls::{NodeCertificates, PinnedLeaves, TlsFile},
+    },
+};
+
+/// Limit for reading the files of TLS again.
+const RELOAD: Duration = Duration::from_secs(30);
+const MESSAGING: &str = "org.apache.cassandra.net:type=MessagingService";
+
+/// Returns how a node is to be secured; `None` where it is open.
+pub(super) fn wanted(
+    security: Option<&PilotSecurity>,
+    release: Release,
+) -> Result<Option<&PilotSecurity>, Error> {
+    let Some(security) = security.filter(|security| !security.is_open()) else { return Ok(None) };
+    let rejected = |why: String| Err(Error::ConfigRejected(why));
+    if !release.is_secured() {
+        return rejected("this build secures Cassandra from 4.1 on".to_owned());
+    }
+    let PilotSecurity { internode, client, authentication, .. } = security;
+    // Words of a later release.
+    if let InternodeTls::Other(word) = internode {
+        return rejected(format!("internode.tls {word:?} is not known to this pilot"));
+    }
+    if let ClientTls::Other(word) = client {
+        return rejected(format!("client.tls {word:?} is not known to this pilot"));
+    }
+    if let Authentication::Other(word) = authentication {
+        return rejected(format!("authentication {word:?} is not known to this pilot"));
+    }
+    Ok(Some(security))
+}
+
+/// Does the node ask for passwords?
+pub(super) fn asks_passwords(security: Option<&PilotSecurity>) -> bool {
+    security.is_some_and(|security| security.authentication == Authentication::Password)
+}
+
+impl SecuredDatabase for CassandraDriver {
+    fn tls_files(&self, key: &str, certificates: &NodeCertificates) -> Vec<TlsFile> {
+        // Cassandra wants key and certificate in one file.
+        let all = [
+            (["internode/node.pem", "internode/ca.pem"], &certificates.internode),
+            (["client/node.pem", "client/ca.pem"], &certificates.client),
+        ];
+        let files = all.into_iter().filter_map(|([own, trust], one)| {
+            let one = one.as_ref()?;
+            let own = TlsFile { path: own, text: format!("{}\n{}", key.trim_end(), one.chain) };
+            Some([own, TlsFile { path: trust, text: one.trust.clone() }])
+        });
+        files.flatten().collect()
+    }
+
+    /// Users are no files of a node.
+    fn lay_out_users(
+        &self,
+        _node: &DatabaseNode,
+        _users: Option<&UsersDocument>,
+    ) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn running(&self) -> RunningSecurity {
+        let Some(access) = self.access.get() else { return RunningSecurity::default() };
+        let NodeAccess { address, internode, client, asks_passwords, founding } = access;
+        let mut ports = Vec::new();
+        if internode {
+            let address = SocketAddr::new(address, port::STORAGE);
+            ports.push(SecuredPort::new(CertificateUse::Internode, address));
+        }
+        if client && !founding {
+            let address = access.client_port();
+            ports.push(SecuredPort::new(CertificateUse::Client, address));
+        }
+        RunningSecurity { ports, asks_passwords }
+    }
+
+    fn pins(&self) -> &PinnedLeaves {
+        self.access.pins()
+    }
+
+    fn reload_tls<'a>(&'a self, _node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
+        Box::pin(async move {
+            let jolokia = self.jolokia()?;
+            jolokia.execute(MESSAGING, "reloadSslCertificates()", &json!([]), RELOAD).await?.begun()
+        })
+    }
+
+    fn recheck_users(&self) -> Option<Duration> {
+        Some(logins::LOOK_EVERY)
+    }
+
+    fn apply_users<'a>(
+        &'a self,
+        node: &'a DatabaseNode,
+        users: &'a UsersDocument,
+    ) -> DriverAnswer<'a, ()> {
+        Box::pin(self.take_users(node, users))
+    }
+}

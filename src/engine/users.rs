@@ -1,0 +1,301 @@
+//! The document by which the controller tells a cluster's pilots which users their database has. It
+//! lies in a Secret that is mounted into every pod of the cluster, and holds hashes of passwords. Of
+//! passwords it holds one at most: that of the login which all pilots of a cluster share, where they
+//! do. `Debug` shows none of it.
+
+use std::{collections::BTreeSet, fmt};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::password::is_sha256;
+
+/// Name of the file that holds the document, in the folder where the Secret is mounted.
+pub const FILE: &str = "users.json";
+/// Most bytes that are read: a Secret holds no more.
+pub const MAX_BYTES: u64 = 1 << 20;
+/// Hexadecimal digits of a revision.
+const REVISION_DIGITS: usize = 16;
+/// Characters of a bcrypt hash, from its mark to its end.
+const HASH_CHARS: usize = 60;
+
+/// All users of a cluster that Navigator keeps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UsersDocument {
+    /// Tells these users from any others: 16 hexadecimal digits.
+    revision: String,
+    users: Vec<DocumentedUser>,
+    /// The login that all pilots of the cluster share, where they do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    own: Option<OwnLogin>,
+}
+
+/// The login that all pilots of a cluster share: their database keeps its users in tables, or they ask
+/// each other's nodes.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OwnLogin {
+    /// Tells what is of this cluster from what is of another one in the same database cluster: up to
+    /// 16 letters and digits, which names of roles hold.
+    pub mark: String,
+    pub password: String,
+    /// Of the password, as the database checks it; see [`DocumentedUser::hash`].
+    pub hash: String,
+}
+
+impl fmt::Debug for OwnLogin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { mark, password: _, hash: _ } = self;
+        f.debug_struct("OwnLogin").field("mark", mark).finish_non_exhaustive()
+    }
+}
+
+/// A user, with the hash of its password.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DocumentedUser {
+    /// Name with which the user logs in.
+    pub name: String,
+    /// One of [`PasswordHashing`](super::password::PasswordHashing).
+    pub hash: String,
+    /// May do everything.
+    #[serde(default)]
+    pub superuser: bool,
+    /// Roles by the database's own names.
+    #[serde(default)]
+    pub roles: Vec<String>,
+}
+
+impl fmt::Debug for DocumentedUser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, hash: _, superuser, roles } = self;
+        f.debug_struct("DocumentedUser")
+            .field("name", name)
+            .field("superuser", superuser)
+            .field("roles", roles)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a document cannot be used. Nothing of its content is told but names of users.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UsersRefusal {
+    #[error("the users are no JSON of the expected form (line {line}, column {column})")]
+    Unreadable { line: usize, column: usize },
+    #[error("the revision of the users is not made of {REVISION_DIGITS} hexadecimal digits")]
+    Revision,
+    #[error("user number {0} has no name that can be written to a file")]
+    Name(usize),
+    #[error("the user {0:?} is there twice")]
+    Twice(String),
+    #[error("the password of user {0:?} is no hash: neither bcrypt nor SHA-256")]
+    Hash(String),
+    #[error("the login of pilots cannot be used")]
+    Own,
+}
+
+impl UsersDocument {
+    /// Makes the document of these users, and of the login of pilots where they need one; its
+    /// revision follows from them.
+    pub fn new(users: Vec<DocumentedUser>, own: Option<OwnLogin>) -> Self {
+        let json = match &own {
+            None => serde_json::to_vec(&users),
+            Some(own) => serde_json::to_vec(&(&users, own)),
+        };
+        let revision = Sha256::digest(json.expect("wire types have string keys"))
+            .iter()
+            .take(REVISION_DIGITS / 2)
+            .fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
+        Self { revision, users, own }
+    }
+
+    /// Reads a document as it was mounted. Its revision is taken as it stands: a later release may
+    /// make it of more than is read here.
+    ///
+    /// # Errors
+    /// When it cannot be used as a whole, see [`UsersRefusal`].
+    pub fn read(json: &[u8]) -> Result<Self, UsersRefusal> {
+        let document: Self = serde_json::from_slice(json).map_err(|error| {
+            // The text of the error may show a part of a hash.
+            UsersRefusal::Unreadable { line: error.line(), column: error.column() }
+        })?;
+        let Self { revision, users, own } = &document;
+        let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        if revision.len() != REVISION_DIGITS || !revision.bytes().all(is_digit) {
+            return Err(UsersRefusal::Revision);
+        }
+        let mut names = BTreeSet::new();
+        for (index, user) in users.iter().enumerate() {
+            let name = user.name.as_str();
+            if name.is_empty() || name.chars().any(char::is_control) {
+                return Err(UsersRefusal::Name(index + 1));
+            }
+            if !names.insert(name) {
+                return Err(UsersRefusal::Twice(name.to_owned()));
+            }
+            if !is_hash(&user.hash) {
+                return Err(UsersRefusal::Hash(name.to_owned()));
+            }
+        }
+        if own.as_ref().is_some_and(|own| !own.is_usable()) {
+            return Err(UsersRefusal::Own);
+        }
+        Ok(document)
+    }
+
+    /// The document as it is mounted.
+    pub fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("wire types have string keys")
+    }
+
+    pub fn revision(&self) -> &str {
+        &self.revision
+    }
+
+    pub fn users(&self) -> &[DocumentedUser] {
+        &self.users
+    }
+
+    pub fn own(&self) -> Option<&OwnLogin> {
+        self.own.as_ref()
+    }
+}
+
+impl OwnLogin {
+    fn is_usable(&self) -> bool {
+        let Self { mark, password, hash } = self;
+        (1..=16).contains(&mark.len())
+            && mark.bytes().all(|byte| byte.is_ascii_alphanumeric())
+            && !password.is_empty()
+            // It may stand in a file of lines.
+            && !password.contains(char::is_control)
+            && is_hash(hash)
+    }
+}
+
+fn is_hash(hash: &str) -> bool {
+    is_bcrypt(hash) || is_sha256(hash)
+}
+
+/// Tells whether a text has the form of a bcrypt hash: mark, cost, salt and hash.
+fn is_bcrypt(hash: &str) -> bool {
+    let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'.' || byte == b'/';
+    let Some(rest) = hash.strip_prefix("$2a$") else { return false };
+    let Some((cost, digits)) = rest.split_once('$') else { return false };
+    hash.len() == HASH_CHARS
+        && cost.len() == 2
+        && cost.bytes().all(|byte| byte.is_ascii_digit())
+        && digits.bytes().all(is_digit)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const HASH: &str = "$2a$10$N9qo8uLOickgx2ZMRZoMyeIjZAgcfl7p92ldGxad68LJZdL17lhWy";
+
+    fn user(name: &str) -> DocumentedUser {
+        let (name, hash) = (name.to_owned(), HASH.to_owned());
+        DocumentedUser { name, hash, superuser: false, roles: vec!["viewer".to_owned()] }
+    }
+
+    fn own(password: &str) -> OwnLogin {
+        let (mark, password, hash) = ("1a2b3c4d".into(), password.to_owned(), HASH.to_owned());
+        OwnLogin { mark, password, hash }
+    }
+
+    #[test]
+    fn the_login_of_pilots_is_a_part_of_the_revision_and_must_be_usable() {
+        let without = UsersDocument::new(vec![user("app")], None);
+        let document = UsersDocument::new(vec![user("app")], Some(own("a")));
+        assert_ne!(document.revision(), without.revision());
+        assert_eq!(UsersDocument::read(&document.to_json()), Ok(document.clone()));
+        let other = UsersDocument::new(vec![user("app")], Some(own("b")));
+        assert_ne!(document.revision(), other.revision());
+        for wrong in [
+            own(""),
+            own("a\0b"),
+            own("a\nb"),
+            OwnLogin { mark: "a-b".into(), ..own("a") },
+            OwnLogin { mark: String::new(), ..own("a") },
+            OwnLogin { hash: "a".into(), ..own("a") },
+        ] {
+            let json = UsersDocument::new(Vec::new(), Some(wrong)).to_json();
+            assert_eq!(UsersDocument::read(&json), Err(UsersRefusal::Own));
+        }
+    }
+
+    #[test]
+    fn a_document_reads_back_and_its_revision_follows_from_the_users() {
+        let document = UsersDocument::new(vec![user("elastic"), user("app")], None);
+        assert_eq!(UsersDocument::read(&document.to_json()), Ok(document.clone()));
+        assert_eq!(UsersDocument::new(document.users().to_vec(), None), document);
+        let other = UsersDocument::new(vec![user("app"), user("elastic")], None);
+        assert_ne!(other.revision(), document.revision());
+        // Written down: another revision for the same users would have every node write them anew.
+        assert_eq!(UsersDocument::new(Vec::new(), None).revision(), "4f53cda18c2baa0c");
+        let json: Value = serde_json::from_slice(&document.to_json()).unwrap();
+        let first =
+            json!({"name": "elastic", "hash": HASH, "superuser": false, "roles": ["viewer"]});
+        assert_eq!(json["users"][0], first);
+    }
+
+    #[test]
+    fn no_hash_is_shown() {
+        let document = UsersDocument::new(vec![user("elastic")], Some(own("secret")));
+        let shown = format!("{document:?}");
+        assert!(shown.contains("elastic") && !shown.contains("2a$"), "{shown}");
+        assert!(shown.contains("1a2b3c4d") && !shown.contains("secret"), "{shown}");
+        let damaged = String::from_utf8(document.to_json()).unwrap().replace("\"roles\"", "roles");
+        let refusal = UsersDocument::read(damaged.as_bytes()).unwrap_err();
+        let told = format!("{refusal} {refusal:?}");
+        assert!(matches!(refusal, UsersRefusal::Unreadable { line: 1, .. }), "{told}");
+        assert!(!told.contains("2a$"), "{told}");
+    }
+
+    #[test]
+    fn what_is_not_whole_is_refused() {
+        let sha256 = "ab".repeat(32);
+        let other = DocumentedUser { hash: sha256, ..user("app") };
+        assert!(UsersDocument::read(&UsersDocument::new(vec![other], None).to_json()).is_ok());
+        let long = format!("{HASH}.");
+        let rows: [(&str, Value, UsersRefusal); 8] = [
+            ("4F53cda18c2baa0c", json!([]), UsersRefusal::Revision),
+            ("4f53", json!([]), UsersRefusal::Revision),
+            ("4f53cda18c2baa0c", json!([{"name": "", "hash": HASH}]), UsersRefusal::Name(1)),
+            (
+                "4f53cda18c2baa0c",
+                json!([{"name": "a", "hash": HASH}, {"name": "b\nroot:x", "hash": HASH}]),
+                UsersRefusal::Name(2),
+            ),
+            (
+                "4f53cda18c2baa0c",
+                json!([{"name": "a", "hash": HASH}, {"name": "a", "hash": HASH}]),
+                UsersRefusal::Twice("a".to_owned()),
+            ),
+            (
+                "4f53cda18c2baa0c",
+                json!([{"name": "a", "hash": ""}]),
+                UsersRefusal::Hash("a".into()),
+            ),
+            (
+                "4f53cda18c2baa0c",
+                json!([{"name": "a", "hash": long}]),
+                UsersRefusal::Hash("a".into()),
+            ),
+            (
+                "4f53cda18c2baa0c",
+                json!([{"name": "a", "hash": HASH.replace('q', "\n")}]),
+                UsersRefusal::Hash("a".into()),
+            ),
+        ];
+        for (revision, users, refusal) in rows {
+            let json = json!({"revision": revision, "users": users}).to_string();
+            assert_eq!(UsersDocument::read(json.as_bytes()), Err(refusal), "{json}");
+        }
+        assert!(UsersDocument::read(b"").is_err());
+    }
+}

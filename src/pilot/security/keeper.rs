@@ -1,0 +1,426 @@
+//! Keeps the security of a running database true: certificates are exchanged when the spec has
+//! others, users when others are mounted; both count once the database showed that it took them.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use tokio::time::{Instant, sleep};
+use tracing::{info, warn};
+
+use super::{
+    NodeSecurity, SecurityReading, SecurityReport,
+    findings::CertificateFindings,
+    node_key::NodeKey,
+    report::served,
+    users_mount::{self, UsersMountError},
+};
+use crate::{
+    api::v1beta1::{Authentication, PilotSecurity, ServedCertificate},
+    engine::{pki::CertificateUse, users::UsersDocument},
+    error::chain,
+    pilot::{
+        driver::{DatabaseNode, Driver, Error, SecuredDatabase, SecuredPort},
+        tls::{self, FormerFiles, HandshakeError, NodeCertificates},
+        volume::data_volume::{Volume, VolumeTimeout},
+    },
+};
+
+/// Pause between two turns while something is waited for, and while nothing is.
+const SOON: Duration = Duration::from_secs(2);
+const AT_REST: Duration = Duration::from_secs(30);
+/// Limit for one handshake, and the pause between two looks at a port that showed what it is to.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_secs(300);
+/// How long a database may take to show a certificate that was exchanged (5 s were measured), and
+/// the pause between two looks meanwhile.
+const RELOAD: Duration = Duration::from_secs(30);
+const RELOAD_POLL: Duration = Duration::from_secs(1);
+/// After how long something is tried again that the database did not take.
+const AGAIN: Duration = Duration::from_secs(300);
+
+/// The security of one run of the database.
+pub struct SecurityKeeper {
+    own: NodeSecurity,
+    driver: Arc<dyn Driver>,
+    volume: Volume,
+    /// The certificates whose files the database finds.
+    installed: Option<NodeCertificates>,
+    served: ServedPorts,
+    next_look: Option<Instant>,
+    failed: Option<FailedExchange>,
+    users: AppliedUsers,
+    /// What was told last.
+    last: SecurityReport,
+    reload_limit: Duration,
+}
+
+/// What the ports showed in this run.
+#[derive(Debug, Default)]
+struct ServedPorts {
+    internode: Option<ServedCertificate>,
+    client: Option<ServedCertificate>,
+    /// Every port showed what it is to, at least once.
+    all: bool,
+    /// What a port shows in place of that.
+    wrong: Option<String>,
+}
+
+/// Certificates that the database did not show.
+#[derive(Debug)]
+struct FailedExchange {
+    certificates: NodeCertificates,
+    when: Instant,
+    why: String,
+}
+
+#[derive(Debug, Default)]
+struct AppliedUsers {
+    /// Revision of the users that the database showed to have.
+    revision: Option<String>,
+    /// When it showed that.
+    checked: Option<Instant>,
+    /// A revision that it would not take, when that was, and why.
+    refused: Option<(String, Instant, String)>,
+}
+
+impl SecurityKeeper {
+    pub fn new(own: NodeSecurity, driver: Arc<dyn Driver>, volume: Volume) -> Self {
+        Self {
+            own,
+            driver,
+            volume,
+            installed: None,
+            served: ServedPorts::default(),
+            next_look: None,
+            failed: None,
+            users: AppliedUsers::default(),
+            last: SecurityReport::default(),
+            reload_limit: RELOAD,
+        }
+    }
+
+    /// Does what is to be done now. Returns what is to be told, and after how long to come again at
+    /// the latest; `None` where nothing is to be secured. May be dropped at any await: then the next
+    /// keeper finds what was done.
+    pub async fn turn(&mut self, node: &DatabaseNode) -> Option<(SecurityReport, Duration)> {
+        let security = node.pilot.spec.security.clone()?;
+        let driver = self.driver.clone();
+        let database = driver.security()?;
+        let running = database.running();
+        let runs_encrypted = !running.ports.is_empty();
+        let Ok((mut report, found)) = self.examine(node, &security, runs_encrypted).await else {
+            // The volume hangs, which its own conditions tell.
+            return Some((self.last.clone(), SOON));
+        };
+        let mut settled = true;
+        if runs_encrypted {
+            if let Some((key, found)) = &found {
+                if !self.served.all {
+                    // What is shown now tells whether it is worth to be put back.
+                    self.look(database, &running.ports, key).await;
+                }
+                self.exchange(database, node, &running.ports, (key, found)).await;
+                settled &= self.look(database, &running.ports, key).await;
+            }
+            report.internode.clone_from(&self.served.internode);
+            report.client.clone_from(&self.served.client);
+            let is_good = report.certificates.as_ref().is_some_and(|reading| reading.good);
+            let failed = self.failed.as_ref().map(|failed| failed.why.clone());
+            if let Some(why) = failed.or(self.served.wrong.clone()).filter(|_| is_good) {
+                report.certificates = Some(SecurityReading::bad("ReloadFailed", why));
+            }
+        }
+        if running.asks_passwords && security.authentication == Authentication::Password {
+            let reading = self.keep_users(database, node, security.users.as_deref()).await;
+            settled &= reading.good;
+            report.users.clone_from(&self.users.revision);
+            report.users_applied = Some(reading);
+        }
+        self.last = report.clone();
+        Some((report, if settled { AT_REST } else { SOON }))
+    }
+
+    /// Judges the certificates in the spec, and finds out at first with which the database runs.
+    async fn examine(
+        &mut self,
+        node: &DatabaseNode,
+        security: &PilotSecurity,
+        runs_encrypted: bool,
+    ) -> Result<(SecurityReport, Option<(Arc<NodeKey>, CertificateFindings)>), VolumeTimeout> {
+        let (own, node, security) = (self.own.clone(), node.clone(), security.clone());
+        let known = self.installed.clone();
+        let visit = self.volume.visit(move |_| {
+            let in_use = known.or_else(|| own.tls().current().ok().flatten());
+            let in_use = in_use.filter(|_| runs_encrypted);
+            let (report, found) = own.examine(&node, &security, in_use.as_ref());
+            (in_use, report, found)
+        });
+        let (in_use, report, found) = visit.await?;
+        self.installed = in_use;
+        Ok((report, found))
+    }
+
+    /// Puts the certificates of the spec in the place of those in use, where they are others. Puts the
+    /// old ones back when the database does not show the new ones, and had shown the old ones.
+    async fn exchange(
+        &mut self,
+        database: &dyn SecuredDatabase,
+        node: &DatabaseNode,
+        ports: &[SecuredPort],
+        (key, found): (&Arc<NodeKey>, &CertificateFindings),
+    ) {
+        let Some(wanted) = &found.usable else { return };
+        if self.installed.as_ref() == Some(wanted) {
+            self.failed = None;
+            return;
+        }
+        let tried = self.failed.as_ref().filter(|failed| failed.certificates == *wanted);
+        if tried.is_some_and(|failed| failed.when.elapsed() < AGAIN) {
+            return;
+        }
+        info!("Exchanging the node's certificates");
+        let old = self.installed.clone();
+        database.pins().set_installed([wanted].into_iter().chain(&old));
+        let failed = match self.install(database, key, wanted).await {
+            Err(why) => Some(why),
+            Ok(former) => {
+                self.installed = Some(wanted.clone());
+                let shown = self.reloaded(database, node, ports, key).await;
+                match shown {
+                    Ok(()) => None,
+                    Err(why) => {
+                        self.put_back(database, node, former, old).await;
+                        Some(why)
+                    }
+                }
+            }
+        };
+        self.next_look = None;
+        self.failed = failed.map(|why| {
+            warn!(error = why, "Certificates were not taken");
+            FailedExchange { certificates: wanted.clone(), when: Instant::now(), why }
+        });
+        if self.failed.is_none() {
+            info!("The database shows the node's new certificates");
+        }
+    }
+
+    async fn install(
+        &self,
+        database: &dyn SecuredDatabase,
+        key: &NodeKey,
+        wanted: &NodeCertificates,
+    ) -> Result<Option<FormerFiles>, String> {
+        let files = database.tls_files(&key.key.to_pem(), wanted);
+        let (tls, user, wanted) = (self.own.tls(), self.own.user(), wanted.clone());
+        let written = self.volume.visit(move |_| tls.install(&files, &wanted, user)).await;
+        let written = written.map_err(|hangs| hangs.to_string())?;
+        written.map_err(|error| format!("failed to write the new certificates: {error}"))
+    }
+
+    /// Has the database read its files again, and waits until it shows what lies there.
+    async fn reloaded(
+        &mut self,
+        database: &dyn SecuredDatabase,
+        node: &DatabaseNode,
+        ports: &[SecuredPort],
+        key: &NodeKey,
+    ) -> Result<(), String> {
+        let reloaded = database.reload_tls(node).await;
+        reloaded.map_err(|error| format!("failed to reload: {}", chain(&error)))?;
+        let since = Instant::now();
+        loop {
+            let why = match self.shake_hands(database, ports, key).await {
+                Ok(()) => return Ok(()),
+                Err(why) => why,
+            };
+            if since.elapsed() >= self.reload_limit {
+                return Err(format!("not shown after {:?}: {why}", self.reload_limit));
+            }
+            sleep(RELOAD_POLL).await;
+        }
+    }
+
+    async fn put_back(
+        &mut self,
+        database: &dyn SecuredDatabase,
+        node: &DatabaseNode,
+        former: Option<FormerFiles>,
+        old: Option<NodeCertificates>,
+    ) {
+        let Some(former) = former.filter(|_| self.served.all) else {
+            // No port of this run showed the old ones either: nothing is gained by them.
+            return;
+        };
+        let tls = self.own.tls();
+        match self.volume.visit(move |_| tls.put_back(former)).await {
+            Ok(Ok(())) => self.installed = old,
+            Ok(Err(error)) => warn!(%error, "Former certificates cannot be put back"),
+            Err(error) => warn!(%error, "Former certificates cannot be put back"),
+        }
+        if let Err(error) = database.reload_tls(node).await {
+            warn!(error = %chain(&error), "Former certificates were not read again");
+        }
+    }
+
+    /// Looks at the ports when it is time to. Returns whether all of them showed what they are to.
+    async fn look(
+        &mut self,
+        database: &dyn SecuredDatabase,
+        ports: &[SecuredPort],
+        key: &NodeKey,
+    ) -> bool {
+        if self.next_look.is_some_and(|next| Instant::now() < next) {
+            return self.served.all;
+        }
+        let shaken = self.shake_hands(database, ports, key).await;
+        self.next_look = shaken.is_ok().then(|| Instant::now() + LOOK_EVERY);
+        shaken.is_ok()
+    }
+
+    /// Shakes hands with every port. Fails with the first that does not show what lies in its files.
+    async fn shake_hands(
+        &mut self,
+        database: &dyn SecuredDatabase,
+        ports: &[SecuredPort],
+        key: &NodeKey,
+    ) -> Result<(), String> {
+        let Some(installed) = self.installed.clone() else { return Err("no files".to_owned()) };
+        let pem = key.key.to_pem();
+        self.served.wrong = None;
+        for SecuredPort { usage, shows, address } in ports.iter().copied() {
+            let own = installed.internode.as_ref().map(|own| (own.chain.as_str(), pem.as_str()));
+            // Only nodes show each other their certificates.
+            let own = own.filter(|_| usage == CertificateUse::Internode);
+            let shaken = tls::shake_hands(address, database.pins(), own, HANDSHAKE).await;
+            let place = match usage {
+                CertificateUse::Internode => &mut self.served.internode,
+                CertificateUse::Client => &mut self.served.client,
+            };
+            match shaken {
+                Ok(port) => {
+                    let trust = installed.trust(shows);
+                    *place = served(&port, &trust, Timestamp::now());
+                    let shown = place.as_ref().map(|shown| &shown.sha256);
+                    let expected = installed.leaf(shows).map(|leaf| leaf.sha256);
+                    if expected.is_none() || expected.as_ref() != shown {
+                        return Err(format!("{address} shows the former certificate"));
+                    }
+                    if !port.accepts.is_empty() && !trust.has_just_subjects(&port.accepts) {
+                        return Err(format!("{address} accepts the former CAs"));
+                    }
+                }
+                Err(error) => {
+                    let text = chain(&error).to_string();
+                    if matches!(error, HandshakeError::Foreign(_)) {
+                        *place = None;
+                        self.served.wrong = Some(text.clone());
+                    }
+                    return Err(text);
+                }
+            }
+        }
+        self.served.all = true;
+        Ok(())
+    }
+
+    /// Brings the users of the database up to date; `wanted` is the revision in the spec.
+    async fn keep_users(
+        &mut self,
+        database: &dyn SecuredDatabase,
+        node: &DatabaseNode,
+        wanted: Option<&str>,
+    ) -> SecurityReading {
+        let mounted = users_mount::read(&self.own.users).await;
+        let applied = match &mounted {
+            Ok(Some(users)) => self.apply(database, node, users).await,
+            _ => Ok(()),
+        };
+        let has = self.users.revision.as_deref();
+        users_reading(wanted, &mounted, has, applied)
+    }
+
+    async fn apply(
+        &mut self,
+        database: &dyn SecuredDatabase,
+        node: &DatabaseNode,
+        users: &UsersDocument,
+    ) -> Result<(), UsersTrouble> {
+        let revision = users.revision();
+        let recheck = database.recheck_users();
+        let is_recent = |when: Instant| recheck.is_none_or(|pause| when.elapsed() < pause);
+        if self.users.revision.as_deref() == Some(revision)
+            && self.users.checked.is_some_and(is_recent)
+        {
+            return Ok(());
+        }
+        if let Some((refused, when, why)) = &self.users.refused
+            && refused == revision
+            && when.elapsed() < AGAIN
+        {
+            return Err(UsersTrouble::Refused(why.clone()));
+        }
+        match database.apply_users(node, users).await {
+            Ok(()) => {
+                if self.users.revision.as_deref() != Some(revision) {
+                    info!(revision, "The database has the mounted users");
+                }
+                self.users = AppliedUsers {
+                    revision: Some(revision.to_owned()),
+                    checked: Some(Instant::now()),
+                    refused: None,
+                };
+                Ok(())
+            }
+            Err(Error::Refused(why)) => {
+                warn!(revision, error = why, "The database did not take the mounted users");
+                self.users.refused = Some((revision.to_owned(), Instant::now(), why.clone()));
+                Err(UsersTrouble::Refused(why))
+            }
+            Err(error) => Err(UsersTrouble::Open(chain(&error).to_string())),
+        }
+    }
+}
+
+/// Why the database does not have the mounted users.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum UsersTrouble {
+    Refused(String),
+    /// It is not known yet.
+    Open(String),
+}
+
+/// Reads the condition `UsersApplied`: the revision that is wanted, what is mounted, and what the
+/// database has.
+fn users_reading(
+    wanted: Option<&str>,
+    mounted: &Result<Option<UsersDocument>, UsersMountError>,
+    has: Option<&str>,
+    applied: Result<(), UsersTrouble>,
+) -> SecurityReading {
+    let pending = |why: String| SecurityReading::bad("UsersPending", why);
+    let mounted = match mounted {
+        Ok(Some(users)) => users.revision(),
+        Ok(None) => return pending("no users are mounted yet".to_owned()),
+        Err(error) => {
+            let why = format!("{}; the database keeps those it has", chain(error));
+            return SecurityReading::bad("UsersRejected", why);
+        }
+    };
+    match applied {
+        Err(UsersTrouble::Refused(why)) => SecurityReading::bad("UsersRejected", why),
+        Err(UsersTrouble::Open(why)) => pending(format!("users {mounted} are being taken: {why}")),
+        Ok(()) => match (wanted, has) {
+            (Some(wanted), _) if wanted != mounted => pending(format!(
+                "users {wanted} are wanted, and {mounted} are mounted: kubelet brings a change within \
+                 two minutes"
+            )),
+            _ => SecurityReading::good("UsersCurrent", has.unwrap_or_default()),
+        },
+    }
+}
+
+#[cfg(test)]
+pub(super) mod testing;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,214 @@
+//! A running database whose certificates and users change.
+
+use std::fs;
+
+use jiff::Timestamp;
+
+use super::{
+    testing::{FakeDatabase, node},
+    *,
+};
+use crate::{
+    api::v1beta1::{ClientTls, InternodeTls, NodeCertificate, SignedKey},
+    engine::{
+        pki::CertificateAuthority,
+        users::{FILE, UsersRefusal},
+    },
+    pilot::{
+        tls::testing::{TlsServer, sign},
+        volume::pilot_files::PilotFiles,
+    },
+};
+
+/// A node with a database that runs, and the CA of its cluster.
+struct RunningPlace {
+    place: tempfile::TempDir,
+    ca: CertificateAuthority,
+    database: Arc<FakeDatabase>,
+    keeper: SecurityKeeper,
+    node: DatabaseNode,
+}
+
+impl RunningPlace {
+    /// Starts a node that was signed, and a server that shows its certificate.
+    async fn new() -> Self {
+        let place = tempfile::tempdir().unwrap();
+        for folder in ["data", "config", "users"] {
+            fs::create_dir(place.path().join(folder)).unwrap();
+        }
+        let files = PilotFiles::of(&place.path().join("data"));
+        let config = place.path().join("config");
+        let own = NodeSecurity::new(files, config, place.path().join("users"), None);
+        let ca = CertificateAuthority::create("CA", Timestamp::now()).unwrap();
+        let key = own.key().unwrap();
+        let chain = sign(&ca, &key.key);
+        let server = TlsServer::show(chain.clone(), &key.key, None).await;
+        let port = SecuredPort::new(CertificateUse::Internode, server.address);
+        let mut database = FakeDatabase::new(vec![port]);
+        database.server = Some(server);
+        let mut node = node(place.path());
+        node.pilot.spec.security = Some(PilotSecurity {
+            internode: InternodeTls::Required,
+            client: ClientTls::Off,
+            authentication: Authentication::Password,
+            key: Some(SignedKey { sha256: key.key.sha256(), volume: "v".to_owned() }),
+            internode_certificate: Some(NodeCertificate { chain, trust: ca.trust().to_pem() }),
+            ..PilotSecurity::default()
+        });
+        let (_, start) = own.before_start(&database, &node);
+        own.lay_out(&database, &node, &start.unwrap().unwrap()).await.unwrap();
+        let database = Arc::new(database);
+        let mut keeper = SecurityKeeper::new(own, database.clone(), Volume::default());
+        keeper.reload_limit = Duration::from_millis(50);
+        Self { place, ca, database, keeper, node }
+    }
+
+    fn security(&mut self) -> &mut PilotSecurity {
+        self.node.pilot.spec.security.as_mut().unwrap()
+    }
+
+    async fn turn(&mut self) -> SecurityReport {
+        self.keeper.turn(&self.node).await.unwrap().0
+    }
+
+    /// Signs the node's key again, and returns the SHA-256 of that.
+    fn renew(&mut self) -> String {
+        let chain = sign(&self.ca, &self.keeper.own.key().unwrap().key);
+        let sha256 = crate::machinery::x509::CertificateDetails::read(&chain).unwrap().sha256;
+        self.security().internode_certificate.as_mut().unwrap().chain = chain;
+        sha256
+    }
+
+    fn mount(&self, json: &[u8]) {
+        fs::write(self.place.path().join("users").join(FILE), json).unwrap();
+    }
+
+    fn installed(&self) -> String {
+        fs::read_to_string(self.place.path().join("config/tls/node.crt")).unwrap()
+    }
+}
+
+fn reading(report: &SecurityReport) -> (bool, &'static str) {
+    let reading = report.certificates.as_ref().unwrap();
+    (reading.good, reading.reason)
+}
+
+fn served_by(report: &SecurityReport) -> Option<String> {
+    report.internode.as_ref().map(|served| served.sha256.clone())
+}
+
+#[tokio::test]
+async fn a_renewed_certificate_counts_once_it_is_shown() {
+    let mut running = RunningPlace::new().await;
+    let before = running.turn().await;
+    assert_eq!(reading(&before), (true, "CertificatesCurrent"));
+    let first = served_by(&before).unwrap();
+    let renewed = running.renew();
+    let after = running.turn().await;
+    assert_eq!(served_by(&after), Some(renewed.clone()));
+    assert_ne!(first, renewed);
+    assert_eq!(reading(&after), (true, "CertificatesCurrent"));
+}
+
+#[tokio::test]
+async fn what_is_not_shown_is_put_back_told_and_tried_again_with_another_certificate() {
+    let mut running = RunningPlace::new().await;
+    let first = served_by(&running.turn().await);
+    let before = running.installed();
+    *running.database.takes_certificates.lock().unwrap() = false;
+    running.renew();
+    for _ in 0..2 {
+        let report = running.turn().await;
+        assert_eq!(reading(&report), (false, "ReloadFailed"));
+        assert_eq!(served_by(&report), first);
+        assert_eq!(running.installed(), before);
+    }
+    *running.database.takes_certificates.lock().unwrap() = true;
+    let renewed = running.renew();
+    let report = running.turn().await;
+    assert_eq!(reading(&report), (true, "CertificatesCurrent"));
+    assert_eq!(served_by(&report), Some(renewed));
+}
+
+#[tokio::test]
+async fn a_port_that_shows_something_else_is_told() {
+    let mut running = RunningPlace::new().await;
+    running.turn().await;
+    let stranger = crate::engine::pki::PrivateKey::generate().unwrap();
+    let chain = sign(&running.ca, &stranger);
+    running.database.server.as_ref().unwrap().reload(&chain, &stranger);
+    running.keeper.next_look = None;
+    let report = running.turn().await;
+    assert_eq!((reading(&report), served_by(&report)), ((false, "ReloadFailed"), None));
+}
+
+#[tokio::test]
+async fn certificates_that_are_refused_touch_nothing_and_the_next_program_goes_on() {
+    let mut running = RunningPlace::new().await;
+    let first = served_by(&running.turn().await);
+    let before = running.installed();
+    running.security().internode_certificate.as_mut().unwrap().trust =
+        CertificateAuthority::create("other", Timestamp::now()).unwrap().trust().to_pem();
+    let report = running.turn().await;
+    assert_eq!((reading(&report), served_by(&report)), ((false, "TrustRejected"), first.clone()));
+    assert_eq!(running.installed(), before);
+    let own = running.keeper.own.clone();
+    running.keeper = SecurityKeeper::new(own, running.database.clone(), Volume::default());
+    let report = running.turn().await;
+    assert_eq!((reading(&report), served_by(&report)), ((false, "TrustRejected"), first));
+}
+
+#[tokio::test]
+async fn users_are_applied_once_and_a_refusal_is_not_tried_at_once_again() {
+    let mut running = RunningPlace::new().await;
+    let pending = |report: &SecurityReport| {
+        let reading = report.users_applied.clone().unwrap();
+        (reading.good, reading.reason, report.users.clone())
+    };
+    assert_eq!(pending(&running.turn().await), (false, "UsersPending", None));
+    let document = UsersDocument::new(Vec::new(), None);
+    let revision = Some(document.revision().to_owned());
+    running.mount(&document.to_json());
+    // The database has not read them at first.
+    running.database.answers.lock().unwrap().push(Error::NotYet("not yet".to_owned()));
+    assert_eq!(pending(&running.turn().await), (false, "UsersPending", None));
+    running.security().users.clone_from(&revision);
+    for _ in 0..2 {
+        assert_eq!(pending(&running.turn().await), (true, "UsersCurrent", revision.clone()));
+    }
+    assert_eq!(running.database.applied.lock().unwrap().len(), 2, "the second try was good");
+    running.security().users = Some("0123456789abcdef".to_owned());
+    assert_eq!(pending(&running.turn().await), (false, "UsersPending", revision.clone()));
+    running.mount(b"{");
+    assert_eq!(pending(&running.turn().await), (false, "UsersRejected", revision.clone()));
+
+    let other = format!(r#"{{"revision": "{}", "users": []}}"#, "0123456789abcdef");
+    running.mount(other.as_bytes());
+    running.database.answers.lock().unwrap().push(Error::Refused("no".to_owned()));
+    for _ in 0..2 {
+        assert_eq!(pending(&running.turn().await), (false, "UsersRejected", revision.clone()));
+    }
+    assert_eq!(running.database.applied.lock().unwrap().len(), 3);
+}
+
+#[test]
+fn each_standing_of_users_has_its_reason() {
+    let mounted = || Ok(Some(UsersDocument::new(Vec::new(), None)));
+    let has = "4f53cda18c2baa0c";
+    let refused = || Err(UsersTrouble::Refused("why".to_owned()));
+    let open = || Err(UsersTrouble::Open("why".to_owned()));
+    let rows = [
+        (Some(has), mounted(), Some(has), Ok(()), "UsersCurrent"),
+        (None, mounted(), Some(has), Ok(()), "UsersCurrent"),
+        (Some("another"), mounted(), Some(has), Ok(()), "UsersPending"),
+        (Some(has), Ok(None), None, Ok(()), "UsersPending"),
+        (Some(has), mounted(), None, open(), "UsersPending"),
+        (Some(has), mounted(), None, refused(), "UsersRejected"),
+        (Some(has), Err(UsersRefusal::Revision.into()), Some(has), Ok(()), "UsersRejected"),
+    ];
+    for (wanted, mounted, has, applied, reason) in rows {
+        let reading = users_reading(wanted, &mounted, has, applied);
+        assert_eq!(reading.reason, reason, "{reading:?}");
+        assert_eq!(reading.good, reason == "UsersCurrent");
+    }
+}

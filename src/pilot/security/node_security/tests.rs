@@ -1,0 +1,130 @@
+//! What holds a start up, and what a start finds.
+
+use super::*;
+use crate::{
+    api::v1beta1::{ClientTls, InternodeTls, NodeCertificate, RequestReason, SignedKey},
+    engine::pki::{CertificateAuthority, KeyRequest},
+    pilot::{
+        security::keeper::testing::{FakeDatabase, node},
+        tls::testing::sign,
+    },
+};
+
+struct StartPlace {
+    place: tempfile::TempDir,
+    security: NodeSecurity,
+    ca: CertificateAuthority,
+}
+
+impl StartPlace {
+    fn new() -> Self {
+        let place = tempfile::tempdir().unwrap();
+        for folder in ["data", "config"] {
+            std::fs::create_dir(place.path().join(folder)).unwrap();
+        }
+        let files = PilotFiles::of(&place.path().join("data"));
+        let config = place.path().join("config");
+        let security = NodeSecurity::new(files, config, place.path().join("users"), None);
+        let ca = CertificateAuthority::create("CA", Timestamp::now()).unwrap();
+        Self { place, security, ca }
+    }
+
+    fn wanted() -> PilotSecurity {
+        PilotSecurity {
+            internode: InternodeTls::Required,
+            client: ClientTls::Off,
+            authentication: Authentication::Password,
+            ..PilotSecurity::default()
+        }
+    }
+
+    fn signed(&self) -> PilotSecurity {
+        let key = self.security.key().unwrap();
+        PilotSecurity {
+            key: Some(SignedKey { sha256: key.key.sha256(), volume: "v".to_owned() }),
+            internode_certificate: Some(NodeCertificate {
+                chain: sign(&self.ca, &key.key),
+                trust: self.ca.trust().to_pem(),
+            }),
+            ..Self::wanted()
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_node_asks_for_a_certificate_and_starts_with_it() {
+    let start = StartPlace::new();
+    let database = FakeDatabase::new(Vec::new());
+    let mut node = node(start.place.path());
+    assert!(matches!(start.security.before_start(&database, &node), (None, Ok(None))));
+    node.pilot.spec.security = Some(StartPlace::wanted());
+    let (report, held) = start.security.before_start(&database, &node);
+    let request = report.unwrap().request.unwrap();
+    assert_eq!(request.reason, RequestReason::First);
+    assert!(matches!(held, Err(Error::NotYet(why)) if why.contains("waits to be signed")));
+    // The request is the same each time that it is told: each other one is a write of the Pilot.
+    let (again, _) = start.security.before_start(&database, &node);
+    assert_eq!(again.unwrap().request, Some(request.clone()));
+
+    node.pilot.spec.security = Some(start.signed());
+    let key = KeyRequest::read(&request.csr).unwrap().key_sha256();
+    assert_eq!(node.pilot.spec.security.as_ref().unwrap().key.as_ref().unwrap().sha256, key);
+    let (report, ready) = start.security.before_start(&database, &node);
+    assert!(report.unwrap().certificates.unwrap().good);
+    let ready = ready.unwrap().unwrap();
+    start.security.lay_out(&database, &node, &ready).await.unwrap();
+    let key = std::fs::read_to_string(start.place.path().join("config/tls/node.key")).unwrap();
+    assert!(key.contains("PRIVATE KEY"));
+    assert_eq!(database.laid_out(), [None], "no users are mounted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_address_is_waited_for_and_not_for_ever() {
+    let start = StartPlace::new();
+    let database = FakeDatabase::new(Vec::new());
+    let mut node = node(start.place.path());
+    node.pilot.spec.security = Some(start.signed());
+    node.address = [127, 0, 0, 9].into();
+    let (report, held) = start.security.before_start(&database, &node);
+    assert_eq!(report.unwrap().request.unwrap().reason, RequestReason::Address);
+    assert!(matches!(held, Err(Error::NotYet(_))));
+    tokio::time::advance(ADDRESS_WAIT).await;
+    let (report, ready) = start.security.before_start(&database, &node);
+    assert_eq!(report.unwrap().certificates.unwrap().reason, "AddressNotCovered");
+    start.security.lay_out(&database, &node, &ready.unwrap().unwrap()).await.unwrap();
+    // The next start waits anew.
+    assert!(start.security.before_start(&database, &node).1.is_err());
+}
+
+#[test]
+fn a_key_that_is_damaged_or_not_on_record_starts_nothing() {
+    let start = StartPlace::new();
+    let database = FakeDatabase::new(Vec::new());
+    let mut node = node(start.place.path());
+    let mut security = start.signed();
+    security.key.as_mut().unwrap().sha256 = "f00d".repeat(16);
+    node.pilot.spec.security = Some(security);
+    let (report, held) = start.security.before_start(&database, &node);
+    assert_eq!(report.unwrap().certificates.unwrap().reason, "ForeignKey");
+    assert!(matches!(held, Err(Error::NotYet(why)) if why.starts_with("ForeignKey")));
+
+    let damaged = StartPlace::new();
+    damaged.security.files.set_node_key("damaged").unwrap();
+    node.pilot.spec.security = Some(StartPlace::wanted());
+    let (report, held) = damaged.security.before_start(&database, &node);
+    let report = report.unwrap();
+    assert_eq!((report.certificates.unwrap().reason, report.request), ("KeyUnusable", None));
+    assert!(held.is_err());
+    assert_eq!(damaged.security.files.node_key().unwrap().unwrap(), b"damaged");
+}
+
+#[test]
+fn a_database_that_cannot_be_secured_is_not_started_open() {
+    let start = StartPlace::new();
+    let mut database = FakeDatabase::new(Vec::new());
+    database.can = false;
+    let mut node = node(start.place.path());
+    node.pilot.spec.security = Some(StartPlace::wanted());
+    let (_, held) = start.security.before_start(&database, &node);
+    assert!(matches!(held, Err(Error::ConfigRejected(_))));
+}
