@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt quick lint test test-install test-history planted test-parity testbed database-images older model e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-scenarios e2e-drains e2e-lost e2e-edits e2e-refusals e2e-leader e2e-machines e2e-runner e2e-storage e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot bench-controller bench-fleet bench-machines bench-tls idle compare-inits kill-store full-stores full-registries golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local docs test-quickstart clean
+.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt quick lint test test-install test-history planted test-parity testbed database-images older model e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-scenarios e2e-drains e2e-lost e2e-rungs e2e-edits e2e-refusals e2e-leader e2e-machines e2e-runner e2e-storage e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot bench-controller bench-fleet bench-machines bench-tls idle compare-inits kill-store full-stores full-registries golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local test-renewals docs test-quickstart clean
 
 CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
@@ -163,6 +163,10 @@ test-local: program $(TESTBED)/bin/kubectl ## the life of clusters by `navigator
 	@scripts/need.sh mvn=maven python3=python3
 	tests/local/run.py $(PROGRAM)
 
+test-renewals: program $(TESTBED)/bin/kubectl ## certificates of ten minutes are renewed, and CAs replaced, under clients of four releases; 30 minutes; not part of ci
+	@scripts/need.sh mvn=maven python3=python3
+	tests/local/renewals.py $(PROGRAM)
+
 bench: deps $(TESTBED)/bin/etcd ## prints what stores, conversions and whole servers cost
 	$(CARGO) bench --bench conversion --bench store
 	$(MAKE) bench-serve
@@ -295,6 +299,9 @@ e2e-drains: ## machines are drained under clients, DRAIN_SECONDS=60 for each clu
 
 e2e-lost: ## a node and a rack of Cassandra, and two masters of Elasticsearch, are lost for good, and given up; not part of ci
 	$(MAKE) e2e JOBS="lost_job voters_job"
+
+e2e-rungs: ## encryption and logins are turned on and off under clients; not part of ci
+	$(MAKE) e2e JOBS=rungs_job
 
 e2e-edits: ## what people ask of clusters and take back, under clients: departures, a stop, a pool; not part of ci
 	$(MAKE) e2e JOBS=edits_job+pools_job

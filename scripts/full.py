@@ -25,6 +25,8 @@ PARTS = {
     "scenarios": ("what once gave way with databases on Kubernetes, on the shipped image", "make e2e-scenarios TRIED=release", 120, BED),
     "drains": ("machines are drained without pause under clients of Cassandra and Elasticsearch, on the shipped image", "make e2e-drains TRIED=release DRAIN_SECONDS=300", 120, BED),
     "lost": ("a node of Cassandra, and two masters of Elasticsearch, are lost for good, given up and come back, on the shipped image", "make e2e-lost TRIED=release", 90, BED),
+    "rungs": ("encryption and logins are turned on and off under clients, in Cassandra round by round, in Elasticsearch by one stop, on the shipped image", "make e2e-rungs TRIED=release", 90, BED),
+    "renewals": ("certificates of ten minutes are renewed three times, and both CAs replaced, in four releases of the databases, under clients", "make test-renewals", 60, REST),
     "edits": ("what people ask of clusters and take back: departures, a stop, a pool; under clients, on the shipped image", "make e2e-edits TRIED=release", 90, BED),
     "refusals": ("pods that a quota or Pod Security refuses are told of within a minute, on the shipped image", "make e2e-refusals TRIED=release", 60, BED),
     "storage": ("volumes of Cassandra grow under a client, and a full one holds its node until it has grown, on the shipped image", "make e2e-storage TRIED=release", 30, BED),

@@ -29,6 +29,7 @@ mod reconcile;
 pub(crate) mod resources;
 mod security;
 mod security_findings;
+mod security_round;
 mod status;
 mod status_pace;
 #[cfg(test)]

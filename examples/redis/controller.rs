@@ -94,7 +94,7 @@ mod tests {
             store_id: "s".into(),
             owner_references: false,
         };
-        let desired = (DATABASE.desired)(&object.unwrap(), &settings).unwrap();
+        let desired = (DATABASE.desired)(&object.unwrap(), &settings, None).unwrap();
         assert_eq!(desired.image.reference, "docker.io/redis:7.0.15");
         assert_eq!((&*desired.pools[0].set, desired.pools[0].replicas), ("redis-shop-a", 3));
         let client = services(&desired).pop().unwrap();

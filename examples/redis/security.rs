@@ -161,7 +161,7 @@ impl SecuredDatabase for Server {
         let port =
             |usage| SecuredPort { usage, shows: CertificateUse::Client, address: own.address };
         let ports = [CertificateUse::Internode, CertificateUse::Client].map(port).into();
-        RunningSecurity { ports, asks_passwords: true }
+        RunningSecurity { ports, takes_users: true, serves_both: false }
     }
 
     fn pins(&self) -> &PinnedLeaves {

@@ -137,6 +137,8 @@ pub const SHARED_VOLUME: &str = "shared";
 pub const SHARED_DIR: &str = "/shared";
 /// Folder in which the pilot renders the database's configuration; an empty volume in every pod.
 pub const CONFIG_DIR: &str = "/etc/navigator";
+/// The volume with the users of the database, which the kubelet keeps up to date.
+pub const USERS_VOLUME: &str = "users";
 /// Path where the users of a cluster's database are mounted.
 pub const USERS_DIR: &str = "/etc/navigator-users";
 /// Namespace of the default install.

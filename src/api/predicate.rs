@@ -239,6 +239,48 @@ pub const VERSION_SETTLED: Predicate = Predicate {
          OnDelete, delete the pods of the other version",
     )
 };
+pub const KEEPS_SERVING: Predicate = Predicate {
+    against: &[],
+    skip: SkipPolicy::ByName,
+    ..Predicate::against_stop(
+        "KeepsServing",
+        "encryption between nodes and logins are to be turned on or off, for which all nodes of this \
+         database stop and start together: skip it when nothing may be served for some minutes",
+    )
+};
+pub const ROLES_REPLICATED: Predicate = Predicate {
+    against: &[],
+    skip: SkipPolicy::Never,
+    ..Predicate::against_stop(
+        "RolesReplicated",
+        "nodes are to ask for passwords, and the ring has not got all users yet",
+    )
+};
+pub const CLIENTS_SEND_LOGINS: Predicate = Predicate {
+    against: &[],
+    skip: SkipPolicy::ByName,
+    ..Predicate::against_stop(
+        "ClientsSendLogins",
+        "nodes are to ask for passwords, and nothing tells whether clients send them: skip it when \
+         all do",
+    )
+};
+pub const CLIENTS_ENCRYPTED: Predicate = Predicate {
+    against: &[],
+    skip: SkipPolicy::ByName,
+    ..Predicate::against_stop(
+        "ClientsEncrypted",
+        "nodes are to take TLS alone, and clients are connected without it, or may be",
+    )
+};
+pub const CLIENTS_PLAIN: Predicate = Predicate {
+    against: &[],
+    skip: SkipPolicy::ByName,
+    ..Predicate::against_stop(
+        "ClientsPlain",
+        "nodes are to take plain text alone, and clients are connected with TLS, or may be",
+    )
+};
 
 /// The predicates of all databases.
 pub const SHARED: &[Predicate] = &[
@@ -261,6 +303,11 @@ pub const SHARED: &[Predicate] = &[
     DATA_LEFT,
     MACHINE_CORDONED,
     QUORUM_LOST,
+    KEEPS_SERVING,
+    ROLES_REPLICATED,
+    CLIENTS_SEND_LOGINS,
+    CLIENTS_ENCRYPTED,
+    CLIENTS_PLAIN,
 ];
 
 /// Names that `skipPredicates` accepts in clusters of every database, and that no step waits for.

@@ -18,6 +18,9 @@ use kube::api::{ApiResource, DynamicObject};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+mod round;
+
+pub use self::round::SecurityRound;
 use super::queue::ClusterKey;
 use crate::{
     api::{
@@ -25,7 +28,7 @@ use crate::{
         database_names::DatabaseNames,
         v1beta1::{
             API_VERSION, ClusterSecurity, ClusterStatus, ImageSpec, NetworkAccess, Persistence,
-            PilotSpec, PilotStatus, PodTemplate, Services, UpdateStrategy, VERSION,
+            PilotSpec, PilotStatus, PodTemplate, SecurityRungs, Services, UpdateStrategy, VERSION,
         },
     },
     engine::password::PasswordHashing,
@@ -67,8 +70,11 @@ pub struct DesiredCluster {
     pub services: Services,
     /// Who may connect to the pods; `None` where everybody may, as far as we are concerned.
     pub network: Option<NetworkAccess>,
-    /// What is encrypted and who may log in; `None` where the cluster is open.
+    /// What the spec says of encryption and logins; `None` where the cluster is open, and no node is
+    /// anything else.
     pub security: Option<ClusterSecurity>,
+    /// Where the nodes go next on their way there.
+    pub round: SecurityRound,
     /// The cluster joins nodes that are not of its own pods.
     pub nodes_elsewhere: bool,
     pub pools: Vec<DesiredPool>,
@@ -88,8 +94,13 @@ pub struct ManagedDatabase {
     pub termination_grace: Duration,
     /// Name of the Role and RoleBinding of a cluster's pilots.
     pub pilot_role: fn(&str) -> String,
-    /// Describes a cluster object in the terms that every database shares.
-    pub desired: fn(&DynamicObject, &ObjectSettings) -> Result<DesiredCluster, serde_json::Error>,
+    /// Describes a cluster object in the terms that every database shares. Without a round, its nodes
+    /// are where they are wanted.
+    pub desired: fn(
+        &DynamicObject,
+        &ObjectSettings,
+        Option<SecurityRound>,
+    ) -> Result<DesiredCluster, serde_json::Error>,
     /// Services of a cluster beside the one that each pool has.
     pub services: fn(&DesiredCluster) -> Vec<ClusterService>,
     /// Annotations of StatefulSets that only this database has.
@@ -119,6 +130,8 @@ pub struct ManagedDatabase {
     pub minimum_masters: fn(&PilotSpec) -> Option<i32>,
     /// Can a node with this spec begin its cluster anew, where a quorum of voters is lost for good?
     pub begins_anew: fn(&PilotSpec) -> bool,
+    /// Nodes change TLS between them and logins all at once, stopped.
+    pub switches_at_once: bool,
     /// How clients log in; `None` for a database that cannot be secured yet.
     pub login: Option<&'static LoginNames>,
     /// Status, reason and message of the condition Secured of an open cluster: who can reach the
@@ -390,6 +403,16 @@ impl DesiredCluster {
     pub fn fitting(mut self, existing: &[ExistingPool]) -> Self {
         (self.database.fit)(&mut self, existing);
         self
+    }
+
+    /// Returns what the spec wants to be encrypted, and whether clients are to be asked who they are.
+    pub(crate) fn wanted_rungs(&self) -> SecurityRungs {
+        self.security.as_ref().map(ClusterSecurity::wanted).unwrap_or_default()
+    }
+
+    /// Do pods mount the users of the database? From the first round on, in which nodes do not ask yet.
+    pub(crate) fn mounts_users(&self) -> bool {
+        self.round.mounts_users(&self.wanted_rungs())
     }
 
     /// Returns the key of this cluster in the queue.

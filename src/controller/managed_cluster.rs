@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::desired_state::{
     ClusterService, DesiredCluster, DesiredPool, Image, ManagedDatabase, NodeReport,
-    ObjectSettings, PodInputs, RolloutStrategy, SecuredCondition, StallCause,
+    ObjectSettings, PodInputs, RolloutStrategy, SecuredCondition, SecurityRound, StallCause,
 };
 use crate::{
     api::{
@@ -20,9 +20,10 @@ use crate::{
         pilot_part::PilotParts,
         reserved_fields::is_upstream_pilot,
         v1beta1::{
-            Authentication, Cluster, ClusterRef, ClusterSecurity, ClusterSpec, Config, ImageSpec,
-            Jvm, NodePool, PilotSecurity, PilotSpec, PilotStatus, PodTemplate, SecurityContext,
+            Cluster, ClusterRef, ClusterSecurity, ClusterSpec, Config, ImageSpec, Jvm, NodePool,
+            PilotSecurity, PilotSpec, PilotStatus, PodTemplate, SecurityContext,
         },
+        validation::{ClusterRules, SecuritySupport},
     },
     engine::{config_hash, settings},
 };
@@ -62,7 +63,7 @@ pub trait ManagedClusterKind: ClusterKind {
 impl ManagedDatabase {
     /// The defaults of a database whose nodes are all equal, keep their data and elect no leader. A
     /// database that differs overrides single fields.
-    pub const fn new<K: ManagedClusterKind>(
+    pub const fn new<K: ManagedClusterKind + ClusterRules>(
         services: fn(&DesiredCluster) -> Vec<ClusterService>,
         reports: fn(&PilotStatus) -> NodeReport,
         secured: fn(&DesiredCluster) -> SecuredCondition,
@@ -87,6 +88,10 @@ impl ManagedDatabase {
             minimum_masters: |_| None,
             begins_anew: |_| false,
             login: None,
+            switches_at_once: matches!(
+                K::SECURITY,
+                Some(SecuritySupport { all_at_once: true, .. })
+            ),
             secured,
         }
     }
@@ -99,14 +104,23 @@ impl ManagedDatabase {
 pub fn desired<K: ManagedClusterKind>(
     object: &DynamicObject,
     settings: &ObjectSettings,
+    round: Option<SecurityRound>,
 ) -> Result<DesiredCluster, serde_json::Error> {
-    Ok(of(&Cluster::<K>::deserialize(json!(object))?, settings))
+    Ok(in_round(&Cluster::<K>::deserialize(json!(object))?, settings, round))
 }
 
-/// Describes a cluster in the terms that every database shares.
+/// Describes a cluster in the terms that every database shares, with all nodes where they are wanted.
 pub fn of<K: ManagedClusterKind>(
     cluster: &Cluster<K>,
     settings: &ObjectSettings,
+) -> DesiredCluster {
+    in_round(cluster, settings, None)
+}
+
+fn in_round<K: ManagedClusterKind>(
+    cluster: &Cluster<K>,
+    settings: &ObjectSettings,
+    round: Option<SecurityRound>,
 ) -> DesiredCluster {
     let ClusterSpec {
         version,
@@ -136,6 +150,8 @@ pub fn of<K: ManagedClusterKind>(
         })
     };
     let pools = || node_pools.iter().map(|pool| pool.name.as_str());
+    let wanted = security.as_ref().map(ClusterSecurity::wanted).unwrap_or_default();
+    let round = round.unwrap_or_else(|| SecurityRound::settled(wanted));
     DesiredCluster {
         database: K::DATABASE,
         namespace: meta.namespace.clone().unwrap_or_default(),
@@ -146,19 +162,20 @@ pub fn of<K: ManagedClusterKind>(
         orphan: says(meta, annotation::ORPHAN),
         finalizers: meta.finalizers.clone().unwrap_or_default(),
         paused: paused.unwrap_or_default(),
-        stopped: stopped.unwrap_or_default(),
+        stopped: stopped.unwrap_or_default() || round.stops_all,
         image: image.as_ref().map_or_else(|| Image::named(K::image(version)), Image::of),
         pilot_image: effective_pilot_image(pilot_image.as_ref(), settings),
         run_as_user: run_as_user(security_context.as_ref(), K::DEFAULT_UID),
         services: services.clone().unwrap_or_default(),
         network: security.as_ref().and_then(ClusterSecurity::managed_network).cloned(),
-        security: security.clone().filter(|security| !security.wanted().is_open()),
+        security: (!round.in_force.is_open()).then(|| security.clone().unwrap_or_default()),
         nodes_elsewhere: K::nodes_elsewhere(&cluster.spec.own),
         stalled: unsupported().or_else(|| names_that_do_not_fit(K::DATABASE, &name, pools())),
         strategy: RolloutStrategy::of(update_strategy.as_ref()),
         version: version.clone(),
         status: cluster.status.clone(),
-        pools: node_pools.iter().map(|pool| pool_of(cluster, &name, pool)).collect(),
+        pools: node_pools.iter().map(|pool| pool_of(cluster, &name, pool, &round)).collect(),
+        round,
         name,
     }
 }
@@ -167,6 +184,7 @@ fn pool_of<K: ManagedClusterKind>(
     cluster: &Cluster<K>,
     name: &str,
     pool: &NodePool<K>,
+    round: &SecurityRound,
 ) -> DesiredPool {
     let NodePool {
         name: pool_name,
@@ -199,7 +217,7 @@ fn pool_of<K: ManagedClusterKind>(
         pilot_settings: spec.pilot_settings.clone(),
         forget: Vec::new(),
         unsafe_bootstrap: None,
-        security: spec.security.as_ref().and_then(PilotSecurity::of),
+        security: PilotSecurity::on(&round.rungs),
         config: K::merged(&spec.config, config),
         jvm: merged_jvm(spec.jvm.as_ref(), jvm.as_ref()),
         parts: K::part(cluster, pool),
@@ -227,10 +245,8 @@ fn pool_of<K: ManagedClusterKind>(
         resources: resources.as_ref(),
         persistent: desired.persistent(),
         overlays: &desired.overlays,
-        mounts_users: spec
-            .security
-            .as_ref()
-            .is_some_and(|security| security.wanted().authentication == Authentication::Password),
+        mounts_users: round
+            .mounts_users(&spec.security.as_ref().map(ClusterSecurity::wanted).unwrap_or_default()),
     };
     (desired.pod_hash, desired.pods_alike) = (inputs.hash(), inputs.alike());
     desired

@@ -125,6 +125,8 @@ pub(crate) struct PodFacts {
     pub(crate) overdue: bool,
     /// The data volume is part of the pod, and is deleted with it.
     pub(crate) holds_data: bool,
+    /// The users of the database are mounted into the pod.
+    pub(crate) mounts_users: bool,
     /// The database container was started at least once.
     pub(crate) started: bool,
     /// The pod's annotation config-hash: the hash of what it is made of.
@@ -778,6 +780,7 @@ fn pod_facts(pod: &Pod, desired: &DesiredCluster, now: Timestamp) -> PodFacts {
             .as_ref()
             .is_some_and(|end| age(end.0, now) > LINGERS),
         holds_data: holds_data(pod, desired),
+        mounts_users: mounts_users(pod),
         started,
         hash: annotations.and_then(|a| a.get(annotation::CONFIG_HASH)).cloned().unwrap_or_default(),
         template: None,
@@ -810,6 +813,11 @@ fn template_hash(set: &StatefulSet) -> Option<&str> {
 
 /// Is the data volume a part of the pod? The volumes of the pod decide, not the cluster's spec:
 /// persistence that is added later does not reach an existing pod.
+fn mounts_users(pod: &Pod) -> bool {
+    let mut volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.any(|volume| volume.name == names::USERS_VOLUME)
+}
+
 pub(crate) fn holds_data(pod: &Pod, desired: &DesiredCluster) -> bool {
     let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref());
     let data = volumes.into_iter().flatten().find(|v| v.name == desired.database.names.data_volume);

@@ -284,7 +284,7 @@ fn wants(
     if pilot.status.identity.is_some() && !left {
         return true;
     }
-    let Ok(desired) = (database.desired)(cluster, &ctx.settings) else { return true };
+    let Ok(desired) = (database.desired)(cluster, &ctx.settings, None) else { return true };
     let name = place(pilot).1;
     desired.pools.iter().any(|pool| {
         let ordinal = name.strip_prefix(pool.set.as_str()).and_then(|rest| rest.strip_prefix('-'));

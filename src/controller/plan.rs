@@ -33,6 +33,7 @@ mod remedy;
 mod renewal;
 mod repair;
 mod roll;
+mod secure;
 mod step;
 mod stop;
 #[cfg(test)]
@@ -65,10 +66,12 @@ pub(crate) enum OperationType {
     Start,
     /// Nodes leave their machines, because a person or a program asked for that.
     Vacate,
+    /// Encryption and logins are turned on or off.
+    Secure,
 }
 
 impl OperationType {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Bootstrap,
         Self::ScaleUp,
         Self::ScaleDown,
@@ -79,6 +82,7 @@ impl OperationType {
         Self::Stop,
         Self::Start,
         Self::Vacate,
+        Self::Secure,
     ];
 
     pub(crate) fn as_str(self) -> &'static str {
@@ -93,6 +97,7 @@ impl OperationType {
             Self::Stop => "Stop",
             Self::Start => "Start",
             Self::Vacate => "Vacate",
+            Self::Secure => "Secure",
         }
     }
 
@@ -108,6 +113,7 @@ impl OperationType {
             Self::Replace => "ReplaceInProgress",
             Self::Stop => "ClusterStopped",
             Self::Vacate => "VacateInProgress",
+            Self::Secure => "SecureInProgress",
         }
     }
 }
@@ -250,7 +256,7 @@ fn sources(world: World<'_>) -> &'static [CandidateSource] {
 
 static STOPPED: [CandidateSource; 1] = [stop::stop];
 
-static RUNNING: [CandidateSource; 15] = [
+static RUNNING: [CandidateSource; 16] = [
     stop::resume,
     begin_anew::begin_anew,
     repair::replace,
@@ -264,6 +270,7 @@ static RUNNING: [CandidateSource; 15] = [
     growth::try_pods,
     departure::shrink,
     roll::roll,
+    secure::hold,
     growth::grow,
     deliver::deliver,
 ];

@@ -26,12 +26,12 @@ use self::{
 };
 use super::{
     context::{ControllerContext, Error, refused},
-    desired_state::{DesiredCluster, ManagedDatabase},
+    desired_state::{DesiredCluster, ManagedDatabase, SecurityRound},
     ensure, events, execute,
     observe::ObservedCluster,
     plan::{OperationType, Plan, drain_hold, plan},
     queue::{ClusterKey, ReconcileOutcome},
-    security,
+    security, security_round,
     status::status,
 };
 use crate::api::v1beta1::ClusterStatus;
@@ -61,7 +61,7 @@ pub(crate) async fn reconcile(
         ctx.pace.forget(key);
         return (ReconcileOutcome::Gone, "gone");
     };
-    let desired = match read(ctx, database, &cluster) {
+    let desired = match read(ctx, database, &cluster, None) {
         Ok(desired) => desired,
         Err(error) => return failure::unreadable(key, &error),
     };
@@ -86,7 +86,9 @@ async fn steps(
         return first_sight(ctx, cluster, desired).await;
     }
     teardown::keep_finalizer(ctx, cluster, desired).await?;
-    let desired = &desired.clone().fitting(&observed.existing());
+    let round = security_round::next(desired, &observed);
+    let desired =
+        &in_round(ctx, cluster, desired, round)?.into_owned().fitting(&observed.existing());
     observation::ask(ctx, desired, &mut observed).await;
     let foreign = observed.stalled.is_some();
     ensure(ctx, desired, &mut observed).await?;
@@ -129,12 +131,26 @@ fn read(
     ctx: &ControllerContext,
     database: &'static ManagedDatabase,
     cluster: &DynamicObject,
+    round: Option<SecurityRound>,
 ) -> Result<DesiredCluster, Error> {
-    (database.desired)(cluster, &ctx.settings).map_err(|source| Error::Unreadable {
+    (database.desired)(cluster, &ctx.settings, round).map_err(|source| Error::Unreadable {
         kind: database.names.kind,
         name: cluster.metadata.name.clone().unwrap_or_default(),
         source,
     })
+}
+
+/// Describes the cluster as its nodes are to be in this round.
+fn in_round<'a>(
+    ctx: &ControllerContext,
+    cluster: &DynamicObject,
+    desired: &'a DesiredCluster,
+    round: SecurityRound,
+) -> Result<Cow<'a, DesiredCluster>, Error> {
+    if round == desired.round {
+        return Ok(Cow::Borrowed(desired));
+    }
+    Ok(Cow::Owned(read(ctx, desired.database, cluster, Some(round))?))
 }
 
 /// Makes every object that the cluster needs, unless nothing may be changed.

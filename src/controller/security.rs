@@ -56,14 +56,14 @@ pub(crate) async fn keep(
 ) -> Result<SecurityFindings, Error> {
     let mut findings = SecurityFindings::default();
     let Some(security) = &desired.security else { return Ok(findings) };
-    let wanted = security.wanted();
+    let in_force = &desired.round.in_force;
     let objects = ctx.stores.objects(desired);
-    let authorities = if wanted.encrypts() {
+    let authorities = if in_force.encrypts() {
         authorities::keep(ctx, desired, security, &objects, now, &mut findings).await?
     } else {
         None
     };
-    if wanted.authentication == Authentication::Password {
+    if in_force.authentication == Authentication::Password {
         let trust = authorities.as_ref().map(ClusterAuthorities::client_trust);
         users::keep(ctx, desired, security, trust, &mut findings).await?;
     }

@@ -320,7 +320,8 @@ fn phase(facts: &ConditionInputs<'_>) -> &'static str {
             | OperationType::Resize
             | OperationType::Replace
             | OperationType::Stop
-            | OperationType::Vacate,
+            | OperationType::Vacate
+            | OperationType::Secure,
         ) => "Updating",
         None if counts.serving < counts.wanted => "Degraded",
         None => "Running",

@@ -8,6 +8,7 @@ mod harness;
 mod pins;
 mod refusals;
 mod security;
+mod security_rounds;
 mod term;
 mod vacate;
 mod volumes;

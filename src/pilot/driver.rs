@@ -14,7 +14,7 @@ use crate::{
     api::{
         pilot_part::PilotParts,
         predicate::Predicate,
-        v1beta1::{Decommission, Pilot},
+        v1beta1::{Decommission, Pilot, SecurityRungs},
     },
     engine::exit_explanation::{ExitExplanation, ExitTable, explain_exit},
     pilot::{
@@ -122,12 +122,15 @@ pub struct ProcessSpec {
     /// Hash of all settings that need a restart to take effect; shown as `status.configHash` where
     /// the Pilot's spec has none.
     pub config_hash: String,
+    /// What the process encrypts and asks for; the framework sets it.
+    pub rungs: SecurityRungs,
 }
 
 /// The process writes to the container's output; the pilot chooses its user.
 impl From<&ProcessSpec> for ChildCommand {
     fn from(process: &ProcessSpec) -> Self {
-        let ProcessSpec { program, args, env, working_directory, config_hash: _ } = process;
+        let ProcessSpec { program, args, env, working_directory, config_hash: _, rungs: _ } =
+            process;
         Self {
             program: program.clone(),
             args: args.iter().map(Into::into).collect(),

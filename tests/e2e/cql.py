@@ -86,9 +86,11 @@ class QuorumClient(threading.Thread):
     comes back has another one.
     """
 
-    def __init__(self, addresses, first):
+    def __init__(self, addresses, first, login=None):
         super().__init__(daemon=True)
         self.addresses, self.next = addresses, first
+        # The CAs to trust, where it speaks TLS; and a name and a password, which a node that does not ask for them ignores.
+        self.trust, self.login = None, login
         self.cluster = self.session = None
         self.done = self.retried = 0
         self.longest, self.failed, self.acknowledged = 0.0, [], []
@@ -100,8 +102,14 @@ class QuorumClient(threading.Thread):
         if self.cluster:
             self.cluster.shutdown()
         profile = ExecutionProfile(consistency_level=ConsistencyLevel.QUORUM, request_timeout=15)
-        self.cluster = Cluster(self.addresses(), execution_profiles={EXEC_PROFILE_DEFAULT: profile}, connect_timeout=15, control_connection_timeout=15)
+        self.cluster = Cluster(self.addresses(), execution_profiles={EXEC_PROFILE_DEFAULT: profile}, connect_timeout=15, control_connection_timeout=15,
+                               ssl_context=self.trust and ssl.create_default_context(cadata=self.trust),
+                               auth_provider=self.login and PlainTextAuthProvider(*self.login))
         self.session = self.cluster.connect("shop")
+
+    def speak(self, trust):
+        """Connects anew before the next request: over TLS and with these CAs to trust, or in plain text."""
+        self.trust, self.session = trust, None
 
     def ask(self, statement, *values):
         """The result, or None when it failed twice."""

@@ -29,6 +29,7 @@ pub const OPERATION_TYPES: &[&str] = &[
     "Stop",
     "Start",
     "Vacate",
+    "Secure",
 ];
 pub const OPERATION_PHASES: &[&str] = &["Pending", "Running", "Blocked", "Done", "Failed"];
 pub const STEP_PHASES: &[&str] = &["Pending", "Running", "Blocked", "Done", "Failed", "Skipped"];

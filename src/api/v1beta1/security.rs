@@ -95,15 +95,22 @@ pub struct ClusterSecurity {
     pub network: Option<NetworkAccess>,
 }
 
-/// What is encrypted and who is asked, after `mode` was heard.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct WantedSecurity {
+/// How far encryption goes, and whether clients are asked who they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SecurityRungs {
+    /// What the node takes from other nodes, and what it sends.
+    #[serde(default)]
     pub internode: InternodeTls,
+    /// What it takes from clients.
+    #[serde(default)]
     pub client: ClientTls,
+    /// `Password`: clients have to give a user and a password.
+    #[serde(default)]
     pub authentication: Authentication,
 }
 
-impl WantedSecurity {
+impl SecurityRungs {
     /// Is nothing encrypted and nobody asked?
     pub fn is_open(&self) -> bool {
         *self == Self::default()
@@ -152,20 +159,20 @@ impl ClusterSecurity {
     }
 
     /// Returns what is to be encrypted and who is asked; a word of its own wins over `mode`.
-    pub fn wanted(&self) -> WantedSecurity {
+    pub fn wanted(&self) -> SecurityRungs {
         let secure = self.mode == Some(SecurityMode::Secure);
         let by_mode = if secure {
-            WantedSecurity {
+            SecurityRungs {
                 internode: InternodeTls::Required,
                 client: ClientTls::Required,
                 authentication: Authentication::Password,
             }
         } else {
-            WantedSecurity::default()
+            SecurityRungs::default()
         };
         let internode = self.internode.as_ref().and_then(|internode| internode.tls.clone());
         let client = self.client.as_ref().and_then(|client| client.tls.clone());
-        WantedSecurity {
+        SecurityRungs {
             internode: internode.unwrap_or(by_mode.internode),
             client: client.unwrap_or(by_mode.client),
             authentication: self.authentication.clone().unwrap_or(by_mode.authentication),
@@ -181,6 +188,10 @@ pub struct InternodeSecurity {
     /// `Required`. Follows `mode` where it is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<InternodeTls>,
+    /// Secret with a CA of yours, as `tls.crt` and `tls.key`, that is to sign the nodes of this cluster
+    /// and nothing else: whoever has a certificate of it is a node. Without it one is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_secret: Option<SecretName>,
 }
 
 /// What clients meet at the ports that are theirs.
@@ -190,6 +201,11 @@ pub struct ClientSecurity {
     /// `Off`, `Optional` (takes both) or `Required`. Follows `mode` where it is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<ClientTls>,
+    /// Secret with a CA of yours, as `tls.crt` and `tls.key`, that is to sign what nodes show to
+    /// clients. Another CA in it takes the place of the former one while all serve. Without it one is
+    /// made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_secret: Option<SecretName>,
     /// DNS names and addresses that the certificates of all nodes hold beside those of their pods
     /// and Services.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -288,12 +304,17 @@ pub struct PilotSecurity {
 }
 
 impl PilotSecurity {
-    /// Returns what the nodes of a cluster encrypt and ask for, without certificates and users;
-    /// `None` where everything is open.
-    pub fn of(security: &ClusterSecurity) -> Option<Self> {
-        let WantedSecurity { internode, client, authentication } =
-            Some(security.wanted()).filter(|wanted| !wanted.is_open())?;
-        Some(Self { internode, client, authentication, ..Self::default() })
+    /// Returns what a node on these rungs is told, without certificates and users; `None` where
+    /// everything is open.
+    pub fn on(rungs: &SecurityRungs) -> Option<Self> {
+        let SecurityRungs { internode, client, authentication } = rungs.clone();
+        (!rungs.is_open()).then(|| Self { internode, client, authentication, ..Self::default() })
+    }
+
+    /// Returns the rungs that the node is told.
+    pub fn rungs(&self) -> SecurityRungs {
+        let Self { internode, client, authentication, .. } = self.clone();
+        SecurityRungs { internode, client, authentication }
     }
 
     /// Returns what tells this from any other: 16 hexadecimal digits, which a pilot says again once
@@ -375,6 +396,28 @@ pub struct PilotSecurityStatus {
     /// What the users that the database has are made of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub users: Option<String>,
+    /// With what the database was started; while none runs, with what it will be. Absent: open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rungs: Option<SecurityRungs>,
+    /// How clients are connected, where the node takes both TLS and plain text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clients: Option<ClientConnections>,
+}
+
+/// Connections of clients to a node that takes both TLS and plain text.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClientConnections {
+    /// Number of connections with TLS.
+    #[serde(default)]
+    pub tls: i32,
+    /// Number of connections without.
+    #[serde(default)]
+    pub plain: i32,
+    /// Some of the addresses from which those without come.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub plain_from: Vec<String>,
 }
 
 /// A request to sign a node's key.

@@ -169,7 +169,7 @@ pub struct Operation {
     #[serde(default)]
     pub id: String,
     /// `Bootstrap`, `ScaleUp`, `ScaleDown`, `Upgrade`, `Configure`, `Resize`, `Replace`, `Stop`,
-    /// `Start` or `Vacate`.
+    /// `Start`, `Vacate` or `Secure`.
     #[serde(rename = "type", default)]
     pub type_: String,
     /// `Pending`, `Running`, `Blocked`, `Done` or `Failed`.

@@ -130,6 +130,7 @@ pub fn validate_create<K: ClusterRules>(
     let view = view(new);
     name(&mut validator, &view);
     whole(&mut validator, new, &view, &json!(new));
+    security::validate_unasked(&mut validator, &view, None);
     warnings(&mut validator, new, &view);
     validator.finish()
 }
@@ -178,6 +179,7 @@ pub fn validate_update<K: ClusterRules>(
         let allowed = UnsafeOverrides::read(&now);
         transition::validate(&mut validator, &now, &was, &allowed);
         security::validate_change(&mut validator, &now, &was);
+        security::validate_unasked(&mut validator, &now, Some(&was));
         allowed.unless("skip-version", &mut validator, |validator| {
             transition::skipped_version(validator, &now, &was, K::through);
         });

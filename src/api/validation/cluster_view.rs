@@ -10,7 +10,7 @@ use crate::{
         database_names::DatabaseNames,
         v1beta1::{
             Authentication, ClusterSecurity, ClusterStatus, Config, ImageSpec, Jvm, Persistence,
-            PilotSettings, PodTemplate, SecurityContext, Services, UpdateStrategy, WantedSecurity,
+            PilotSettings, PodTemplate, SecurityContext, SecurityRungs, Services, UpdateStrategy,
         },
     },
     machinery::field_error::FieldPath,
@@ -42,7 +42,7 @@ pub(super) struct ClusterView<'a> {
 
 impl ClusterView<'_> {
     /// Returns what is to be encrypted and who is asked.
-    pub(super) fn wanted_security(&self) -> WantedSecurity {
+    pub(super) fn wanted_security(&self) -> SecurityRungs {
         self.security.map(ClusterSecurity::wanted).unwrap_or_default()
     }
 
@@ -71,6 +71,11 @@ impl PoolView<'_> {
     /// Returns the number of nodes that the pool asks for.
     pub(super) fn nodes(&self) -> i64 {
         self.replicas.unwrap_or(1).into()
+    }
+
+    /// Are data kept on a claim, rather than in the pod?
+    pub(super) fn is_persistent(&self) -> bool {
+        self.persistence.is_some_and(|p| p.enabled != Some(false) && p.size.is_some())
     }
 
     pub(super) fn memory_limit(&self) -> Option<&str> {

@@ -5,13 +5,17 @@
 use std::time::Duration;
 
 use super::{
-    cluster_view::ClusterView, config, database_version::DatabaseVersion, format, network,
-    security_support::SecuritySupport, validator::Validator,
+    cluster_view::{ClusterView, PoolView},
+    config,
+    database_version::DatabaseVersion,
+    format, network,
+    security_support::SecuritySupport,
+    validator::Validator,
 };
 use crate::{
     api::v1beta1::{
         Authentication, CertificateSettings, ClientTls, ClusterSecurity, DatabaseUser,
-        InternodeTls, SecretKey, SecretName, SecurityMode, WantedSecurity,
+        InternodeTls, SecretKey, SecretName, SecurityMode, SecurityRungs,
     },
     machinery::{field_error::FieldPath, go_duration},
 };
@@ -36,8 +40,30 @@ pub(super) fn validate(validator: &mut Validator, cluster: &ClusterView<'_>, pat
     }
 }
 
-/// V69: what runs cannot be encrypted, or decrypted, under way. While no node exists it can be said
-/// otherwise, but for logins that are made as the first node begins the cluster.
+/// Validates what is said of logins where nobody is asked for one (V64): an update that turns logins
+/// off leaves what it was said of them.
+pub(super) fn validate_unasked(
+    validator: &mut Validator,
+    new: &ClusterView<'_>,
+    old: Option<&ClusterView<'_>>,
+) {
+    let Some(security) = new.security.filter(|_| new.support.is_some()) else { return };
+    if new.wanted_security().authentication != Authentication::Off {
+        return;
+    }
+    let before = old.and_then(|old| old.security);
+    let path = FieldPath::new("spec").child("security");
+    let without = "set security.authentication: Password";
+    let had = |has: fn(&ClusterSecurity) -> bool| before.is_some_and(has);
+    if security.admin_secret.is_some() && !had(|before| before.admin_secret.is_some()) {
+        validator.forbidden(&path.child("adminSecret"), without);
+    }
+    if !security.users.is_empty() && !had(|before| !before.users.is_empty()) {
+        validator.forbidden(&path.child("users"), without);
+    }
+}
+
+/// V69: what must be so that encryption and logins of what runs can be switched.
 pub(super) fn validate_change(
     validator: &mut Validator,
     new: &ClusterView<'_>,
@@ -47,22 +73,42 @@ pub(super) fn validate_change(
     let runs = old.status.replicas.is_some_and(|replicas| replicas > 0);
     let (now, was) = (new.wanted_security(), old.wanted_security());
     let path = FieldPath::new("spec").child("security");
-    if runs && now != was {
-        validator.forbidden(
-            &path,
-            "encryption and logins of a running cluster cannot be switched yet: make a new cluster, and move \
-             the data over by a snapshot",
-        );
+    if !runs || now == was {
         return;
     }
-    let asks = |wanted: &WantedSecurity| wanted.authentication == Authentication::Password;
-    let begun = old.status.observed_generation.is_some();
-    if !support.all_at_once && begun && asks(&now) && !asks(&was) {
-        validator.forbidden(
-            &path.child("authentication"),
-            "logins are made as the first node begins a cluster: make a new cluster, and move the data over by \
-             a snapshot",
+    if support.one_port {
+        let text = format!(
+            "encryption and logins of {} cannot be switched while it runs: make a new cluster",
+            new.names.title
         );
+        validator.forbidden(&path, &text);
+        return;
+    }
+    if new.version != old.version {
+        let text = "change version and security one after the other";
+        validator.forbidden(&FieldPath::new("spec").child("version"), text);
+    }
+    let asks = |rungs: &SecurityRungs| rungs.authentication == Authentication::Password;
+    if asks(&now)
+        && !asks(&was)
+        && let Some(key) = lost_setting(old)
+    {
+        let text = format!(
+            "config.{key} says who may log in, and nodes would ask nobody on the way: leave \
+             authentication \"Off\", and turn on internode.tls and client.tls alone"
+        );
+        validator.forbidden(&path.child("authentication"), &text);
+    }
+    let in_pods = |pool: &&PoolView<'_>| pool.keeps_data && !pool.is_persistent();
+    if support.all_at_once
+        && now.internode != was.internode
+        && let Some(pool) = old.pools.iter().find(in_pods)
+    {
+        let text = format!(
+            "node pool {:?} keeps its data in its pods, and for this all nodes get new ones at once",
+            pool.name
+        );
+        validator.forbidden(&path.child("internode").child("tls"), &text);
     }
 }
 
@@ -72,11 +118,16 @@ pub(super) fn reason_to_stay_open(cluster: &ClusterView<'_>) -> Option<String> {
     if let Err(why) = secured_by(cluster) {
         return Some(why);
     }
+    let key = lost_setting(cluster)?;
+    Some(format!("config.{key} is not yours to set in a secured cluster"))
+}
+
+/// Returns a setting that is Navigator's own where clients log in (V66).
+fn lost_setting(cluster: &ClusterView<'_>) -> Option<String> {
     let is_lost =
         |key: &String| (cluster.is_managed)(key, true) && !(cluster.is_managed)(key, false);
     let pools = cluster.pools.iter().map(|pool| pool.config);
-    let key = [cluster.config].into_iter().chain(pools).flat_map(config::keys).find(is_lost)?;
-    Some(format!("config.{key} is not yours to set in a secured cluster"))
+    [cluster.config].into_iter().chain(pools).flat_map(config::keys).find(is_lost)
 }
 
 /// Returns how the cluster is secured; else why it cannot be (V62). A version that is none counts as
@@ -121,6 +172,14 @@ fn demands(security: &ClusterSecurity, path: &FieldPath) -> Vec<FieldPath> {
             client_path.child("altNames"),
         ),
         (
+            internode.as_ref().is_some_and(|internode| internode.ca_secret.is_some()),
+            path.child("internode").child("caSecret"),
+        ),
+        (
+            client.as_ref().is_some_and(|client| client.ca_secret.is_some()),
+            client_path.child("caSecret"),
+        ),
+        (
             authentication.as_ref().is_some_and(|asks| *asks != Authentication::Off),
             path.child("authentication"),
         ),
@@ -141,7 +200,7 @@ fn secured(
 ) {
     let ClusterSecurity {
         mode: _,
-        internode: _,
+        internode,
         client,
         authentication: _,
         admin_secret,
@@ -163,12 +222,27 @@ fn secured(
         validator.forbidden(&path.child("client").child("tls"), &text);
     }
     // V63
+    let given = [
+        internode.as_ref().and_then(|internode| internode.ca_secret.as_ref()),
+        client.as_ref().and_then(|client| client.ca_secret.as_ref()),
+    ];
+    for (field, given) in ["internode", "client"].into_iter().zip(given) {
+        if let Some(SecretName { name }) = given {
+            secret_name(validator, name, &path.child(field).child("caSecret").child("name"));
+        }
+    }
+    if given[0].is_some() && given[0] == given[1] {
+        let text = "must be another one than internode.caSecret: whoever has a certificate of that is a node";
+        validator.forbidden(&path.child("client").child("caSecret"), text);
+    }
     let alt_names = client.iter().flat_map(|client| &client.alt_names);
     for (index, name) in alt_names.enumerate() {
         let path = path.child("client").child("altNames").index(index);
         validator.invalid_each(&path, name, &format::certificate_name(name));
     }
-    logins(validator, &wanted, admin_secret.as_ref(), users, path);
+    if let Some(SecretName { name }) = admin_secret {
+        secret_name(validator, name, &path.child("adminSecret").child("name"));
+    }
     for (index, user) in users.iter().enumerate() {
         self::user(validator, user, support.reserved_users, &path.child("users").index(index));
     }
@@ -179,8 +253,8 @@ fn secured(
 
 /// Validates what a database can do whose nodes switch encryption and logins together (V60, V61).
 /// Words that no database knows are refused elsewhere.
-fn one_switch(validator: &mut Validator, title: &str, wanted: &WantedSecurity, path: &FieldPath) {
-    let WantedSecurity { internode, client, authentication } = wanted;
+fn one_switch(validator: &mut Validator, title: &str, wanted: &SecurityRungs, path: &FieldPath) {
+    let SecurityRungs { internode, client, authentication } = wanted;
     let client_path = path.child("client").child("tls");
     if matches!(internode, InternodeTls::Allow | InternodeTls::Prefer) {
         let path = path.child("internode").child("tls");
@@ -201,30 +275,6 @@ fn one_switch(validator: &mut Validator, title: &str, wanted: &WantedSecurity, p
             "{title} encrypts for clients only where it asks for passwords; set internode.tls and authentication too"
         );
         validator.invalid(&client_path, client.as_str(), &text);
-    }
-}
-
-/// Validates that there are logins only where passwords are asked for, and where those of the
-/// administrator lie (V64).
-fn logins(
-    validator: &mut Validator,
-    wanted: &WantedSecurity,
-    admin_secret: Option<&SecretName>,
-    users: &[DatabaseUser],
-    path: &FieldPath,
-) {
-    let admin_path = path.child("adminSecret");
-    if wanted.authentication == Authentication::Off {
-        let without = "set security.authentication: Password";
-        if admin_secret.is_some() {
-            validator.forbidden(&admin_path, without);
-        }
-        if !users.is_empty() {
-            validator.forbidden(&path.child("users"), without);
-        }
-    }
-    if let Some(SecretName { name }) = admin_secret {
-        secret_name(validator, name, &admin_path.child("name"));
     }
 }
 
@@ -311,8 +361,14 @@ mod tests {
         let word = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         ClusterSecurity {
             mode: word(mode).map(Into::into),
-            internode: Some(InternodeSecurity { tls: word(internode).map(Into::into) }),
-            client: Some(ClientSecurity { tls: word(client).map(Into::into), alt_names: vec![] }),
+            internode: Some(InternodeSecurity {
+                tls: word(internode).map(Into::into),
+                ca_secret: None,
+            }),
+            client: Some(ClientSecurity {
+                tls: word(client).map(Into::into),
+                ..ClientSecurity::default()
+            }),
             authentication: word(authentication).map(Into::into),
             ..ClusterSecurity::default()
         }

@@ -75,8 +75,24 @@ pub(super) fn spec(validator: &mut Validator, cluster: &ClusterView<'_>) {
     }
 }
 
-/// Warns of what an update removes or shrinks (W16, W17).
+/// Warns of what an update removes or shrinks (W16, W17), and of encryption and logins that are switched
+/// (W22, W24).
 pub(super) fn update(validator: &mut Validator, new: &ClusterView<'_>, old: &ClusterView<'_>) {
+    let (now, was) = (new.wanted_security(), old.wanted_security());
+    let runs = old.status.replicas.is_some_and(|replicas| replicas > 0);
+    let at_once = new.support.is_some_and(|support| support.all_at_once);
+    if runs && at_once && now.internode != was.internode {
+        validator.warn(
+            "spec.security: all nodes stop and start together; add KeepsServing to updateStrategy.skipPredicates to let that begin"
+                .to_owned(),
+        );
+    }
+    if runs && (is_lower(&now.internode, &was.internode) || is_lower(&now.client, &was.client)) {
+        validator.warn("spec.security: encryption is taken off a running cluster".to_owned());
+    }
+    if runs && is_lower(&now.authentication, &was.authentication) {
+        validator.warn("spec.security: logins are taken off a running cluster".to_owned());
+    }
     for before in &old.pools {
         let kept = new.pools.iter().any(|pool| pool.name == before.name);
         if !kept && before.nodes() > 0 {
@@ -90,6 +106,11 @@ pub(super) fn update(validator: &mut Validator, new: &ClusterView<'_>, old: &Clu
             validator.warn(format!("{path}: {}", drained(fewer)));
         }
     }
+}
+
+/// Is `now` the word for nothing, where `was` is another?
+fn is_lower<T: Default + PartialEq>(now: &T, was: &T) -> bool {
+    *now == T::default() && now != was
 }
 
 fn drained(nodes: i64) -> String {

@@ -14,6 +14,8 @@ pub(crate) enum Remedy {
     Wait,
     /// Override the predicate: by its name, or by `*` where it has no name in the API.
     Skip(String),
+    /// Say that it is so, or may be: override the predicate by its name. It does not end by itself.
+    Confirm { predicate: &'static str },
     /// Correct the spec of the node, so that the node can start.
     Correct,
     /// Bring the node back, or give up its data, which are those of a volume or of a pod.
@@ -80,6 +82,7 @@ impl Remedy {
             | Self::ReleasePhase { .. }
             | Self::RenewByPhase { .. }
             | Self::EndCanary
+            | Self::Confirm { .. }
             | Self::Uncordon { .. } => false,
             Self::Correct
             | Self::GiveUp { .. }
@@ -121,6 +124,10 @@ impl fmt::Display for Remedy {
                 write!(f, "wait, or add * (every rule) to {SKIPS}")
             }
             Self::Skip(predicate) => write!(f, "wait, or add {predicate} to {SKIPS}"),
+            Self::Confirm { predicate } => write!(
+                f,
+                "when that may be, add {predicate} to {SKIPS}; or take the change of spec.security back"
+            ),
             Self::Correct => f.write_str("correct what it names, or the spec of the node"),
             Self::GiveUp { node, data } => write!(
                 f,

@@ -7,7 +7,9 @@
 //! Owns which node is next and what speaks against it: nodes that cannot be elected master first,
 //! the elected master very last, so that the cluster elects as seldom as can be.
 
-use super::{AwaitedStep, Candidate, OperationType, Plan, PlannedStep, Remedy, StepBlocker, World};
+use super::{
+    AwaitedStep, Candidate, OperationType, Plan, PlannedStep, Remedy, StepBlocker, World, secure,
+};
 use crate::{
     api::{
         names::annotation,
@@ -163,8 +165,13 @@ pub(super) fn roll(world: World<'_>, _: &Plan) -> Vec<Candidate> {
         let hold = vain.map(|block| Candidate::hold(OperationType::Configure, [block]));
         return hold.into_iter().collect();
     }
-    let operation =
-        if changes_version(world) { OperationType::Upgrade } else { OperationType::Configure };
+    let operation = if changes_version(world) {
+        OperationType::Upgrade
+    } else if secure::changes_rungs(world) {
+        OperationType::Secure
+    } else {
+        OperationType::Configure
+    };
     let next = match &desired.strategy.canary {
         Some((_, replicas)) => {
             let next = state.outdated.iter().find(|(pool, _)| takes_part(desired, &pool.name));
@@ -237,9 +244,20 @@ pub(super) const VERSION_SETTLED: &str = predicate::VERSION_SETTLED.name;
 /// ranges.
 pub(super) const CLEANUP_PENDING: &str = "CleanupPending";
 
-/// Predicates that wait for a person. They hold no drain of a machine.
-pub(super) const FOR_PEOPLE: [&str; 5] =
-    [CANARY_HELD, CLEANUP_PENDING, RESTART_HELPS, VERSION_SETTLED, VOLUME_EXPANDS];
+/// Predicates that wait for a person, or hold nothing but the next round of a change of security. They hold
+/// no drain of a machine.
+pub(super) const FOR_PEOPLE: [&str; 10] = [
+    CANARY_HELD,
+    CLEANUP_PENDING,
+    RESTART_HELPS,
+    VERSION_SETTLED,
+    VOLUME_EXPANDS,
+    predicate::KEEPS_SERVING.name,
+    predicate::CLIENTS_SEND_LOGINS.name,
+    predicate::CLIENTS_ENCRYPTED.name,
+    predicate::CLIENTS_PLAIN.name,
+    predicate::ROLES_REPLICATED.name,
+];
 
 fn restart_helps(member: &Member) -> StepBlocker {
     let name = &member.name;

@@ -1,6 +1,8 @@
 //! A stopped cluster, and its way back.
 
-use super::{AwaitedStep, Candidate, OperationType, Plan, PlannedStep, World, absence, departure};
+use super::{
+    AwaitedStep, Candidate, OperationType, Plan, PlannedStep, World, absence, departure, under_way,
+};
 use crate::{
     api::v1beta1::PilotIntent,
     controller::observe::{Member, ObservedPool},
@@ -9,7 +11,8 @@ use crate::{
 /// Stops every database, then removes the pods of pools that keep their data on claims. A node that
 /// cannot answer holds no other pool.
 pub(super) fn stop(world: World<'_>, _: &Plan) -> Vec<Candidate> {
-    let operation = OperationType::Stop;
+    let round = &world.desired.round;
+    let operation = if round.stops_all { OperationType::Secure } else { OperationType::Stop };
     let pools = &world.observed.pools;
     let running =
         || pools.iter().flat_map(|pool| pool.members.values()).filter(|m| m.pod.is_some());
@@ -73,14 +76,17 @@ pub(super) fn resume(world: World<'_>, _: &Plan) -> Vec<Candidate> {
     let members = || pools.iter().flat_map(|pool| pool.members.values());
     let asked = || members().filter(|member| member.intends(&PilotIntent::Stopped));
     let stopped: Vec<String> = asked().map(|member| member.name.clone()).collect();
+    let operation = under_way(world.desired)
+        .filter(|operation| *operation == OperationType::Secure)
+        .unwrap_or(OperationType::Start);
     if !stopped.is_empty() {
         let step = PlannedStep::Start { pilots: stopped };
-        return vec![Candidate::step(OperationType::Start, step)];
+        return vec![Candidate::step(operation, step)];
     }
     let returns = |pool: &&ObservedPool| pool.set.is_some() && pool.returning() > pool.replicas();
     let raise = |pool: &ObservedPool| {
         let step = PlannedStep::Return { pool: pool.name.clone(), to: pool.returning() };
-        Candidate::step(OperationType::Start, step)
+        Candidate::step(operation, step)
     };
     pools.iter().filter(returns).map(raise).collect()
 }

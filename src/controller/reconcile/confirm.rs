@@ -2,14 +2,16 @@
 //! what they hold may be wrong by now.
 
 use k8s_openapi::jiff::Timestamp;
+use kube::api::DynamicObject;
 use tracing::debug;
 
-use super::{observation, read};
+use super::{in_round, observation, read};
 use crate::controller::{
     context::{ControllerContext, Error},
     desired_state::DesiredCluster,
     observe::ObservedCluster,
     plan::{OperationType, Plan, PlannedStep, plan},
+    security_round,
 };
 
 /// A step on which the caches and the server agree, and what the server said about the cluster.
@@ -30,9 +32,10 @@ pub(super) async fn confirm(
     now: Timestamp,
 ) -> Result<Option<ConfirmedStep>, Error> {
     let Some(step) = planned.step.clone() else { return Ok(None) };
-    let live = live(ctx, desired).await?;
+    let (object, live) = live(ctx, desired).await?;
     let observed = observation::from_server(ctx, &live, now).await?;
-    let live = live.fitting(&observed.existing());
+    let round = security_round::next(&live, &observed);
+    let live = in_round(ctx, &object, &live, round)?.into_owned().fitting(&observed.existing());
     let again = plan(&live, &observed);
     if again.step.as_ref() != Some(&step) {
         debug!(
@@ -51,13 +54,16 @@ pub(super) async fn confirm(
 
 /// Reads the cluster from the server. Returns a conflict if it has another uid or generation than
 /// in the caches, or is being deleted.
-async fn live(ctx: &ControllerContext, desired: &DesiredCluster) -> Result<DesiredCluster, Error> {
+async fn live(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+) -> Result<(DynamicObject, DesiredCluster), Error> {
     let (kind, name) = (desired.database.names.kind, &desired.name);
     let api = ctx.read(&desired.database.resource(), &desired.namespace);
     let object = api.get(name).await.map_err(|error| Error::request("get", kind, name, error))?;
-    let live = read(ctx, desired.database, &object)?;
+    let live = read(ctx, desired.database, &object, None)?;
     if live.uid != desired.uid || live.generation != desired.generation || live.deleted {
         return Err(Error::Conflict { kind: kind.to_owned(), name: name.clone() });
     }
-    Ok(live)
+    Ok((object, live))
 }

@@ -7,15 +7,12 @@ use crate::{
     api::{
         names::{self, annotation, label, port},
         reserved_fields::{KEPT_IN_CONTAINERS, KEPT_IN_PODS},
-        v1beta1::{Authentication, ClusterSecurity},
     },
     controller::desired_state::{DesiredCluster, DesiredPool},
 };
 
 /// The volume of the database's configuration.
 const CONFIG_VOLUME: &str = "config";
-/// The volume with the users of the database, which the kubelet keeps up to date.
-const USERS_VOLUME: &str = "users";
 const GRACE_VARIABLE: &str = "NAVIGATOR_TERMINATION_GRACE_PERIOD";
 
 /// The pod template of a pool. `claims` says whether data are kept on a claim.
@@ -30,9 +27,9 @@ pub(crate) fn template(desired: &DesiredCluster, pool: &DesiredPool, claims: boo
     if !claims {
         volumes.push(json!({"name": database.names.data_volume, "emptyDir": {}}));
     }
-    if mounts_users(desired) {
+    if desired.mounts_users() {
         volumes.push(json!({
-            "name": USERS_VOLUME,
+            "name": names::USERS_VOLUME,
             "secret": {
                 "secretName": database.names.pilot_secret(&desired.name),
                 "defaultMode": 0o400,
@@ -88,12 +85,6 @@ pub(crate) fn template(desired: &DesiredCluster, pool: &DesiredPool, claims: boo
     }
     tell_grace(&mut template, database.names.container);
     template
-}
-
-/// Does the database ask for passwords?
-fn mounts_users(desired: &DesiredCluster) -> bool {
-    let wanted = desired.security.as_ref().map(ClusterSecurity::wanted).unwrap_or_default();
-    wanted.authentication == Authentication::Password
 }
 
 /// Seconds of grace period that Kubernetes grants a pod that asks for none.
@@ -226,8 +217,10 @@ fn database_container(desired: &DesiredCluster, pool: &DesiredPool) -> Value {
         json!({"name": CONFIG_VOLUME, "mountPath": names::CONFIG_DIR}),
         json!({"name": database.names.data_volume, "mountPath": database.names.data_dir}),
     ];
-    if mounts_users(desired) {
-        mounts.push(json!({"name": USERS_VOLUME, "mountPath": names::USERS_DIR, "readOnly": true}));
+    if desired.mounts_users() {
+        mounts.push(
+            json!({"name": names::USERS_VOLUME, "mountPath": names::USERS_DIR, "readOnly": true}),
+        );
     }
     json!({
         "name": database.names.container,

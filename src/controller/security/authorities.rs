@@ -111,6 +111,14 @@ impl StoredAuthority {
         self.next.as_ref().unwrap_or(&self.current)
     }
 
+    /// Is a CA that a person gave to take the place of this one now? Not in the middle of a change, and
+    /// not the same again.
+    fn gives_way_to(&self, given: &CertificateAuthority) -> bool {
+        self.next.is_none()
+            && self.previous.is_none()
+            && self.current.chain_pem() != given.chain_pem()
+    }
+
     /// Reads the values of a Secret.
     fn read(secret: &FoundSecret, now: Timestamp) -> Result<Self, String> {
         let read = |certificate, key| {
@@ -142,6 +150,8 @@ struct AuthorityPlace<'a> {
     desired: &'a DesiredCluster,
     usage: CertificateUse,
     name: String,
+    /// Secret of a person's with the CA that is to be used.
+    given: Option<&'a str>,
     settings: CertificateSettings,
     now: Timestamp,
 }
@@ -158,12 +168,16 @@ pub(super) async fn keep(
 ) -> Result<Option<ClusterAuthorities>, Error> {
     let names = desired.database.names;
     let mut found = Vec::new();
-    for (usage, name) in [
-        (CertificateUse::Internode, names.internode_ca(&desired.name)),
-        (CertificateUse::Client, names.client_ca(&desired.name)),
+    let ClusterSecurity { internode, client, .. } = security;
+    let between = internode.as_ref().and_then(|internode| internode.ca_secret.as_ref());
+    let for_clients = client.as_ref().and_then(|client| client.ca_secret.as_ref());
+    for (usage, name, given) in [
+        (CertificateUse::Internode, names.internode_ca(&desired.name), between),
+        (CertificateUse::Client, names.client_ca(&desired.name), for_clients),
     ] {
+        let given = given.map(|given| given.name.as_str()).filter(|given| *given != name);
         let settings = security.certificates.clone().unwrap_or_default();
-        let place = AuthorityPlace { ctx, desired, usage, name, settings, now };
+        let place = AuthorityPlace { ctx, desired, usage, name, given, settings, now };
         let succession = Succession::of(desired, objects, usage, now);
         match place.lead(&succession, findings).await? {
             Ok(authority) => found.push(authority),
@@ -193,10 +207,25 @@ impl AuthorityPlace<'_> {
         succession: &Succession,
         findings: &mut SecurityFindings,
     ) -> Result<Result<SigningAuthority, SecurityProblem>, Error> {
-        let (stored, version) = match self.stored(succession).await? {
-            Ok(found) => found,
-            Err(problem) => return Ok(Err(problem)),
+        let (mut given, refused) = match self.given().await? {
+            Some(Ok(authority)) => (Some(authority), None),
+            Some(Err(problem)) => (None, Some(problem)),
+            None => (None, None),
         };
+        let (mut stored, mut version) = match self.stored(succession, &mut given).await? {
+            Ok(found) => found,
+            Err(problem) => return Ok(Err(refused.unwrap_or(problem))),
+        };
+        // What runs goes on with the CA that there is.
+        findings.certificates.extend(refused);
+        if let Some(given) = given.filter(|given| stored.gives_way_to(given)) {
+            // From here on it is as if a person had put it there.
+            let object = self.prepared(&given, None, None);
+            change(self.ctx, self.desired, &object, version).await?;
+            let found = secrets::given(self.ctx, self.desired, &self.name).await?;
+            version = found.and_then(|found| found.meta.resource_version);
+            stored = StoredAuthority { current: given, next: None, previous: None };
+        }
         let wish = self.wish(&stored);
         let turn = succession.turn(&stored.keys(), &stored.certificates(), wish);
         let trust = match &turn.trust {
@@ -243,7 +272,9 @@ impl AuthorityPlace<'_> {
                 object: self.prepared(current, None, None),
                 told: Some(("AuthorityRotated", "nothing is of the former one any more")),
             },
-            (RolloverStep::Done, None) if current.details().is_due(self.now.as_second()) => {
+            (RolloverStep::Done, None)
+                if self.given.is_none() && current.details().is_due(self.now.as_second()) =>
+            {
                 // With its key it is the same to all who trust it.
                 let renewed = current.renew(self.now).map_err(|error| self.unmade(error))?;
                 if !renewed.has_name_of(current) {
@@ -262,7 +293,8 @@ impl AuthorityPlace<'_> {
         let overlap = overlap.unwrap_or(CLIENT_OVERLAP).as_secs();
         let over = made.saturating_add(i64::try_from(overlap).unwrap_or(i64::MAX));
         RolloverWish {
-            rotate: self.is_asked_since(made),
+            // Another CA comes by the Secret of a person, where there is one.
+            rotate: self.given.is_none() && self.is_asked_since(made),
             wait_for_clients: self.usage == CertificateUse::Client && self.now.as_second() < over,
         }
     }
@@ -278,11 +310,14 @@ impl AuthorityPlace<'_> {
     async fn stored(
         &self,
         succession: &Succession,
+        given: &mut Option<CertificateAuthority>,
     ) -> Result<Result<(StoredAuthority, Option<String>), SecurityProblem>, Error> {
         let Self { ctx, desired, name, .. } = self;
         let Some(secret) = secrets::ours(ctx, desired, name).await? else {
             let is_asked = succession.made().is_some_and(|made| self.is_asked_since(made));
-            if !succession.is_empty() && !is_asked {
+            // Where a person's cannot be used, none is made in its place.
+            let waits = if self.given.is_some() { given.is_none() } else { !is_asked };
+            if waits && !(succession.is_empty() && self.given.is_none()) {
                 let message = format!(
                     "Secret {name} is gone, whose CA signed the certificates in use: put it back, or \
                      set spec.security.certificates.caRotatedAt to the time now to have another \
@@ -290,7 +325,10 @@ impl AuthorityPlace<'_> {
                 );
                 return Ok(Err(SecurityProblem { reason: "SecretMissing", message }));
             }
-            let current = self.make()?;
+            let current = match given.take() {
+                Some(given) => given,
+                None => self.make()?,
+            };
             let object = self.prepared(&current, None, None);
             // Made by a create: a CA that another process made meanwhile is not written over.
             let meta = create(ctx, desired, &object, &object.body).await?;
@@ -310,6 +348,25 @@ impl AuthorityPlace<'_> {
         ours_or_former(desired, &object, &secret.meta)?;
         ensure_object(ctx, desired, &object).await?;
         Ok(Ok((stored, secret.meta.resource_version)))
+    }
+
+    /// Reads the CA of a person's Secret, where one is named.
+    async fn given(&self) -> Result<Option<Result<CertificateAuthority, SecurityProblem>>, Error> {
+        let Some(name) = self.given else { return Ok(None) };
+        let title = self.title();
+        let Some(secret) = secrets::given(self.ctx, self.desired, name).await? else {
+            let message = format!(
+                "Secret {name}, which is to hold the CA for {title}, is not there: make it, with \
+                 {CERTIFICATE} and {KEY}. Nodes go on with what they have"
+            );
+            return Ok(Some(Err(SecurityProblem { reason: "SecretMissing", message })));
+        };
+        let (certificate, key) = (secret.value(CERTIFICATE), secret.value(KEY));
+        let read = CertificateAuthority::read(certificate, key, self.now);
+        Ok(Some(read.map_err(|refusal| {
+            let message = format!("Secret {name}: {}", chain(&refusal));
+            SecurityProblem { reason: "SecretInvalid", message }
+        })))
     }
 
     fn title(&self) -> &'static str {

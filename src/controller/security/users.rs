@@ -69,7 +69,7 @@ pub(super) async fn keep(
     let (mut users, mut sources) = (Vec::new(), Vec::new());
     let mut taken = HashSet::new();
     for declared in declared(desired, security) {
-        let binding = Binding { desired, security, login, trust: trust.as_deref() };
+        let binding = Binding { desired, login, trust: trust.as_deref() };
         let (found, key) = if let Some(SecretKey { name, key }) = &declared.given {
             let key = key.as_deref().unwrap_or(PASSWORD).to_owned();
             (secrets::given(ctx, desired, name).await?, key)
@@ -275,7 +275,6 @@ async fn hash(
 /// What an application needs to connect as a user.
 struct Binding<'a> {
     desired: &'a DesiredCluster,
-    security: &'a ClusterSecurity,
     login: &'static LoginNames,
     trust: Option<&'a str>,
 }
@@ -338,7 +337,7 @@ impl Binding<'_> {
             ("host", host.clone()),
             ("port", port.to_string()),
         ];
-        let encrypted = self.security.wanted().client != ClientTls::Off;
+        let encrypted = self.desired.round.rungs.client != ClientTls::Off;
         if let Some([secure, plain]) = self.login.schemes {
             let scheme = if encrypted { secure } else { plain };
             all.push(("uri", format!("{scheme}://{host}:{port}")));

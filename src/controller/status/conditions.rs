@@ -109,7 +109,7 @@ fn ready(facts: &ConditionInputs<'_>) -> ConditionState {
     if let Some(stalled) = &facts.stalled {
         return finding("False", stalled.reason, stalled.message.clone());
     }
-    if desired.stopped {
+    if desired.stopped && !desired.round.stops_all {
         return finding("False", "ClusterStopped", doing(facts));
     }
     if let Some(turned_away) = facts

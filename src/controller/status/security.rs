@@ -9,7 +9,8 @@ use super::{
 };
 use crate::{
     api::v1beta1::{
-        Authentication, CertificateExpiry, ClusterSecurityStatus, SecretName, WantedSecurity,
+        Authentication, CertificateExpiry, ClientTls, ClusterSecurityStatus, InternodeTls,
+        SecretName, SecurityRungs,
     },
     controller::{
         desired_state::DesiredCluster,
@@ -17,8 +18,9 @@ use crate::{
     },
 };
 
-fn wanted(desired: &DesiredCluster) -> Option<WantedSecurity> {
-    desired.security.as_ref().map(crate::api::v1beta1::ClusterSecurity::wanted)
+/// What may be encrypted and asked for on any node.
+fn in_force(desired: &DesiredCluster) -> Option<SecurityRungs> {
+    desired.security.as_ref().map(|_| desired.round.in_force.clone())
 }
 
 fn members(observed: &ObservedCluster) -> impl Iterator<Item = &Member> {
@@ -27,12 +29,17 @@ fn members(observed: &ObservedCluster) -> impl Iterator<Item = &Member> {
 
 /// The condition Secured of a cluster that is not open.
 pub(super) fn secured(facts: &ConditionInputs<'_>) -> Option<ConditionState> {
-    let wanted = wanted(facts.desired)?;
-    let behind = members(facts.observed).find_map(|member| {
+    let ConditionInputs { desired, observed, .. } = facts;
+    desired.security.as_ref()?;
+    let wanted = desired.wanted_rungs();
+    if let Some((predicate, why)) = desired.round.held.first() {
+        return Some(finding("False", "SecurityInProgress", format!("{predicate}: {why}")));
+    }
+    let behind = members(observed).find_map(|member| {
         let why = member
             .pilot
             .as_ref()
-            .map_or(Some("its pilot has not reported"), |pilot| lacks(pilot, &wanted))?;
+            .map_or(Some("its pilot has not reported".to_owned()), |pilot| lacks(pilot, &wanted))?;
         Some(format!("{}: {why}", member.name))
     });
     if let Some(behind) = behind {
@@ -46,31 +53,46 @@ pub(super) fn secured(facts: &ConditionInputs<'_>) -> Option<ConditionState> {
         ));
     }
     if wanted.authentication == Authentication::Password {
-        let secret = admin_secret(facts.desired);
+        let secret = admin_secret(desired);
         holds.push(format!("clients log in; the administrator's password is in Secret {secret}"));
     }
-    Some(finding("True", "Secured", holds.join("; ")))
+    let holds = holds.join("; ");
+    if wanted.client == ClientTls::Optional {
+        let message = format!("{holds}; clients without TLS are served, too");
+        return Some(finding("False", "PlainClientsServed", message));
+    }
+    Some(finding("True", "Secured", holds))
 }
 
 /// What a node does not show yet of what is wanted.
-fn lacks(pilot: &PilotFacts, wanted: &WantedSecurity) -> Option<&'static str> {
-    use crate::api::v1beta1::{ClientTls, InternodeTls};
-    let Some(shown) = &pilot.security else { return Some("its pilot does not say what it shows") };
-    if wanted.internode != InternodeTls::Off && shown.internode.is_none() {
-        Some("its port for other nodes has shown no certificate")
-    } else if wanted.client != ClientTls::Off && shown.client.is_none() {
-        Some("its port for clients has shown no certificate")
-    } else if wanted.authentication == Authentication::Password && shown.users.is_none() {
-        Some("its database has no users yet")
-    } else {
-        None
+fn lacks(pilot: &PilotFacts, wanted: &SecurityRungs) -> Option<String> {
+    let shown = pilot.security.as_ref();
+    let runs = shown.and_then(|shown| shown.rungs.clone()).unwrap_or_default();
+    if runs != *wanted {
+        let SecurityRungs { internode, client, authentication } = runs;
+        return Some(format!(
+            "it runs with TLS between nodes {internode}, TLS for clients {client}, logins {authentication}"
+        ));
     }
+    let internode = shown.is_some_and(|shown| shown.internode.is_some());
+    let client = shown.is_some_and(|shown| shown.client.is_some());
+    let users = shown.is_some_and(|shown| shown.users.is_some());
+    let why = if wanted.internode != InternodeTls::Off && !internode {
+        "its port for other nodes has shown no certificate"
+    } else if wanted.client != ClientTls::Off && !client {
+        "its port for clients has shown no certificate"
+    } else if wanted.authentication == Authentication::Password && !users {
+        "its database has no users yet"
+    } else {
+        return None;
+    };
+    Some(why.to_owned())
 }
 
 /// The condition CertificatesValid, where anything is encrypted.
 pub(super) fn certificates_valid(facts: &ConditionInputs<'_>) -> Option<ConditionState> {
     let ConditionInputs { desired, observed, .. } = facts;
-    wanted(desired).filter(WantedSecurity::encrypts)?;
+    in_force(desired).filter(SecurityRungs::encrypts)?;
     if let Some(problem) = observed.security.certificates.first() {
         return Some(finding("False", problem.reason, problem.message.clone()));
     }
@@ -93,7 +115,7 @@ pub(super) fn certificates_valid(facts: &ConditionInputs<'_>) -> Option<Conditio
 /// The condition UsersReady, where clients log in.
 pub(super) fn users_ready(facts: &ConditionInputs<'_>) -> Option<ConditionState> {
     let ConditionInputs { desired, observed, .. } = facts;
-    wanted(desired).filter(|wanted| wanted.authentication == Authentication::Password)?;
+    in_force(desired).filter(|rungs| rungs.authentication == Authentication::Password)?;
     if let Some(problem) = observed.security.users.first() {
         return Some(finding("False", problem.reason, problem.message.clone()));
     }
@@ -134,18 +156,18 @@ pub(super) fn status(
     desired: &DesiredCluster,
     observed: &ObservedCluster,
 ) -> Option<ClusterSecurityStatus> {
-    let wanted = wanted(desired)?;
-    let asks = wanted.authentication == Authentication::Password;
+    let in_force = in_force(desired)?;
+    let asks = in_force.authentication == Authentication::Password;
     Some(ClusterSecurityStatus {
         admin_secret: asks.then(|| admin_secret(desired)),
-        ca_config_map: wanted.encrypts().then(|| desired.database.names.ca_bundle(&desired.name)),
+        ca_config_map: in_force.encrypts().then(|| desired.database.names.ca_bundle(&desired.name)),
         next_expiry: next_expiry(observed),
     })
 }
 
 /// The Secret by which an application connects: that of the first user, or of the administrator.
 pub(super) fn binding(desired: &DesiredCluster) -> Option<SecretName> {
-    wanted(desired).filter(|wanted| wanted.authentication == Authentication::Password)?;
+    in_force(desired).filter(|rungs| rungs.authentication == Authentication::Password)?;
     let users = desired.security.as_ref().map(|security| &security.users);
     let first = users.and_then(|users| users.first());
     let name = first.map_or_else(

@@ -85,6 +85,7 @@ pub(crate) const EXAMPLE: ManagedDatabase = ManagedDatabase {
     id_is_uid: true,
     minimum_masters: |_| None,
     begins_anew: |spec| spec.version.is_some(),
+    switches_at_once: false,
     login: Some(&LoginNames {
         admin: "admin",
         binding: "example",

@@ -12,7 +12,7 @@ use crate::{
         v1beta1::{ClusterStatus, Health, Persistence, PilotSpec, Services},
     },
     controller::{
-        desired_state::{DesiredCluster, DesiredPool, Image, RolloutStrategy},
+        desired_state::{DesiredCluster, DesiredPool, Image, RolloutStrategy, SecurityRound},
         heartbeats::HeartbeatAge,
         observe::{
             ClaimFacts, Member, ObservedCluster, ObservedPool, ObservedStatefulSet, PilotFacts,
@@ -43,6 +43,7 @@ pub(crate) fn desired(pools: &[(&str, u32)], revision: &str) -> DesiredCluster {
         services: Services::default(),
         network: None,
         security: None,
+        round: SecurityRound::default(),
         nodes_elsewhere: false,
         pools: pools.iter().map(|(name, replicas)| pool(name, *replicas, revision)).collect(),
         strategy: RolloutStrategy::of(None),

@@ -28,7 +28,10 @@ use super::{
     },
     api::{Api, Id, id},
 };
-use crate::{api::v1beta1::API_VERSION, runtime::leader::LeaderClaim};
+use crate::{
+    api::v1beta1::{API_VERSION, PilotSecurity},
+    runtime::leader::LeaderClaim,
+};
 
 pub(super) const STORE: &str = "our-store";
 
@@ -490,6 +493,14 @@ impl Harness {
             // What tests say of a node's key, its pilot says on.
             if !before["security"].is_null() {
                 status["security"] = before["security"].clone();
+            }
+            let told: Option<PilotSecurity> =
+                serde_json::from_value(spec["security"].clone()).unwrap();
+            if told.is_some() || !before["security"]["rungs"].is_null() {
+                status["security"]["stored"] = json!(told.as_ref().map(PilotSecurity::revision));
+                let begins = json!(told.as_ref().map(PilotSecurity::rungs));
+                let runs = if fresh || ordered { &begins } else { &before["security"]["rungs"] };
+                status["security"]["rungs"] = runs.clone();
             }
             server.edit(&pilot, |pilot| pilot["status"] = status);
         }

@@ -495,6 +495,56 @@ async fn a_ca_that_a_person_puts_into_the_secret_is_spread_and_a_lost_one_is_mad
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_ca_of_a_persons_secret_is_taken_and_followed_and_never_written() {
+    let now = k8s_openapi::jiff::Timestamp::now();
+    let harness = Harness::new(1);
+    harness.api.server().edit(&cluster_id(), |cluster| {
+        let given = json!({"caSecret": {"name": "ours"}});
+        cluster["spec"]["security"] = json!({"mode": "Secure", "internode": given});
+    });
+    harness.settle().await;
+    let valid = harness.condition("CertificatesValid");
+    assert_eq!(valid["reason"], "SecretMissing");
+    assert!(valid["message"].as_str().unwrap().starts_with("Secret ours, which is to hold"));
+    assert_eq!(harness.object("secrets", "ex-shop-internode-ca"), Value::Null, "none is made");
+
+    let given = |name: &str| {
+        let authority = CertificateAuthority::create(name, now).unwrap();
+        let data = [("tls.crt", authority.chain_pem()), ("tls.key", authority.key_pem())];
+        (authority.chain_pem(), data.map(|(key, text)| (key, ByteString(text.into_bytes()))))
+    };
+    let (first, data) = given("first");
+    let mut secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ours", "namespace": "default"},
+    });
+    for (key, value) in data {
+        secret["data"][key] = json!(value);
+    }
+    harness.api.server().add(&id("secrets", "ours"), secret);
+    harness.settle().await;
+    ask(&harness, NODE, &PrivateKey::generate().unwrap());
+    lead_on(&harness, &[NODE]).await;
+    assert_eq!(told(&harness)["internodeCertificate"]["trust"], json!(first));
+    assert_ne!(told(&harness)["clientCertificate"]["trust"], json!(first));
+
+    let (second, data) = given("second");
+    for (key, value) in data {
+        set(&harness, "ours", key, std::str::from_utf8(&value.0).unwrap());
+    }
+    let before = harness.object("secrets", "ours");
+    lead_on(&harness, &[NODE]).await;
+    assert_eq!(told(&harness)["internodeCertificate"]["trust"], json!(second));
+    assert_eq!(harness.object("secrets", "ours"), before);
+
+    set(&harness, "ours", "tls.key", "none");
+    harness.settle().await;
+    let valid = harness.condition("CertificatesValid");
+    assert_eq!(valid["reason"], "SecretInvalid");
+    assert!(valid["message"].as_str().unwrap().starts_with("Secret ours: "), "{valid}");
+    assert_eq!(told(&harness)["internodeCertificate"]["trust"], json!(second), "what runs goes on");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_people_copied_outlives_the_cluster_and_its_cas_do_not() {
     let harness = secured(1).await;
     harness.api.server().delete(&cluster_id());

@@ -4,6 +4,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use super::{DatabaseNode, DriverAnswer, Error};
 use crate::{
+    api::v1beta1::ClientConnections,
     engine::{pki::CertificateUse, users::UsersDocument},
     pilot::tls::{NodeCertificates, PinnedLeaves, TlsFile},
 };
@@ -30,8 +31,10 @@ impl SecuredPort {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunningSecurity {
     pub ports: Vec<SecuredPort>,
-    /// Clients are asked for a user and a password.
-    pub asks_passwords: bool,
+    /// The database can be given users: clients are asked who they are, or will be.
+    pub takes_users: bool,
+    /// Clients are served over TLS and in plain text.
+    pub serves_both: bool,
 }
 
 /// A database that can encrypt and ask for passwords.
@@ -56,6 +59,11 @@ pub trait SecuredDatabase: Send + Sync {
     /// watches them has nothing to do.
     fn reload_tls<'a>(&'a self, _node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
         Box::pin(async { Ok(()) })
+    }
+    /// Says how clients are connected; asked while both TLS and plain text are taken.
+    fn client_connections(&self) -> DriverAnswer<'_, ClientConnections> {
+        let why = "this pilot cannot ask how clients are connected";
+        Box::pin(async move { Err(Error::NotYet(why.to_owned())) })
     }
     /// After how long users that were applied are applied again: somebody else may have changed them.
     /// `None`: nobody can.

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use crate::{
     api::v1beta1::{
         Blocker, Decommission, ForgottenNode, Identity, Instance, PilotPhase, PilotSecurityStatus,
-        PilotStatus, PilotStorage, Process, Termination,
+        PilotStatus, PilotStorage, Process, SecurityRungs, Termination,
     },
     pilot::{
         database::{DrivenDatabase, PreparationCondition},
@@ -83,6 +83,9 @@ pub struct NodeFacts {
     /// on the volume.
     pub security: Option<Box<SecurityReport>>,
     pub security_stored: Option<String>,
+    /// What a start would encrypt and ask for; `running_rungs` is what the process does.
+    pub rungs: SecurityRungs,
+    pub running_rungs: SecurityRungs,
 }
 
 /// Returns the status as it should stand. A condition whose status did not change keeps its
@@ -121,6 +124,8 @@ pub fn status(
         successor: _,
         security,
         security_stored: stored,
+        rungs,
+        running_rungs,
     } = facts;
     let up = matches!(state.life, NodePhase::Up(_));
     let mut status = PilotStatus {
@@ -151,12 +156,17 @@ pub fn status(
         storage: storage.clone(),
         decommission: decommission.clone(),
         forgotten: forgotten.clone(),
-        security: match security {
-            Some(report) => Some(report.status(stored.clone(), up)),
-            None => stored.clone().map(|stored| PilotSecurityStatus {
-                stored: Some(stored),
-                ..PilotSecurityStatus::default()
-            }),
+        security: {
+            let lives = matches!(state.life, NodePhase::Up(_) | NodePhase::Stopping { .. });
+            let rungs = if lives { running_rungs } else { rungs };
+            let stored = stored.clone();
+            let told = match security {
+                Some(report) => report.status(stored, up),
+                None => PilotSecurityStatus { stored, ..PilotSecurityStatus::default() },
+            };
+            let rungs = Some(rungs.clone()).filter(|rungs| !rungs.is_open());
+            let told = PilotSecurityStatus { rungs, ..told };
+            Some(told).filter(|told| *told != PilotSecurityStatus::default())
         },
         parts: observation.detail.clone(),
         conditions: conditions(database, state, facts),

@@ -130,7 +130,12 @@ impl SecurityKeeper {
                 report.certificates = Some(SecurityReading::bad("ReloadFailed", why));
             }
         }
-        if running.asks_passwords && security.authentication == Authentication::Password {
+        if running.serves_both {
+            // What cannot be asked is not known: the last answer is not told again.
+            report.clients = database.client_connections().await.ok();
+        }
+        let asks = security.authentication == Authentication::Password;
+        if running.takes_users && (asks || security.users.is_some()) {
             let reading = self.keep_users(database, node, security.users.as_deref()).await;
             settled &= reading.good;
             report.users.clone_from(&self.users.revision);

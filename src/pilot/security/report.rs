@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::{
-    api::v1beta1::{CertificateRequest, PilotSecurityStatus, ServedCertificate},
+    api::v1beta1::{CertificateRequest, ClientConnections, PilotSecurityStatus, ServedCertificate},
     engine::pki::{TrustBundle, authority_of, certificate_pem},
     machinery::x509::CertificateDetails,
     pilot::tls::ServedPort,
@@ -38,6 +38,8 @@ pub struct SecurityReport {
     pub client: Option<ServedCertificate>,
     /// Revision of the users whom the running database has.
     pub users: Option<String>,
+    /// How clients of the running database are connected, where it takes both.
+    pub clients: Option<ClientConnections>,
     /// The condition `CertificatesValid`, while anything is to be encrypted.
     pub certificates: Option<SecurityReading>,
     /// The condition `UsersApplied`, while passwords are asked for.
@@ -47,13 +49,16 @@ pub struct SecurityReport {
 impl SecurityReport {
     /// Returns the report as the API shows it; `up`: the database runs.
     pub fn status(&self, stored: Option<String>, up: bool) -> PilotSecurityStatus {
-        let Self { request, internode, client, users, certificates: _, users_applied: _ } = self;
+        let Self { request, internode, client, users, clients, certificates: _, users_applied: _ } =
+            self;
         PilotSecurityStatus {
             stored,
             request: request.clone(),
             internode: internode.clone().filter(|_| up),
             client: client.clone().filter(|_| up),
             users: users.clone().filter(|_| up),
+            clients: clients.clone().filter(|_| up),
+            rungs: None,
         }
     }
 }

@@ -410,11 +410,14 @@ fn security(tape: &mut Tape<'_>) -> ClusterSecurity {
     };
     let filled = ClusterSecurity {
         mode: tape.maybe(|tape| tape.word(SecurityMode::KNOWN).into()),
-        internode: tape
-            .maybe(|tape| InternodeSecurity { tls: Some(tape.word(InternodeTls::KNOWN).into()) }),
+        internode: tape.maybe(|tape| InternodeSecurity {
+            tls: Some(tape.word(InternodeTls::KNOWN).into()),
+            ca_secret: tape.maybe(|tape| SecretName { name: tape.text(NAMES) }),
+        }),
         client: tape
             .maybe(|tape| ClientSecurity {
                 tls: tape.maybe(|tape| tape.word(ClientTls::KNOWN).into()),
+                ca_secret: tape.maybe(|tape| SecretName { name: tape.text(NAMES) }),
                 alt_names: tape.texts(2, &["db.example.org", "10.0.0.1"]),
             })
             .filter(|client| *client != ClientSecurity::default()),
@@ -494,6 +497,16 @@ fn pilot_security_status(tape: &mut Tape<'_>) -> PilotSecurityStatus {
         internode: tape.maybe(served),
         client: tape.maybe(served),
         users: tape.maybe_text(&["4f0c1e9a7b3d4c60"]),
+        rungs: tape.maybe(|tape| SecurityRungs {
+            internode: tape.word(InternodeTls::KNOWN).into(),
+            client: tape.word(ClientTls::KNOWN).into(),
+            authentication: tape.word(Authentication::KNOWN).into(),
+        }),
+        clients: tape.maybe(|tape| ClientConnections {
+            tls: i32::try_from(tape.below(3)).unwrap(),
+            plain: i32::try_from(tape.below(3)).unwrap(),
+            plain_from: tape.texts(2, &["10.0.0.7", ""]),
+        }),
     }
 }
 

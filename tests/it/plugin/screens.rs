@@ -194,6 +194,7 @@ fn the_list_of_predicates_is_closed() {
         "VolumeExpands",
         "MachineCordoned",
         "QuorumLost",
+        "RolesReplicated",
     ];
     assert_eq!(never, expected);
     for database in &shown {

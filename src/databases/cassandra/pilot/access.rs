@@ -40,6 +40,9 @@ pub(super) struct NodeAccess {
     pub(super) internode: bool,
     /// The port of clients speaks TLS.
     pub(super) client: bool,
+    /// The port of clients takes plain text too.
+    #[serde(default)]
+    pub(super) serves_both: bool,
     pub(super) asks_passwords: bool,
     /// The node runs for its pilot alone, which makes the ring's logins.
     pub(super) founding: bool,
@@ -146,6 +149,7 @@ mod tests {
             address: address.into(),
             internode: true,
             client: true,
+            serves_both: false,
             asks_passwords: true,
             founding: false,
         }

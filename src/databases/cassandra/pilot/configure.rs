@@ -81,6 +81,7 @@ fn rendered(node: &DatabaseNode) -> Result<RenderedConfig, Error> {
         address: node.address,
         internode: security.internode != InternodeTls::Off,
         client: security.client != ClientTls::Off,
+        serves_both: security.client == ClientTls::Optional,
         asks_passwords: security::asks_passwords(Some(security)),
         founding,
     });
@@ -240,6 +241,7 @@ fn process(node: &DatabaseNode, intent: &ResolvedSpec, way: &SeedPlan, joins: bo
         env: env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         working_directory: Some(node.data.join("logs")),
         config_hash: spec.config_hash.clone().unwrap_or_else(|| config_hash(spec)),
+        ..ProcessSpec::default()
     }
 }
 

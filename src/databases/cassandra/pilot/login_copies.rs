@@ -37,6 +37,11 @@ pub(super) fn wanted(node: &DatabaseNode) -> Copies {
     copies
 }
 
+/// Returns how many copies a datacenter of so many nodes is to have.
+pub(super) fn for_nodes(nodes: usize) -> u32 {
+    u32::try_from(nodes).unwrap_or(MOST).min(MOST)
+}
+
 /// Is the node told to leave its ring?
 pub(super) fn is_to_leave(pilot: &Pilot) -> bool {
     pilot.spec.phase == Some(PilotIntent::Decommissioned)
@@ -68,6 +73,11 @@ pub(super) fn next(has: &Copies, wanted: &Copies) -> Option<Copies> {
         next.insert(datacenter.clone(), (*count).min(now + 1));
     }
     (next != *has).then_some(next)
+}
+
+/// Asks for the datacenters of the other nodes.
+pub(super) fn elsewhere() -> CqlStatement {
+    CqlStatement::new("SELECT data_center FROM system.peers", Consistency::One)
 }
 
 /// The statement that sets copies.

@@ -86,8 +86,7 @@ impl CassandraDriver {
         node: &DatabaseNode,
         users: &UsersDocument,
     ) -> Result<(), Error> {
-        let access = self.access.get().filter(|access| access.asks_passwords);
-        let Some(access) = access else {
+        let Some(access) = self.access.get() else {
             return Err(Error::NotYet(
                 "whether the node asks for passwords is not known".to_owned(),
             ));
@@ -124,7 +123,36 @@ impl CassandraDriver {
         if !troubles.is_empty() {
             return Err(Error::NotYet(troubles.join("; ")));
         }
+        if !access.asks_passwords {
+            // From the next start on the node may ask for passwords.
+            self.has_copies(node, &access, own).await?;
+            let noted = self.state.glance(|state| state.asks_passwords = true).await?;
+            noted.ok_or_else(|| Error::NotYet("the volume is busy".to_owned()))?;
+        }
         self.store_login(own).await
+    }
+
+    /// Fails where a ring that is to ask for logins has not as many copies of them in the datacenter of
+    /// this node as it is to have; it goes by the nodes that this one knows of.
+    async fn has_copies(
+        &self,
+        node: &DatabaseNode,
+        access: &NodeAccess,
+        own: &OwnLogin,
+    ) -> Result<(), Error> {
+        let datacenter = datacenter_of(&node.pilot);
+        let rows = self.ask(access, own, None, login_copies::elsewhere()).await?;
+        let others = rows.iter().filter(|row| row.text("data_center") == Some(&datacenter)).count();
+        let wanted = login_copies::for_nodes(others + 1);
+        let has = self.seen().logins.copies.as_ref().and_then(|has| has.get(&datacenter).copied());
+        let has = has.unwrap_or_default();
+        let unsettled = self.state.is_known() && self.state.known().copies_unsettled;
+        if has < wanted || unsettled {
+            return Err(Error::NotYet(format!(
+                "the leading pilot has to have {wanted} copies of the ring's logins kept, of which there are {has}"
+            )));
+        }
+        Ok(())
     }
 
     /// Writes the first rows of a ring that nobody else can connect to yet.
@@ -246,19 +274,21 @@ impl CassandraDriver {
 
     /// Looks whether the leading pilot has something to do for the ring's logins.
     pub(super) fn login_duty(&self, node: &DatabaseNode) -> LeaderDuty {
-        let asks =
-            self.access.get().is_some_and(|access| access.asks_passwords && !access.founding);
+        // A ring that does not ask for passwords yet is given logins where it is told users.
+        let access = self.access.get().filter(|access| !access.founding);
+        let asks = access.as_ref().is_some_and(|access| access.asks_passwords);
         let seen = self.seen();
         let KnownLogins { users, differs, failed: _, copies } = &seen.logins;
         let told = node.pilot.spec.security.as_ref().and_then(|told| told.users.as_deref());
-        let Some(users) = users.as_ref().filter(|users| asks && Some(users.revision()) == told)
-        else {
+        let users =
+            users.as_ref().filter(|users| access.is_some() && Some(users.revision()) == told);
+        let Some(users) = users else {
             return LeaderDuty::None;
         };
         let wanted = login_copies::wanted(node);
         let next = copies.as_ref().and_then(|copies| login_copies::next(copies, &wanted));
         let unsettled = self.state.is_known() && self.state.known().copies_unsettled;
-        let is_there = *differs || next.is_some() || unsettled;
+        let is_there = *differs || next.is_some() || unsettled || (!asks && copies.is_none());
         if !is_there || users.own().is_none() {
             LeaderDuty::None
         } else if login_copies::is_to_leave(&node.pilot) {
@@ -284,21 +314,34 @@ impl CassandraDriver {
         let former = self.stored_login().await;
         let former = former.as_ref().filter(|former| *former != own);
         let (RolePlan { changes, .. }, copies) = self.compare(&access, own, &users).await?;
-        for RoleChange { role, text } in changes {
+        for RoleChange { role, text, rows } in changes {
             if !lead.holds() {
                 return Ok(());
             }
-            let statement = CqlStatement::new(text, super::cql::Consistency::LocalQuorum);
-            if let Err(error) = self.ask(&access, own, former, statement).await {
-                let why = format!("the role {role} cannot be changed: {error}");
-                self.seen().logins.failed = Some(why.clone());
-                return Err(Error::NotYet(why));
+            for text in if access.asks_passwords { vec![text] } else { rows } {
+                let statement = CqlStatement::new(text, super::cql::Consistency::LocalQuorum);
+                if let Err(error) = self.ask(&access, own, former, statement).await {
+                    let why = format!("the role {role} cannot be changed: {error}");
+                    self.seen().logins.failed = Some(why.clone());
+                    return Err(Error::NotYet(why));
+                }
             }
             info!(role, "Changed a role of the ring");
         }
         self.seen().logins.differs = false;
-        let Some(mut has) = copies else { return Ok(()) };
         let wanted = login_copies::wanted(node);
+        let mut has = match copies {
+            Some(has) => has,
+            None if access.asks_passwords => return Ok(()),
+            // A ring whose logins nobody has looked after: nodes elsewhere keep a copy, too.
+            None => {
+                let rows = self.ask(&access, own, former, login_copies::elsewhere()).await?;
+                let named =
+                    rows.iter().filter_map(|row| row.text("data_center").map(str::to_owned));
+                let others = named.filter(|name| !wanted.contains_key(name));
+                others.map(|name| (name, 1)).collect()
+            }
+        };
         if self.state.known().copies_unsettled {
             self.settle_copies(&access, own, former).await?;
         }

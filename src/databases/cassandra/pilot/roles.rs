@@ -17,6 +17,9 @@ use crate::engine::{
 pub(super) const DEFAULT: &str = "cassandra";
 /// What the names of the roles begin with that hold together the users of one cluster.
 const GROUPS: &str = "navigator_users_";
+/// Tables of roles, and of who is a member of what.
+const ROLES: &str = "system_auth.roles";
+const MEMBERS: &str = "system_auth.role_members";
 
 /// Name of the role with which the pilots of a cluster log in.
 pub(super) fn own_name(own: &OwnLogin) -> String {
@@ -67,6 +70,9 @@ pub(super) struct RoleChange {
     pub(super) role: String,
     /// The statement, which may hold a hash.
     pub(super) text: String,
+    /// The same as rows. A ring that asks nobody for a password refuses statements about passwords,
+    /// and has the tables all the same.
+    pub(super) rows: Vec<String>,
 }
 
 /// What is to be done, and what cannot be.
@@ -78,19 +84,25 @@ pub(super) struct RolePlan {
 }
 
 impl RolePlan {
-    fn add(&mut self, role: &str, text: String) {
-        self.changes.push(RoleChange { role: role.to_owned(), text });
+    fn add(&mut self, role: &str, text: String, rows: Vec<String>) {
+        self.changes.push(RoleChange { role: role.to_owned(), text, rows });
     }
 
     /// Makes a role, or makes it as it should be.
     fn login(&mut self, name: &str, hash: &str, superuser: bool, found: Option<&RoleRow>) {
         let role = quote_name(name);
         let hashed = format!("HASHED PASSWORD = {}", quote_text(hash));
+        let row = format!(
+            "INSERT INTO {ROLES} (role, can_login, is_superuser, salted_hash) VALUES ({}, true, \
+             {superuser}, {})",
+            quote_text(name),
+            quote_text(hash)
+        );
         let Some(found) = found else {
             let text = format!(
                 "CREATE ROLE {role} WITH {hashed} AND LOGIN = true AND SUPERUSER = {superuser}"
             );
-            return self.add(name, text);
+            return self.add(name, text, vec![row]);
         };
         let mut differs = Vec::new();
         if found.hash.as_deref() != Some(hash) {
@@ -103,7 +115,42 @@ impl RolePlan {
             differs.push(format!("SUPERUSER = {superuser}"));
         }
         if !differs.is_empty() {
-            self.add(name, format!("ALTER ROLE {role} WITH {}", differs.join(" AND ")));
+            let text = format!("ALTER ROLE {role} WITH {}", differs.join(" AND "));
+            self.add(name, text, vec![row]);
+        }
+    }
+
+    /// Takes the login of a role away, and that it may do everything.
+    fn close(&mut self, name: &str) {
+        let (role, value) = (quote_name(name), quote_text(name));
+        self.add(
+            name,
+            format!("ALTER ROLE {role} WITH LOGIN = false AND SUPERUSER = false"),
+            vec![format!(
+                "UPDATE {ROLES} SET can_login = false, is_superuser = false WHERE role = {value}"
+            )],
+        );
+    }
+
+    /// Makes a role a member of another, or takes it out.
+    fn member(&mut self, name: &str, of: &str, is_wanted: bool) {
+        let [role, group] = [name, of].map(quote_name);
+        let [role_value, group_value] = [name, of].map(quote_text);
+        let update = |sign: &str| {
+            format!(
+                "UPDATE {ROLES} SET member_of = member_of {sign} {{{group_value}}} WHERE role = {role_value}"
+            )
+        };
+        if is_wanted {
+            let row = format!(
+                "INSERT INTO {MEMBERS} (role, member) VALUES ({group_value}, {role_value})"
+            );
+            self.add(name, format!("GRANT {group} TO {role}"), vec![update("+"), row]);
+        } else {
+            let row = format!(
+                "DELETE FROM {MEMBERS} WHERE role = {group_value} AND member = {role_value}"
+            );
+            self.add(name, format!("REVOKE {group} FROM {role}"), vec![update("-"), row]);
         }
     }
 }
@@ -122,7 +169,11 @@ pub(super) fn plan(
     plan.login(&own_role, &own.hash, true, find(&own_role));
     let group = group(own);
     if find(&group).is_none() {
-        plan.add(&group, format!("CREATE ROLE {}", quote_name(&group)));
+        let row = format!(
+            "INSERT INTO {ROLES} (role, can_login, is_superuser) VALUES ({}, false, false)",
+            quote_text(&group)
+        );
+        plan.add(&group, format!("CREATE ROLE {}", quote_name(&group)), vec![row]);
     }
     let ours: BTreeSet<String> =
         [Some(own), former].into_iter().flatten().map(self::group).collect();
@@ -133,18 +184,13 @@ pub(super) fn plan(
     for row in rows {
         let was_ours = row.member_of.iter().any(|role| ours.contains(role));
         if was_ours && !declared.contains(row.name.as_str()) && (row.can_login || row.superuser) {
-            let role = quote_name(&row.name);
-            plan.add(
-                &row.name,
-                format!("ALTER ROLE {role} WITH LOGIN = false AND SUPERUSER = false"),
-            );
+            plan.close(&row.name);
         }
     }
     if let Some(row) = find(DEFAULT).filter(|row| row.can_login)
         && row.hash.as_deref().is_some_and(|hash| password::verify(DEFAULT, hash))
     {
-        let role = quote_name(DEFAULT);
-        plan.add(DEFAULT, format!("ALTER ROLE {role} WITH LOGIN = false AND SUPERUSER = false"));
+        plan.close(DEFAULT);
     }
     plan
 }
@@ -168,7 +214,6 @@ fn user<'a>(
         return;
     }
     plan.login(name, hash, *superuser, found);
-    let role = quote_name(name);
     let wanted: BTreeSet<&str> = roles.iter().map(String::as_str).chain([group]).collect();
     for &given in wanted.iter().filter(|wanted| !member_of.contains(**wanted)) {
         if given != group && find(given).is_none() {
@@ -177,11 +222,11 @@ fn user<'a>(
                  or take it out of the user's roles"
             ));
         } else {
-            plan.add(name, format!("GRANT {} TO {role}", quote_name(given)));
+            plan.member(name, given, true);
         }
     }
     for taken in member_of.iter().filter(|has| !wanted.contains(has.as_str())) {
-        plan.add(name, format!("REVOKE {} FROM {role}", quote_name(taken)));
+        plan.member(name, taken, false);
     }
 }
 

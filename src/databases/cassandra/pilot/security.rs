@@ -4,13 +4,13 @@
 //! certificate without complaint. So a handshake alone tells what it uses. Users are rows that the
 //! whole ring shares; see `logins`.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{CassandraDriver, access::NodeAccess, logins};
 use crate::{
-    api::v1beta1::{Authentication, ClientTls, InternodeTls, PilotSecurity},
+    api::v1beta1::{Authentication, ClientConnections, ClientTls, InternodeTls, PilotSecurity},
     databases::cassandra::{facts::Release, names::port},
     engine::{pki::CertificateUse, users::UsersDocument},
     pilot::{
@@ -23,6 +23,10 @@ use crate::{
 
 /// Limit for reading the files of TLS again.
 const RELOAD: Duration = Duration::from_secs(30);
+/// One entry for each connection of a client, as `nodetool clientstats --all` shows them.
+const CONNECTIONS: &str = "org.apache.cassandra.metrics:type=Client,name=connections";
+/// Most addresses that are told.
+const TOLD: usize = 5;
 const MESSAGING: &str = "org.apache.cassandra.net:type=MessagingService";
 
 /// Returns how a node is to be secured; `None` where it is open.
@@ -47,6 +51,29 @@ pub(super) fn wanted(
         return rejected(format!("authentication {word:?} is not known to this pilot"));
     }
     Ok(Some(security))
+}
+
+/// Counts connections by whether they are encrypted.
+fn count(all: &[Value]) -> Result<ClientConnections, Error> {
+    let mut found = ClientConnections::default();
+    let mut from = BTreeSet::new();
+    for one in all {
+        match one["ssl"].as_str() {
+            Some("true") => found.tls += 1,
+            Some("false") => {
+                found.plain += 1;
+                let address = one["address"].as_str().unwrap_or_default();
+                let host = address.trim_start_matches('/').rsplit_once(':');
+                from.extend(host.map(|(host, _)| host.to_owned()));
+            }
+            _ => {
+                let why = "the list of clients does not say who is connected with TLS";
+                return Err(Error::NotYet(why.to_owned()));
+            }
+        }
+    }
+    found.plain_from = from.into_iter().take(TOLD).collect();
+    Ok(found)
 }
 
 /// Does the node ask for passwords?
@@ -80,7 +107,8 @@ impl SecuredDatabase for CassandraDriver {
 
     fn running(&self) -> RunningSecurity {
         let Some(access) = self.access.get() else { return RunningSecurity::default() };
-        let NodeAccess { address, internode, client, asks_passwords, founding } = access;
+        let NodeAccess { address, internode, client, serves_both, asks_passwords: _, founding } =
+            access;
         let mut ports = Vec::new();
         if internode {
             let address = SocketAddr::new(address, port::STORAGE);
@@ -90,7 +118,15 @@ impl SecuredDatabase for CassandraDriver {
             let address = access.client_port();
             ports.push(SecuredPort::new(CertificateUse::Client, address));
         }
-        RunningSecurity { ports, asks_passwords }
+        // A ring that does not ask for passwords yet is given its users all the same.
+        RunningSecurity { ports, takes_users: true, serves_both: serves_both && !founding }
+    }
+
+    fn client_connections(&self) -> DriverAnswer<'_, ClientConnections> {
+        Box::pin(async move {
+            let all: Vec<Value> = self.jolokia()?.attribute(CONNECTIONS, "Value").await?;
+            count(&all)
+        })
     }
 
     fn pins(&self) -> &PinnedLeaves {
@@ -114,5 +150,24 @@ impl SecuredDatabase for CassandraDriver {
         users: &'a UsersDocument,
     ) -> DriverAnswer<'a, ()> {
         Box::pin(self.take_users(node, users))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_are_counted_as_the_database_lists_them() {
+        let list = json!([
+            {"address": "/10.0.0.7:41214", "user": "anonymous", "ssl": "false"},
+            {"address": "/10.0.0.7:41216", "user": "anonymous", "ssl": "false"},
+            {"address": "/127.0.0.1:33102", "user": "anonymous", "ssl": "true", "cipher": "x"},
+        ]);
+        let found = count(list.as_array().unwrap()).unwrap();
+        assert_eq!((found.tls, found.plain), (1, 2));
+        assert_eq!(found.plain_from, ["10.0.0.7"]);
+        // What does not say it is not taken for encrypted.
+        assert!(count(&[json!({"address": "/10.0.0.7:1"})]).is_err());
     }
 }

@@ -95,6 +95,7 @@ pub(super) fn program(
             env,
             working_directory: Some(node.home.clone()),
             config_hash: String::new(),
+            ..ProcessSpec::default()
         },
         input: Some("y\n"),
     })

@@ -126,6 +126,7 @@ pub(super) fn configure(node: &DatabaseNode) -> Result<(ProcessSpec, Option<Node
         env,
         working_directory: Some(node.home.clone()),
         config_hash,
+        ..ProcessSpec::default()
     };
     Ok((process, access))
 }

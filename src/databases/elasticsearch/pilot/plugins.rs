@@ -120,6 +120,7 @@ impl PluginPlan {
                 env: env.clone(),
                 working_directory: Some(node.home.clone()),
                 config_hash: String::new(),
+                ..ProcessSpec::default()
             },
             input: None,
         };

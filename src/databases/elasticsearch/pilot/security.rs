@@ -102,7 +102,7 @@ impl SecuredDatabase for ElasticsearchDriver {
         if access.https {
             ports.push(port(CertificateUse::Client, port::HTTP));
         }
-        RunningSecurity { ports, asks_passwords: true }
+        RunningSecurity { ports, takes_users: true, serves_both: false }
     }
 
     fn pins(&self) -> &PinnedLeaves {

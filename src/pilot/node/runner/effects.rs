@@ -94,7 +94,7 @@ impl NodeRunner {
         match self.running.spawn(&self.ctx, &process) {
             Ok(run) => {
                 let pid = run.pid;
-                self.report.begun(&run, self.running.restarts, process.config_hash);
+                self.report.begun(&run, self.running.restarts, &process);
                 let wanted = self.wanted.pilot.as_ref();
                 self.report.facts.started_for =
                     wanted.and_then(|pilot| pilot.spec.config_hash.clone());

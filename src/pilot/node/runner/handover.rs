@@ -197,6 +197,7 @@ impl NodeRunner {
             process,
             storage,
             decommission,
+            security,
             ..
         } = pilot.status;
         self.report.facts.generation = observed_generation;
@@ -204,6 +205,8 @@ impl NodeRunner {
         // A program of an earlier release does not say for what it started the process.
         self.report.facts.started_for = started_for.or_else(|| config_hash.clone());
         self.report.facts.running_hash = config_hash;
+        let running = security.and_then(|security| security.rungs);
+        self.report.facts.running_rungs = running.unwrap_or_default();
         self.report.facts.observation.health = health;
         self.report.resume_blockers(blockers);
         self.report.facts.process = process;

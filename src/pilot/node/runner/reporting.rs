@@ -20,7 +20,10 @@ use crate::{
     error::chain,
     pilot::{
         database::DrivenDatabase,
-        driver::{self, DatabaseCondition, DepartureRefusal, NodeObservation, ReplicationRole},
+        driver::{
+            self, DatabaseCondition, DepartureRefusal, NodeObservation, ProcessSpec,
+            ReplicationRole,
+        },
         kube::{
             events, name_holder::NameHolder, peers::is_decommissioned,
             pilot_api::LastContainerState,
@@ -208,6 +211,7 @@ impl ReportPublisher {
     /// Takes what is wanted of the node's security; `remembered`: as it was stored on the volume.
     pub(super) fn secure(&mut self, wanted: Option<&PilotSecurity>, remembered: bool) {
         let facts = &mut self.facts;
+        facts.rungs = wanted.map(PilotSecurity::rungs).unwrap_or_default();
         match wanted {
             None => (facts.security, facts.security_stored) = (None, None),
             Some(wanted) if remembered => facts.security_stored = Some(wanted.revision()),
@@ -216,12 +220,13 @@ impl ReportPublisher {
     }
 
     /// Records in the report that a run of the database has begun.
-    pub(super) fn begun(&mut self, run: &DatabaseRun, restarts: i32, hash: String) {
+    pub(super) fn begun(&mut self, run: &DatabaseRun, restarts: i32, process: &ProcessSpec) {
         let facts = &mut self.facts;
         facts.holds = Some(true);
         let start_time = Some(run.start_time.clone());
         facts.process = Some(Process { pid: run.pid, start_time, restarts });
-        facts.running_hash = Some(hash);
+        facts.running_hash = Some(process.config_hash.clone());
+        facts.running_rungs.clone_from(&process.rungs);
         // Addresses and figures of the last run stand until this one has its own.
         let NodeObservation { version, conditions, endpoints, detail, .. } =
             std::mem::take(&mut facts.observation);

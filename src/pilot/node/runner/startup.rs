@@ -11,7 +11,7 @@ use tracing::{info, warn};
 pub(super) use self::programs::{PreparationError, prepared};
 use super::{RunnerMessage, context::RunnerContext};
 use crate::{
-    api::v1beta1::Pilot,
+    api::v1beta1::{Pilot, PilotSecurity},
     error::chain,
     pilot::{
         driver::{self, DatabaseNode, FailedCheck, ProcessSpec},
@@ -270,7 +270,9 @@ async fn write_configuration(
     start: Option<StartSecurity>,
 ) -> Result<ProcessSpec, driver::Error> {
     let RunnerContext { settings, driver, security, .. } = ctx;
-    let process = driver.configure(node).await?;
+    let security_told = node.pilot.spec.security.as_ref();
+    let rungs = security_told.map(PilotSecurity::rungs).unwrap_or_default();
+    let process = ProcessSpec { rungs, ..driver.configure(node).await? };
     if let (Some(start), Some(database)) = (start, driver.security()) {
         security.lay_out(database, node, &start).await?;
     }

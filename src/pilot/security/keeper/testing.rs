@@ -84,7 +84,7 @@ impl SecuredDatabase for FakeDatabase {
     }
 
     fn running(&self) -> RunningSecurity {
-        RunningSecurity { ports: self.ports.clone(), asks_passwords: true }
+        RunningSecurity { ports: self.ports.clone(), takes_users: true, serves_both: false }
     }
 
     fn pins(&self) -> &PinnedLeaves {

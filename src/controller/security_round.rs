@@ -1,0 +1,412 @@
+//! Where the nodes of a cluster go next, on their way to the encryption and logins that its spec wants.
+//!
+//! Rungs are counted by what nodes run and may come back on, so they are found anew at each look, and
+//! a controller that ends in the middle, or an edit at any moment, needs no memory of what was begun.
+
+use super::{
+    desired_state::{DesiredCluster, SecurityRound},
+    observe::{Member, ObservedCluster, ObservedPool, PilotFacts},
+};
+use crate::{
+    api::{
+        predicate::{
+            CLIENTS_ENCRYPTED, CLIENTS_PLAIN, CLIENTS_SEND_LOGINS, KEEPS_SERVING, ROLES_REPLICATED,
+        },
+        v1beta1::{
+            Authentication, ClientConnections, ClientTls, InternodeTls, PilotIntent, PilotSecurity,
+            SecurityRungs,
+        },
+    },
+    engine::ladder::{
+        ClientRung, InternodeRung, LadderMember, LoginRung, SecurityPosture, StepNeed, next_round,
+        switch::{MemberRun, SwitchMember, SwitchPosition, SwitchStep, next_switch},
+    },
+};
+
+/// Returns where the nodes go next.
+pub(crate) fn next(desired: &DesiredCluster, observed: &ObservedCluster) -> SecurityRound {
+    let wanted = desired.wanted_rungs();
+    let members: Vec<_> = members(observed).collect();
+    let Some(goal) = posture(&wanted) else { return SecurityRound::settled(wanted) };
+    let known: Option<Vec<_>> =
+        members.iter().map(|(_, member)| ladder_member(member, goal)).collect();
+    // Words of a later release, whose controller knows the way: all stay where the first is.
+    let Some(known) = known else {
+        let told =
+            members.iter().find_map(|(_, member)| member.pilot.as_ref()?.spec.security.as_ref());
+        return SecurityRound::settled(told.map(PilotSecurity::rungs).unwrap_or_default());
+    };
+    let highest = known.iter().flat_map(|member| [member.runs, member.told]).fold(goal, |a, b| {
+        SecurityPosture {
+            internode: a.internode.max(b.internode),
+            client: a.client.max(b.client),
+            login: a.login.max(b.login),
+        }
+    });
+    let in_force = rungs(highest);
+    if desired.database.switches_at_once {
+        return SecurityRound { in_force, ..switched(desired, &members, &known, goal) };
+    }
+    let unmet = |need: StepNeed| hold(desired, &members, need);
+    let round = next_round(&known, goal, |need| unmet(need).is_none());
+    SecurityRound {
+        rungs: rungs(round.posture),
+        in_force,
+        stops_all: false,
+        held: round.unmet.into_iter().filter_map(unmet).collect(),
+    }
+}
+
+/// Returns the nodes that are of the database cluster, or will be: those that left it, or whose data
+/// were given up, are none.
+fn members(observed: &ObservedCluster) -> impl Iterator<Item = (&ObservedPool, &Member)> {
+    let of_pool = |pool: &'_ ObservedPool| pool.replicas().max(pool.returning());
+    let each = observed.pools.iter().flat_map(move |pool| {
+        let nodes = pool.members.iter();
+        nodes.map(move |(ordinal, member)| (pool, *ordinal < of_pool(pool), member))
+    });
+    each.filter_map(|(pool, is_kept, member)| {
+        let counts = (is_kept && member.pilot.is_some()) || member.pod.is_some();
+        (counts && !member.decommissioned() && !member.abandoned()).then_some((pool, member))
+    })
+}
+
+/// Says how a node stands; `None` where it is told words that this release does not know.
+fn ladder_member(member: &Member, goal: SecurityPosture) -> Option<LadderMember> {
+    let open = SecurityPosture::default();
+    // A node that no pilot has told of yet: a pod that mounts no users was not made for logins.
+    let mounts = member.pod.as_ref().is_none_or(|pod| pod.mounts_users);
+    let Some(pilot) = &member.pilot else {
+        return Some(LadderMember::settled(if mounts { goal } else { open }));
+    };
+    let told = pilot.spec.security.as_ref();
+    let stored = told.map(PilotSecurity::revision);
+    let told = told.map_or(Some(open), |told| posture(&told.rungs()))?;
+    let shown = pilot.security.as_ref();
+    let runs = match shown.and_then(|shown| shown.rungs.as_ref()) {
+        Some(rungs) => posture(rungs)?,
+        None if pilot.instance.is_some() || !mounts => open,
+        None => told,
+    };
+    let heard = stored == shown.and_then(|shown| shown.stored.clone());
+    Some(LadderMember { runs, told, heard })
+}
+
+/// Returns rungs as the ladder counts them; `None` for words that this release does not know.
+pub(crate) fn posture(rungs: &SecurityRungs) -> Option<SecurityPosture> {
+    Some(SecurityPosture {
+        internode: match rungs.internode {
+            InternodeTls::Off => InternodeRung::Off,
+            InternodeTls::Allow => InternodeRung::Allow,
+            InternodeTls::Prefer => InternodeRung::Prefer,
+            InternodeTls::Required => InternodeRung::Required,
+            InternodeTls::Other(_) => return None,
+        },
+        client: match rungs.client {
+            ClientTls::Off => ClientRung::Off,
+            ClientTls::Optional => ClientRung::Optional,
+            ClientTls::Required => ClientRung::Required,
+            ClientTls::Other(_) => return None,
+        },
+        login: match rungs.authentication {
+            Authentication::Off => LoginRung::Off,
+            Authentication::Password => LoginRung::Password,
+            Authentication::Other(_) => return None,
+        },
+    })
+}
+
+fn rungs(posture: SecurityPosture) -> SecurityRungs {
+    SecurityRungs {
+        internode: match posture.internode {
+            InternodeRung::Off => InternodeTls::Off,
+            InternodeRung::Allow => InternodeTls::Allow,
+            InternodeRung::Prefer => InternodeTls::Prefer,
+            InternodeRung::Required => InternodeTls::Required,
+        },
+        client: match posture.client {
+            ClientRung::Off => ClientTls::Off,
+            ClientRung::Optional => ClientTls::Optional,
+            ClientRung::Required => ClientTls::Required,
+        },
+        authentication: match posture.login {
+            LoginRung::Off => Authentication::Off,
+            LoginRung::Password => Authentication::Password,
+        },
+    }
+}
+
+/// The round of a database whose nodes change between-nodes TLS and logins all at once; TLS for
+/// clients alone changes node by node, and clients meet both meanwhile.
+fn switched(
+    desired: &DesiredCluster,
+    members: &[(&ObservedPool, &Member)],
+    known: &[LadderMember],
+    goal: SecurityPosture,
+) -> SecurityRound {
+    let position = |posture: SecurityPosture| match posture.internode {
+        InternodeRung::Off => SwitchPosition::Off,
+        _ => SwitchPosition::Required,
+    };
+    let stopped =
+        |(pool, member): &(&ObservedPool, &Member)| pool.replicas() == 0 && member.pod.is_none();
+    let nodes: Vec<_> = members
+        .iter()
+        .zip(known)
+        .map(|(member, known)| SwitchMember {
+            run: if stopped(member) {
+                MemberRun::Stopped
+            } else {
+                MemberRun::Running(position(known.runs))
+            },
+            may_run: !stopped(member) && member.1.intent() != PilotIntent::Stopped,
+            told: position(known.told),
+        })
+        .collect();
+    let wanted = rungs(goal);
+    let stay = known.iter().find(|member| position(member.told) != position(goal));
+    let (rungs, stops_all) = match (next_switch(&nodes, position(goal)), stay) {
+        // All are stopped, and none is told where it stays.
+        (SwitchStep::Tell(_), _) | (_, None) => (wanted, false),
+        (_, Some(stay)) => (self::rungs(stay.told), true),
+    };
+    let skipped = desired.stopped || desired.strategy.skips_by_name(KEEPS_SERVING.name);
+    let held = (stops_all && !skipped).then(|| {
+        let turns = if position(goal) == SwitchPosition::Off { "off" } else { "on" };
+        let why = format!(
+            "to turn TLS between nodes and logins {turns}, all nodes stop and start together: nothing is \
+             served for some minutes, and clients have to connect in the other way afterwards"
+        );
+        (KEEPS_SERVING.name, why)
+    });
+    SecurityRound {
+        rungs,
+        stops_all: stops_all && held.is_none(),
+        held: held.into_iter().collect(),
+        ..SecurityRound::default()
+    }
+}
+
+/// Says why a need does not hold: the name of its predicate, and a sentence.
+fn hold(
+    desired: &DesiredCluster,
+    members: &[(&ObservedPool, &Member)],
+    need: StepNeed,
+) -> Option<(&'static str, String)> {
+    let predicate = match need {
+        StepNeed::RolesReplicated => &ROLES_REPLICATED,
+        StepNeed::ClientsSendLogins => &CLIENTS_SEND_LOGINS,
+        StepNeed::ClientsEncrypted => &CLIENTS_ENCRYPTED,
+        StepNeed::ClientsPlain => &CLIENTS_PLAIN,
+    };
+    if predicate.is_skippable() && desired.strategy.skips_by_name(predicate.name) {
+        return None;
+    }
+    let pilots = members.iter().map(|(_, member)| (member.name.as_str(), member.pilot.as_ref()));
+    let why = match need {
+        StepNeed::RolesReplicated => first(pilots, |pilot| {
+            let told = pilot.spec.security.as_ref().and_then(|told| told.users.as_ref());
+            let shown = pilot.security.as_ref().and_then(|shown| shown.users.as_ref());
+            let why = pilot.users.as_ref().map(|(_, message)| format!(": {message}"));
+            (told.is_none() || told != shown)
+                .then(|| format!("its ring has not got all users yet{}", why.unwrap_or_default()))
+        }),
+        StepNeed::ClientsSendLogins => Some(
+            "next, nodes ask for a user and a password; whether clients send them cannot be seen \
+             before, since a node that does not ask takes both"
+                .to_owned(),
+        ),
+        StepNeed::ClientsEncrypted => first(pilots, |pilot| {
+            connected(pilot, |clients| {
+                let from = clients.plain_from.join(", ");
+                let why = format!("{} connections without TLS, from {from}", clients.plain);
+                (clients.plain > 0).then_some(why)
+            })
+        }),
+        StepNeed::ClientsPlain => first(pilots, |pilot| {
+            connected(pilot, |clients| {
+                (clients.tls > 0).then(|| format!("{} connections with TLS", clients.tls))
+            })
+        }),
+    };
+    Some((predicate.name, why?))
+}
+
+/// Returns what is wrong with the first node of which `wrong` says something.
+fn first<'a>(
+    mut pilots: impl Iterator<Item = (&'a str, Option<&'a PilotFacts>)>,
+    wrong: impl Fn(&PilotFacts) -> Option<String>,
+) -> Option<String> {
+    pilots.find_map(|(name, pilot)| {
+        let why = match pilot {
+            Some(pilot) => wrong(pilot)?,
+            None => "it has no Pilot yet".to_owned(),
+        };
+        Some(format!("{name}: {why}"))
+    })
+}
+
+/// Says what is wrong with the clients of a node, of which a fresh report is wanted.
+fn connected(
+    pilot: &PilotFacts,
+    wrong: impl Fn(&ClientConnections) -> Option<String>,
+) -> Option<String> {
+    let unknown = || Some("its pilot does not say how clients are connected".to_owned());
+    if pilot.hearing.is_over() {
+        return unknown();
+    }
+    match pilot.security.as_ref().and_then(|shown| shown.clients.as_ref()) {
+        Some(clients) => wrong(clients),
+        None => unknown(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        api::v1beta1::{ClientSecurity, ClusterSecurity, PilotSecurityStatus, SecurityMode},
+        controller::{
+            ManagedDatabase,
+            testing::{example, sample},
+        },
+    };
+
+    static SWITCHING: ManagedDatabase =
+        ManagedDatabase { switches_at_once: true, ..example::EXAMPLE };
+
+    fn secure() -> SecurityRungs {
+        ClusterSecurity { mode: Some(SecurityMode::Secure), ..ClusterSecurity::default() }.wanted()
+    }
+
+    /// A cluster of three nodes on these rungs, of a database that switches, which is wanted so.
+    fn cluster(on: &SecurityRungs, mode: SecurityMode) -> (DesiredCluster, ObservedCluster) {
+        let mut desired = sample::desired(&[("a", 3)], "x");
+        desired.database = &SWITCHING;
+        desired.security = Some(ClusterSecurity { mode: Some(mode), ..ClusterSecurity::default() });
+        let mut observed = sample::observed(&[("a", 3)], "x");
+        for member in observed.pools[0].members.values_mut() {
+            tell(member, on);
+            run(member, on);
+        }
+        (desired, observed)
+    }
+
+    fn tell(member: &mut Member, rungs: &SecurityRungs) {
+        member.pilot.as_mut().unwrap().spec.security = PilotSecurity::on(rungs);
+    }
+
+    fn run(member: &mut Member, rungs: &SecurityRungs) {
+        let pilot = member.pilot.as_mut().unwrap();
+        pilot.instance = Some("pod".to_owned());
+        let rungs = Some(rungs.clone()).filter(|rungs| !rungs.is_open());
+        pilot.security = Some(PilotSecurityStatus { rungs, ..PilotSecurityStatus::default() });
+    }
+
+    fn stop(observed: &mut ObservedCluster, ordinals: &[u32]) {
+        for ordinal in ordinals {
+            observed.pools[0].members.get_mut(ordinal).unwrap().pod = None;
+        }
+    }
+
+    fn empty(observed: &mut ObservedCluster) {
+        observed.pools[0].set.as_mut().unwrap().replicas = 0;
+    }
+
+    fn skip(desired: &mut DesiredCluster) {
+        desired.strategy.skip_predicates.insert(KEEPS_SERVING.name.to_owned());
+    }
+
+    #[test]
+    fn a_switch_waits_for_a_word_stops_all_and_tells_none_before_all_are_stopped() {
+        let open = SecurityRungs::default();
+        let (mut desired, mut observed) = cluster(&open, SecurityMode::Secure);
+        let round = next(&desired, &observed);
+        assert_eq!((&round.rungs, round.stops_all), (&open, false));
+        assert_eq!(round.held[0].0, "KeepsServing");
+        assert!(round.held[0].1.contains("turn TLS between nodes and logins on"), "{round:?}");
+        assert_eq!(round.in_force, secure(), "what it needs is made before");
+
+        skip(&mut desired);
+        let stopping = next(&desired, &observed);
+        assert_eq!((&stopping.rungs, stopping.stops_all), (&open, true));
+        assert_eq!(stopping.held, []);
+        stop(&mut observed, &[0, 1, 2]);
+        assert_eq!(next(&desired, &observed).rungs, open, "pods may be made yet");
+        empty(&mut observed);
+        let told = next(&desired, &observed);
+        assert_eq!((&told.rungs, told.stops_all), (&secure(), false));
+
+        // Where one pod has not ended, nobody is told.
+        let (_, whole) = cluster(&open, SecurityMode::Secure);
+        let mut last = whole;
+        stop(&mut last, &[0, 1]);
+        empty(&mut last);
+        let round = next(&desired, &last);
+        assert_eq!((&round.rungs, round.stops_all), (&open, true));
+    }
+
+    #[test]
+    fn a_switch_that_is_taken_back_is_one_more() {
+        let (mut desired, mut observed) = cluster(&secure(), SecurityMode::Open);
+        skip(&mut desired);
+        assert!(next(&desired, &observed).stops_all);
+        stop(&mut observed, &[0, 1, 2]);
+        empty(&mut observed);
+        // One was told, then the word was changed again: nobody runs, so all may be told.
+        tell(observed.pools[0].members.get_mut(&0).unwrap(), &SecurityRungs::default());
+        assert_eq!(next(&desired, &observed).rungs, SecurityRungs::default());
+        desired.security.as_mut().unwrap().mode = Some(SecurityMode::Secure);
+        let round = next(&desired, &observed);
+        assert_eq!((&round.rungs, round.stops_all), (&secure(), false));
+        // All are told and none runs yet: they start.
+        for member in observed.pools[0].members.values_mut() {
+            tell(member, &secure());
+        }
+        let round = next(&desired, &observed);
+        assert_eq!((&round.rungs, round.stops_all), (&secure(), false));
+    }
+
+    #[test]
+    fn a_stopped_cluster_switches_without_a_word_and_tls_for_clients_alone_stops_nobody() {
+        let open = SecurityRungs::default();
+        let (mut desired, observed) = cluster(&open, SecurityMode::Secure);
+        desired.stopped = true;
+        assert_eq!(next(&desired, &observed).held, []);
+        let (mut desired, observed) = cluster(&secure(), SecurityMode::Secure);
+        let tls = Some(ClientTls::Off);
+        let client = Some(ClientSecurity { tls, ..ClientSecurity::default() });
+        desired.security.as_mut().unwrap().client = client;
+        let round = next(&desired, &observed);
+        let wanted = SecurityRungs { client: ClientTls::Off, ..secure() };
+        assert_eq!((round.rungs, round.stops_all), (wanted, false));
+    }
+
+    #[test]
+    fn a_node_of_which_nobody_has_told_counts_by_its_pod() {
+        let (mut desired, mut observed) = cluster(&SecurityRungs::default(), SecurityMode::Secure);
+        desired.database = &example::DATABASE;
+        for member in observed.pools[0].members.values_mut() {
+            member.pilot = None;
+        }
+        let found = next(&desired, &observed).rungs;
+        assert_eq!(
+            found.internode,
+            InternodeTls::Allow,
+            "the pods of an open cluster that lost its store"
+        );
+        for member in observed.pools[0].members.values_mut() {
+            member.pod.as_mut().unwrap().mounts_users = true;
+        }
+        assert_eq!(next(&desired, &observed).rungs, secure());
+    }
+
+    #[test]
+    fn words_of_a_later_release_are_left_to_it() {
+        let (mut desired, mut observed) = cluster(&secure(), SecurityMode::Open);
+        desired.database = &example::DATABASE;
+        let later = SecurityRungs { internode: "Mutual".to_owned().into(), ..secure() };
+        tell(observed.pools[0].members.get_mut(&0).unwrap(), &later);
+        assert_eq!(next(&desired, &observed).rungs, later);
+    }
+}

@@ -1,0 +1,172 @@
+//! Tests of encryption and logins that are turned on and off while the database serves. The API is
+//! scripted, and so are pilots.
+
+use serde_json::{Value, json};
+
+use super::{
+    api::id,
+    harness::{Harness, cluster_id},
+};
+use crate::{
+    api::v1beta1::SecurityRungs,
+    controller::security_round::posture,
+    engine::ladder::{LadderRung, SecurityPosture},
+};
+
+const NODES: [&str; 3] = ["ex-shop-a-0", "ex-shop-a-1", "ex-shop-a-2"];
+
+fn rungs(harness: &Harness, node: &str, field: &str) -> SecurityRungs {
+    let pilot = harness.object("pilots", node);
+    let at = if field == "told" {
+        &pilot["spec"]["security"]
+    } else {
+        &pilot["status"]["security"]["rungs"]
+    };
+    serde_json::from_value(at.clone()).unwrap_or_default()
+}
+
+fn words(rungs: &SecurityRungs) -> String {
+    let SecurityRungs { internode, client, authentication } = rungs;
+    format!("{internode} {client} {authentication}")
+}
+
+/// Lets the cluster come to rest. At each moment all nodes go together, whichever of them start anew.
+/// Returns on which rungs each node runs in the end.
+async fn rest(harness: &Harness) -> [String; 3] {
+    let mut quiet = 0;
+    for _ in 0..200 {
+        let before = harness.caches();
+        harness.reconcile().await;
+        harness.kubelet();
+        let mut all: Vec<SecurityPosture> = Vec::new();
+        for node in NODES {
+            let both = ["told", "runs"].map(|field| posture(&rungs(harness, node, field)).unwrap());
+            all.extend(both);
+        }
+        for (a, b) in all.iter().flat_map(|a| all.iter().map(move |b| (a, b))) {
+            let near = a.internode.height().abs_diff(b.internode.height()) <= 1
+                && a.client.height().abs_diff(b.client.height()) <= 1;
+            assert!(near, "{all:#?}");
+        }
+        quiet = if harness.caches() == before { quiet + 1 } else { 0 };
+        if quiet == 2 {
+            return NODES.map(|node| words(&rungs(harness, node, "runs")));
+        }
+    }
+    panic!("the cluster does not come to rest");
+}
+
+fn edit(harness: &Harness, change: impl FnOnce(&mut Value)) {
+    harness.api.server().edit(&cluster_id(), |cluster| change(&mut cluster["spec"]));
+}
+
+/// Has each node say something of its security.
+fn say(harness: &Harness, field: &str, value: impl Fn(&Value) -> Value) {
+    for node in NODES {
+        harness.api.server().edit(&id("pilots", node), |pilot| {
+            let said = value(pilot);
+            pilot["status"]["security"][field] = said;
+        });
+    }
+}
+
+/// What the operation waits for: its type, a predicate and the way out.
+fn held(harness: &Harness) -> (String, String, String) {
+    let status = harness.object("exampleclusters", "shop")["status"].clone();
+    let operation = &status["operation"];
+    let block = &operation["blockedBy"][0];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    (text(&operation["type"]), text(&block["predicate"]), text(&block["hint"]))
+}
+
+fn on_all(words: &str) -> [String; 3] {
+    NODES.map(|_| words.to_owned())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_running_cluster_is_secured_in_three_rounds_and_opened_in_three() {
+    let harness = Harness::new(3);
+    assert_eq!(rest(&harness).await, on_all("Off Off Off"));
+    let first = harness.object("pods", NODES[0])["metadata"]["uid"].clone();
+
+    edit(&harness, |spec| spec["security"] = json!({"mode": "Secure"}));
+    assert_eq!(rest(&harness).await, on_all("Allow Optional Off"));
+    assert_ne!(harness.object("pods", NODES[0])["metadata"]["uid"], first);
+    let volumes = harness.object("pods", NODES[0])["spec"]["volumes"].to_string();
+    assert!(
+        volumes.contains("ex-shop-pilot"),
+        "users are mounted before anybody is asked: {volumes}"
+    );
+    let (operation, predicate, hint) = held(&harness);
+    assert_eq!((operation.as_str(), predicate.as_str()), ("Secure", "RolesReplicated"));
+    assert_eq!(hint, "wait");
+    let secured = harness.condition("Secured");
+    assert_eq!(secured["reason"], "SecurityInProgress");
+    assert!(secured["message"].as_str().unwrap().starts_with("RolesReplicated: ex-shop-a-0"));
+
+    say(&harness, "users", |pilot| pilot["spec"]["security"]["users"].clone());
+    assert_eq!(rest(&harness).await, on_all("Allow Optional Off"));
+    let (_, predicate, hint) = held(&harness);
+    assert_eq!(predicate, "ClientsSendLogins");
+    assert!(hint.contains("add ClientsSendLogins to spec.updateStrategy.skipPredicates"), "{hint}");
+
+    edit(&harness, |spec| {
+        spec["updateStrategy"] = json!({"skipPredicates": ["ClientsSendLogins"]});
+    });
+    assert_eq!(rest(&harness).await, on_all("Prefer Optional Password"));
+    // What no pilot says is not taken for nothing.
+    assert_eq!(held(&harness).1, "ClientsEncrypted");
+    say(&harness, "clients", |_| json!({"tls": 1, "plain": 2, "plainFrom": ["10.0.0.9"]}));
+    assert_eq!(rest(&harness).await, on_all("Prefer Optional Password"));
+    let secured = harness.condition("Secured")["message"].clone();
+    assert_eq!(secured, "ClientsEncrypted: ex-shop-a-0: 2 connections without TLS, from 10.0.0.9");
+    say(&harness, "clients", |_| json!({"tls": 3, "plain": 0}));
+    assert_eq!(rest(&harness).await, on_all("Required Required Password"));
+    let operation = &harness.object("exampleclusters", "shop")["status"]["operation"];
+    assert_eq!(*operation, Value::Null);
+
+    edit(&harness, |spec| spec["security"] = json!({"mode": "Open"}));
+    assert_eq!(rest(&harness).await, on_all("Allow Optional Off"));
+    assert_eq!(held(&harness).1, "ClientsPlain");
+    say(&harness, "clients", |_| json!({"tls": 0, "plain": 4}));
+    assert_eq!(rest(&harness).await, on_all("Off Off Off"));
+    for node in NODES {
+        assert_eq!(harness.object("pilots", node)["spec"].get("security"), None);
+        let volumes = harness.object("pods", node)["spec"]["volumes"].to_string();
+        assert!(!volumes.contains("ex-shop-pilot"), "{volumes}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_edit_in_the_middle_of_a_round_has_a_way_back() {
+    let harness = Harness::new(3);
+    rest(&harness).await;
+    edit(&harness, |spec| {
+        spec["security"] = json!({"mode": "Secure"});
+        spec["updateStrategy"] =
+            json!({"skipPredicates": ["ClientsSendLogins", "ClientsEncrypted", "ClientsPlain"]});
+    });
+    // Until one node is on the first rung, and the others are not.
+    for _ in 0..50 {
+        harness.reconcile().await;
+        harness.kubelet();
+        let on = NODES.map(|node| words(&rungs(&harness, node, "runs")));
+        if on.iter().filter(|on| on.starts_with("Allow")).count() == 1 {
+            break;
+        }
+    }
+    let on = NODES.map(|node| words(&rungs(&harness, node, "runs")));
+    assert_eq!(on.iter().filter(|on| on.starts_with("Off")).count(), 2, "{on:?}");
+    edit(&harness, |spec| spec["security"] = json!({"mode": "Open"}));
+    assert_eq!(rest(&harness).await, on_all("Off Off Off"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_made_on_the_way_is_on_the_rungs_of_the_others() {
+    let harness = Harness::new(2);
+    harness.settle().await;
+    edit(&harness, |spec| spec["security"] = json!({"mode": "Secure"}));
+    harness.settle().await;
+    harness.scale(3);
+    assert_eq!(rest(&harness).await, on_all("Allow Optional Off"));
+}
