@@ -217,9 +217,10 @@ impl PluginSession {
         let (parts, body) = response.into_parts();
         let body = body.collect_bytes().await?;
         if !parts.status.is_success() {
-            let status = serde_json::from_slice(&body).unwrap_or_else(|_| kube::core::Status {
+            let text = String::from_utf8_lossy(&body);
+            let status = serde_json::from_str(&text).unwrap_or_else(|_| kube::core::Status {
                 code: parts.status.as_u16(),
-                message: String::from_utf8_lossy(&body).into_owned(),
+                message: text.into_owned(),
                 ..kube::core::Status::default()
             });
             return Err(Error::Server(kube::Error::Api(Box::new(status))));

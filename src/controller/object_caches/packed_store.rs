@@ -69,7 +69,7 @@ struct PackedObject {
     outline: ObjectOutline,
     /// How many clusters its labels name.
     clusters: usize,
-    json: Box<[u8]>,
+    json: Box<str>,
 }
 
 #[derive(Debug, Default)]
@@ -93,7 +93,7 @@ impl PackedObjects {
         for cluster in named {
             self.clusters.entry(cluster).or_default().insert(key.clone());
         }
-        let json = serde_json::to_vec(object).expect("objects of Kubernetes have string keys");
+        let json = serde_json::to_string(object).expect("objects of Kubernetes have string keys");
         self.objects.insert(key, PackedObject { outline, clusters, json: json.into() });
     }
 
@@ -114,7 +114,8 @@ impl PackedObjects {
 
 impl PackedObject {
     fn unpack<K: Packable>(&self) -> K {
-        serde_json::from_slice(&self.json).expect("it was packed as this type")
+        // As text, as the client of Kubernetes reads it: another form is another reader of each type.
+        serde_json::from_str(&self.json).expect("it was packed as this type")
     }
 }
 

@@ -577,7 +577,8 @@ impl PodWorker {
                 continue;
             }
             // An ephemeral container differs only in naming the container that it debugs.
-            let container = serde_json::from_value(json!(added)).unwrap_or_default();
+            let text = json!(added).to_string();
+            let container = serde_json::from_str(&text).unwrap_or_default();
             let (code, message) = match launch::role(&self.host.databases, &container) {
                 Some(ContainerRole::Installer) => self
                     .run_installer(prepared, &container)
