@@ -311,6 +311,43 @@ mod tests {
     }
 
     #[test]
+    fn rows_say_what_statements_say_that_a_ring_without_passwords_refuses() {
+        let known = RoleRow {
+            hash: Some(password::hash(DEFAULT).unwrap()),
+            superuser: true,
+            ..row(DEFAULT, &[])
+        };
+        let admin = DocumentedUser { superuser: true, ..user("o'neil", &[]) };
+        let document = UsersDocument::new(vec![admin], Some(own("a")));
+        let RolePlan { changes, troubles } = plan(&document, &own("a"), None, &[known]);
+        assert_eq!(troubles, [""; 0]);
+        let rows: Vec<_> = changes.into_iter().flat_map(|change| change.rows).collect();
+        let login = |name: &str| {
+            format!(
+                "INSERT INTO system_auth.roles (role, can_login, is_superuser, salted_hash) VALUES \
+                 ('{name}', true, true, '{HASH}')"
+            )
+        };
+        let expected = [
+            login("navigator_a"),
+            "INSERT INTO system_auth.roles (role, can_login, is_superuser) VALUES \
+             ('navigator_users_a', false, false)"
+                .to_owned(),
+            login("o''neil"),
+            "UPDATE system_auth.roles SET member_of = member_of + {'navigator_users_a'} WHERE role \
+             = 'o''neil'"
+                .to_owned(),
+            "INSERT INTO system_auth.role_members (role, member) VALUES ('navigator_users_a', \
+             'o''neil')"
+                .to_owned(),
+            "UPDATE system_auth.roles SET can_login = false, is_superuser = false WHERE role = \
+             'cassandra'"
+                .to_owned(),
+        ];
+        assert_eq!(rows, expected);
+    }
+
+    #[test]
     fn what_is_as_it_should_be_is_left_alone() {
         assert_eq!(planned(vec![user("app", &[])], &settled()), (vec![], 0));
         // Roles of other people, whatever they may.
