@@ -85,6 +85,8 @@ fn ladder_member(member: &Member, goal: SecurityPosture) -> Option<LadderMember>
     let shown = pilot.security.as_ref();
     let runs = match shown.and_then(|shown| shown.rungs.as_ref()) {
         Some(rungs) => posture(rungs)?,
+        // A pilot of a release that reports no rungs runs what it is told and stores.
+        None if shown.is_some_and(|shown| shown.stored.is_some()) => told,
         None if pilot.instance.is_some() || !mounts => open,
         None => told,
     };

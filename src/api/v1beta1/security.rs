@@ -396,7 +396,8 @@ pub struct PilotSecurityStatus {
     /// What the users that the database has are made of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub users: Option<String>,
-    /// With what the database was started; while none runs, with what it will be. Absent: open.
+    /// With what the database was started; while none runs, with what it will be. Absent where it is
+    /// open and nothing else is said here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rungs: Option<SecurityRungs>,
     /// How clients are connected, where the node takes both TLS and plain text.

@@ -29,7 +29,7 @@ use super::{
     api::{Api, Id, id},
 };
 use crate::{
-    api::v1beta1::{API_VERSION, PilotSecurity},
+    api::v1beta1::{API_VERSION, PilotSecurity, SecurityRungs},
     runtime::leader::LeaderClaim,
 };
 
@@ -498,9 +498,11 @@ impl Harness {
                 serde_json::from_value(spec["security"].clone()).unwrap();
             if told.is_some() || !before["security"]["rungs"].is_null() {
                 status["security"]["stored"] = json!(told.as_ref().map(PilotSecurity::revision));
-                let begins = json!(told.as_ref().map(PilotSecurity::rungs));
-                let runs = if fresh || ordered { &begins } else { &before["security"]["rungs"] };
-                status["security"]["rungs"] = runs.clone();
+                let begins = json!(told.as_ref().map(PilotSecurity::rungs).unwrap_or_default());
+                let before = &before["security"]["rungs"];
+                let before =
+                    if before.is_null() { json!(SecurityRungs::default()) } else { before.clone() };
+                status["security"]["rungs"] = if fresh || ordered { begins } else { before };
             }
             server.edit(&pilot, |pilot| pilot["status"] = status);
         }

@@ -164,7 +164,8 @@ pub fn status(
                 Some(report) => report.status(stored, up),
                 None => PilotSecurityStatus { stored, ..PilotSecurityStatus::default() },
             };
-            let rungs = Some(rungs.clone()).filter(|rungs| !rungs.is_open());
+            let is_told = told != PilotSecurityStatus::default();
+            let rungs = Some(rungs.clone()).filter(|rungs| is_told || !rungs.is_open());
             let told = PilotSecurityStatus { rungs, ..told };
             Some(told).filter(|told| *told != PilotSecurityStatus::default())
         },
