@@ -57,11 +57,33 @@ pub(super) fn secured(facts: &ConditionInputs<'_>) -> Option<ConditionState> {
         holds.push(format!("clients log in; the administrator's password is in Secret {secret}"));
     }
     let holds = holds.join("; ");
-    if wanted.client == ClientTls::Optional {
-        let message = format!("{holds}; clients without TLS are served, too");
-        return Some(finding("False", "PlainClientsServed", message));
+    let open = open_side(desired, &wanted);
+    Some(match open {
+        Some((reason, why)) => finding("False", reason, format!("{holds}; {why}")),
+        None => finding("True", "Secured", holds),
+    })
+}
+
+/// What a cluster leaves open that is on the rungs that are wanted.
+fn open_side(
+    desired: &DesiredCluster,
+    wanted: &SecurityRungs,
+) -> Option<(&'static str, &'static str)> {
+    let asks = wanted.authentication == Authentication::Password;
+    // A database may have logins of its own.
+    if !asks && (desired.database.secured)(desired).1 == "SecurityDisabled" {
+        let why = "nobody is asked who he is: every client that speaks TLS may read, change and \
+                   delete all data";
+        return Some(("SecurityDisabled", why));
     }
-    Some(finding("True", "Secured", holds))
+    if wanted.client == ClientTls::Optional {
+        return Some(("PlainClientsServed", "clients without TLS are served, too"));
+    }
+    if wanted.client == ClientTls::Off || wanted.internode != InternodeTls::Required {
+        let why = "what travels without TLS can be read and changed by whoever is on the network";
+        return Some(("NotEncrypted", why));
+    }
+    None
 }
 
 /// What a node does not show yet of what is wanted.

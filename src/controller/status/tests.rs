@@ -445,3 +445,47 @@ fn a_database_that_lets_everybody_in_says_so_and_is_ready_all_the_same() {
     assert_eq!(reason(&open, "Secured"), "False/SecurityDisabled");
     assert_eq!(reason(&open, "Ready"), "True/AllNodesReady");
 }
+
+#[test]
+fn what_is_left_open_on_the_rungs_that_are_wanted_is_said() {
+    use crate::api::v1beta1::{
+        Authentication, ClientSecurity, ClientTls, ClusterSecurity, InternodeSecurity,
+        InternodeTls, PilotSecurityStatus, ServedCertificate,
+    };
+    use crate::controller::desired_state::SecurityRound;
+    let said = |internode: InternodeTls, client: ClientTls, authentication: Authentication| {
+        let mut cluster = desired(&[("a", 1)], "new");
+        let security = ClusterSecurity {
+            internode: Some(InternodeSecurity { tls: Some(internode), ca_secret: None }),
+            client: Some(ClientSecurity { tls: Some(client), ..ClientSecurity::default() }),
+            authentication: Some(authentication),
+            ..ClusterSecurity::default()
+        };
+        let rungs = security.wanted();
+        cluster.security = Some(security);
+        cluster.round = SecurityRound::settled(rungs.clone());
+        let mut found = observed(&[("a", 1)], "new");
+        let served = Some(ServedCertificate::default());
+        for member in found.pools[0].members.values_mut() {
+            member.pilot.as_mut().unwrap().security = Some(PilotSecurityStatus {
+                internode: served.clone(),
+                client: served.clone(),
+                users: Some("u".to_owned()),
+                rungs: Some(rungs.clone()),
+                ..PilotSecurityStatus::default()
+            });
+        }
+        reason(&reconcile_status(&mut cluster, &found, 0), "Secured")
+    };
+    let (required, password) = (InternodeTls::Required, Authentication::Password);
+    for (internode, client, authentication, expected) in [
+        (required.clone(), ClientTls::Required, password.clone(), "True/Secured"),
+        (required.clone(), ClientTls::Optional, password.clone(), "False/PlainClientsServed"),
+        (required.clone(), ClientTls::Off, password.clone(), "False/NotEncrypted"),
+        (InternodeTls::Prefer, ClientTls::Required, password, "False/NotEncrypted"),
+        (required, ClientTls::Required, Authentication::Off, "False/SecurityDisabled"),
+    ] {
+        let words = format!("{internode} {client} {authentication}");
+        assert_eq!(said(internode, client, authentication), expected, "{words}");
+    }
+}
