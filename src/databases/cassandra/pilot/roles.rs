@@ -311,6 +311,14 @@ mod tests {
     }
 
     #[test]
+    fn a_ring_begins_with_the_role_closed_that_everybody_knows() {
+        let text = "INSERT INTO system_auth.roles (role, can_login, is_superuser) VALUES (?, ?, ?)";
+        let closed = CqlStatement::new(text, Consistency::One);
+        let closed = closed.text("cassandra").boolean(false).boolean(false);
+        assert!(first_rows(&own("a"))[0] == closed);
+    }
+
+    #[test]
     fn rows_say_what_statements_say_that_a_ring_without_passwords_refuses() {
         let known = RoleRow {
             hash: Some(password::hash(DEFAULT).unwrap()),

@@ -20,7 +20,7 @@ pub enum Consistency {
 
 /// One statement. Values take the places of `?` in its text, where the grammar has such places:
 /// statements about roles and rights have none, and take [`quote_text`] and [`quote_name`].
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct CqlStatement {
     text: String,
     values: Vec<Vec<u8>>,
