@@ -20,12 +20,12 @@ use crate::{
         pilot_part::PilotParts,
         reserved_fields::is_upstream_pilot,
         v1beta1::{
-            Cluster, ClusterRef, ClusterSecurity, ClusterSpec, Config, ImageSpec, Jvm, NodePool,
-            PilotSecurity, PilotSpec, PilotStatus, PodTemplate, SecurityContext,
+            Cluster, ClusterRef, ClusterSecurity, ClusterSpec, Config, DatabaseRole, ImageSpec,
+            Jvm, NodePool, PilotSecurity, PilotSpec, PilotStatus, PodTemplate, SecurityContext,
         },
         validation::{ClusterRules, SecuritySupport},
     },
-    engine::{config_hash, settings},
+    engine::{config_hash, settings, users::DocumentedRole},
 };
 
 /// What differs between databases in how their clusters are run.
@@ -150,8 +150,8 @@ fn in_round<K: ManagedClusterKind>(
         })
     };
     let pools = || node_pools.iter().map(|pool| pool.name.as_str());
-    let wanted = security.as_ref().map(ClusterSecurity::wanted).unwrap_or_default();
-    let round = round.unwrap_or_else(|| SecurityRound::settled(wanted));
+    let shared = security.as_ref().map(|security| &security.shared);
+    let round = round.unwrap_or_else(|| SecurityRound::settled(cluster.spec.wanted_security()));
     DesiredCluster {
         database: K::DATABASE,
         namespace: meta.namespace.clone().unwrap_or_default(),
@@ -167,8 +167,9 @@ fn in_round<K: ManagedClusterKind>(
         pilot_image: effective_pilot_image(pilot_image.as_ref(), settings),
         run_as_user: run_as_user(security_context.as_ref(), K::DEFAULT_UID),
         services: services.clone().unwrap_or_default(),
-        network: security.as_ref().and_then(ClusterSecurity::managed_network).cloned(),
-        security: (!round.in_force.is_open()).then(|| security.clone().unwrap_or_default()),
+        network: shared.and_then(ClusterSecurity::managed_network).cloned(),
+        security: (!round.in_force.is_open()).then(|| shared.cloned().unwrap_or_default()),
+        roles: security.iter().flat_map(|security| &security.roles).map(documented).collect(),
         nodes_elsewhere: K::nodes_elsewhere(&cluster.spec.own),
         stalled: unsupported().or_else(|| names_that_do_not_fit(K::DATABASE, &name, pools())),
         strategy: RolloutStrategy::of(update_strategy.as_ref()),
@@ -178,6 +179,13 @@ fn in_round<K: ManagedClusterKind>(
         round,
         name,
     }
+}
+
+/// Returns a role as the database's own part of pilots reads it.
+fn documented<K: ManagedClusterKind>(role: &DatabaseRole<K>) -> DocumentedRole {
+    let DatabaseRole { name, rights } = role;
+    let rights = serde_json::to_value(rights).expect("wire types have string keys");
+    DocumentedRole { name: name.clone(), rights }
 }
 
 fn pool_of<K: ManagedClusterKind>(
@@ -245,8 +253,7 @@ fn pool_of<K: ManagedClusterKind>(
         resources: resources.as_ref(),
         persistent: desired.persistent(),
         overlays: &desired.overlays,
-        mounts_users: round
-            .mounts_users(&spec.security.as_ref().map(ClusterSecurity::wanted).unwrap_or_default()),
+        mounts_users: round.mounts_users(&spec.wanted_security()),
     };
     (desired.pod_hash, desired.pods_alike) = (inputs.hash(), inputs.alike());
     desired

@@ -50,8 +50,8 @@ pub struct SchemaMarkers {
     pub defaults: &'static [(&'static str, &'static str, &'static str)],
 }
 
-/// Rows of the types that belong to no database. `Cluster`, `ClusterSpec` and `NodePool` stand for
-/// the types of these names of every database.
+/// Rows of the types that belong to no database. Those of [`OF_EVERY_CLUSTER`] stand for the types of
+/// these names of every database.
 pub static SHARED: SchemaMarkers = SchemaMarkers {
     descriptions: &[],
     enums: &[
@@ -75,6 +75,7 @@ pub static SHARED: SchemaMarkers = SchemaMarkers {
         ("ClusterSpec", "nodePools", 50),
         ("Jvm", "options", 100),
         ("ClusterSecurity", "users", 100),
+        ("ClusterSecurity", "roles", 100),
         ("DatabaseUser", "roles", 20),
         ("ClientSecurity", "altNames", 50),
         ("NetworkAccess", "clients", 20),
@@ -109,7 +110,7 @@ pub static SHARED: SchemaMarkers = SchemaMarkers {
 };
 
 /// Names of types whose rows apply to every type whose name ends like them.
-const OF_EVERY_CLUSTER: [&str; 2] = ["ClusterSpec", "NodePool"];
+const OF_EVERY_CLUSTER: [&str; 3] = ["ClusterSpec", "ClusterSecurity", "NodePool"];
 
 impl SchemaMarkers {
     /// Are these the rows of [`SHARED`]?

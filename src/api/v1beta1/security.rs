@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::api::open_enum::open_enum;
+use crate::api::{cluster_kind::ClusterKind, open_enum::open_enum};
 
 open_enum! {
     /// One word for encryption and logins together.
@@ -60,7 +60,34 @@ open_enum! {
     }
 }
 
-/// How a cluster is kept from those who are not meant to read it.
+/// How a cluster of one database is kept from those who are not meant to read it.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", bound = "")]
+#[schemars(rename = "{K}ClusterSecurity", bound = "K: ClusterKind")]
+pub struct DatabaseSecurity<K: ClusterKind> {
+    /// What the clusters of all databases share.
+    #[serde(flatten)]
+    pub shared: ClusterSecurity,
+    /// Roles of the database that Navigator makes and keeps as they stand here. Users have them by
+    /// name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub roles: Vec<DatabaseRole<K>>,
+}
+
+/// A role of a database.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", bound = "")]
+#[schemars(rename = "{K}Role", bound = "K: ClusterKind")]
+pub struct DatabaseRole<K: ClusterKind> {
+    /// Name by which users have the role.
+    pub name: String,
+    /// What it allows, in the terms of the database.
+    #[serde(flatten)]
+    pub rights: K::Role,
+}
+
+/// How a cluster is kept from those who are not meant to read it: what all databases share.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterSecurity {
@@ -247,7 +274,7 @@ pub struct DatabaseUser {
     /// May do everything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub superuser: Option<bool>,
-    /// Roles of the user, by the database's own names.
+    /// Roles of the user: those of `security.roles`, or others that the database knows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub roles: Vec<String>,

@@ -28,9 +28,13 @@ const LONGEST_LIFE: Duration = Duration::from_secs(8760 * 60 * 60);
 pub(super) fn validate(validator: &mut Validator, cluster: &ClusterView<'_>, path: &FieldPath) {
     let Some(security) = cluster.security else { return };
     match secured_by(cluster) {
-        Ok(support) => secured(validator, cluster.names.title, security, support, path),
+        Ok(support) => {
+            secured(validator, cluster.names.title, security, support, path);
+            roles(validator, cluster, security, support, &path.child("roles"));
+        }
         Err(why) => {
-            for place in demands(security, path) {
+            let roles = (!cluster.role_names.is_empty()).then(|| path.child("roles"));
+            for place in demands(security, path).into_iter().chain(roles) {
                 validator.forbidden(&place, &why);
             }
         }
@@ -60,6 +64,10 @@ pub(super) fn validate_unasked(
     }
     if !security.users.is_empty() && !had(|before| !before.users.is_empty()) {
         validator.forbidden(&path.child("users"), without);
+    }
+    let had_roles = old.is_some_and(|old| !old.role_names.is_empty());
+    if !new.role_names.is_empty() && !had_roles {
+        validator.forbidden(&path.child("roles"), without);
     }
 }
 
@@ -307,6 +315,38 @@ fn user(validator: &mut Validator, user: &DatabaseUser, reserved: &[&str], path:
     }
 }
 
+/// Validates the names of roles (V64). What they allow is for the database's own rules.
+fn roles(
+    validator: &mut Validator,
+    cluster: &ClusterView<'_>,
+    security: &ClusterSecurity,
+    support: SecuritySupport,
+    path: &FieldPath,
+) {
+    if !support.makes_roles && !cluster.role_names.is_empty() {
+        let text = format!(
+            "{} has no roles that can be made; its users have those that it knows",
+            cluster.names.title
+        );
+        validator.forbidden(path, &text);
+    }
+    for (index, name) in cluster.role_names.iter().enumerate() {
+        let path = path.index(index).child("name");
+        if name.is_empty() {
+            validator.required(&path, "");
+        } else {
+            validator.invalid_each(&path, name, &format::login_name(name));
+        }
+        if name.starts_with(OWN_USERS) || support.reserved_users.contains(name) {
+            validator
+                .forbidden(&path, "is reserved for Navigator and for users that databases make");
+        }
+        if security.users.iter().any(|user| user.name == *name) {
+            validator.forbidden(&path, "is the name of a user");
+        }
+    }
+}
+
 fn secret_name(validator: &mut Validator, name: &str, path: &FieldPath) {
     if name.is_empty() {
         validator.required(path, "");
@@ -344,6 +384,7 @@ mod tests {
         all_at_once: true,
         one_port: false,
         reserved_users: &["first"],
+        makes_roles: true,
     };
 
     /// What is said about `security`: fields below it, and reasons.

@@ -103,7 +103,16 @@ pub(super) async fn keep(
     } else {
         None
     };
-    let document = UsersDocument::new(users, own);
+    let mut roles = desired.roles.clone();
+    roles.retain(|role| {
+        let is_free = !taken.contains(&role.name);
+        if !is_free {
+            let message = format!("a role and a user are named {}: rename one", role.name);
+            findings.users.push(SecurityProblem { reason: "UserNameTaken", message });
+        }
+        is_free
+    });
+    let document = UsersDocument::new(users, own).with_roles(roles);
     findings.revision = Some(document.revision().to_owned());
     let sources = serde_json::to_vec(&sources).expect("our own types have string keys only");
     let values = BTreeMap::from([

@@ -10,6 +10,7 @@ pub mod cql;
 mod data_resurrection;
 mod decommission;
 mod forgetting;
+mod grants;
 mod held_ranges;
 mod join_progress;
 mod keyspaces;

@@ -19,11 +19,11 @@ use navigator::{
     engine::{
         password,
         pki::{KeyRequest, PrivateKey},
-        users::{DocumentedUser, OwnLogin, UsersDocument},
+        users::{DocumentedRole, DocumentedUser, OwnLogin, UsersDocument},
     },
     pilot::tls::{PinnedLeaves, shake_hands},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     VERSION,
@@ -47,6 +47,7 @@ const DRIFT: Duration = Duration::from_secs(180);
 pub(crate) async fn a_ring_begins_secured(told: &Told) {
     let mut life = Life::begin(VERSION, 60, told).await;
     life.users_change().await;
+    life.roles_change(false).await;
     life.certificates_change().await;
     life.authorities_change().await;
     life.end().await;
@@ -55,6 +56,7 @@ pub(crate) async fn a_ring_begins_secured(told: &Told) {
 pub(crate) async fn a_secured_ring_lives(version: &'static str, told: &Told) {
     let mut life = Life::begin(version, if version == VERSION { 61 } else { 62 }, told).await;
     life.users_change().await;
+    life.roles_change(true).await;
     life.somebody_changes_users().await;
     life.certificates_change().await;
     life.authorities_change().await;
@@ -139,6 +141,75 @@ impl<'a> Life<'a> {
         self.has_users().await;
         log_in(second, "app", "third-of-app").await.unwrap();
         self.claim("and does again once it is back");
+    }
+
+    /// Roles of the spec, with rights on data that may come later. `by_hand`: and somebody gives them others.
+    async fn roles_change(&mut self, by_hand: bool) {
+        let Self { first, second, .. } = &*self;
+        let admin = user("admin", "second-of-admin", &[], true);
+        let app = user("app", "third-of-app", &["readers", "orders"], false);
+        let apply = async |grants: Value| {
+            let role = DocumentedRole { name: "orders".into(), rights: json!({"grants": grants}) };
+            let document = document(vec![admin.clone(), app.clone()]).with_roles(vec![role]);
+            for one in [first, second] {
+                one.users(&self.ring.bed, &document).await;
+            }
+            self.has_users().await;
+        };
+        let mut client = log_in(second, "app", "third-of-app").await.unwrap();
+        let mut administrator = log_in(first, "admin", "second-of-admin").await.unwrap();
+        let write = "INSERT INTO shop.orders (id, what) VALUES (1, 'one')";
+        let later = "SELECT id FROM later.items";
+        assert_eq!(run(&mut client, write).await.unwrap_err().code(), UNAUTHORIZED);
+        apply(json!([
+            {"permissions": ["MODIFY"], "keyspace": "shop", "table": "orders"},
+            {"permissions": ["ALL"], "keyspace": "later"},
+        ]))
+        .await;
+        let mut allowed = async |text: &str, expected: bool| {
+            until(&format!("{text}: {expected}"), SOON, async || {
+                match run(&mut client, text).await {
+                    Ok(_) if expected => Ok(()),
+                    Err(error) if error.code() == UNAUTHORIZED && !expected => Ok(()),
+                    Ok(_) => Err("it is allowed".to_owned()),
+                    Err(error) => Err(error.to_string()),
+                }
+            })
+            .await;
+        };
+        allowed(write, true).await;
+        for text in [
+            "CREATE KEYSPACE later WITH replication = {'class': 'NetworkTopologyStrategy', 'dc1': 1}",
+            "CREATE TABLE later.items (id int PRIMARY KEY)",
+        ] {
+            run(&mut administrator, text).await.unwrap();
+        }
+        allowed(later, true).await;
+        let listed = run(&mut administrator, "LIST ALL PERMISSIONS OF orders").await.unwrap();
+        assert!(listed.iter().count() >= 7, "{}", listed.iter().count());
+        self.claim("a role is made with its rights, also on a keyspace that comes later");
+        apply(json!([{"permissions": ["SELECT"], "keyspace": "shop"}])).await;
+        allowed(write, false).await;
+        allowed(later, false).await;
+        if by_hand {
+            run(&mut administrator, "GRANT MODIFY ON KEYSPACE shop TO orders").await.unwrap();
+            allowed(write, true).await;
+            until("a right that somebody gave by hand is taken again", DRIFT, async || {
+                let listed = run(&mut administrator, "LIST ALL PERMISSIONS OF orders").await;
+                let count = listed.map_err(|error| error.to_string())?.iter().count();
+                if count == 1 { Ok(()) } else { Err(format!("{count} rights")) }
+            })
+            .await;
+            allowed(write, false).await;
+        }
+        self.claim("rights that the spec does not name are taken, live");
+        let app = user("app", "third-of-app", &["readers"], false);
+        self.users(vec![admin.clone(), app]).await;
+        self.has_users().await;
+        let listed = run(&mut administrator, "LIST ALL PERMISSIONS OF orders").await.unwrap();
+        assert_eq!(listed.iter().count(), 0, "the role is out of the spec");
+        run(&mut administrator, "DROP KEYSPACE later").await.unwrap();
+        self.claim("a role that is taken out keeps no right");
     }
 
     async fn somebody_changes_users(&mut self) {

@@ -8,7 +8,7 @@ use http::{HeaderValue, Method, StatusCode};
 use navigator::{
     engine::{
         pki::{KeyRequest, PrivateKey},
-        users::UsersDocument,
+        users::{DocumentedRole, UsersDocument},
     },
     pilot::{
         http::HttpClient,
@@ -96,6 +96,8 @@ pub(crate) async fn a_secured_node(version: &'static str, told: &Told) {
     assert_eq!(stand_in.get(app, "/_cluster/settings").await, Ok(StatusCode::FORBIDDEN));
     told.claim(format!("{version}: a password is changed and a user comes, live"));
 
+    roles_change(&ensemble, &stand_in, version, told).await;
+
     stand_in.mount(b"{");
     ensemble.told(0, "UsersApplied", "False", "UsersRejected", "no JSON").await;
     assert_eq!(stand_in.status(second).await, Ok(StatusCode::OK));
@@ -180,6 +182,52 @@ pub(crate) async fn a_secured_node(version: &'static str, told: &Told) {
     assert!(!log.contains("security_exception"), "the pilot was refused something");
     assert!(!log.contains("was not announced"), "the restart was not announced");
     told.claim(format!("{version}: no secret stands in the log or in the status"));
+}
+
+/// Roles of the document come, change and go; one that the version does not know is refused.
+async fn roles_change(ensemble: &Ensemble, stand_in: &Client, version: &str, told: &Told) {
+    let elastic = user("elastic", "second-of-elastic", &[], true);
+    let app = user("app", "of-app", &["orders"], false);
+    let users = UsersDocument::new(vec![elastic, app], None);
+    let apply = async |cluster: &[&str], privileges: &[&str]| {
+        let rights = json!({
+            "cluster": cluster,
+            "indices": [{"names": ["orders"], "privileges": privileges}],
+            "applications": [{"application": "kibana-.kibana", "privileges": ["all"], "resources": ["*"]}],
+        });
+        let role = DocumentedRole { name: "orders".to_owned(), rights };
+        stand_in.users(&ensemble.bed, &users.clone().with_roles(vec![role])).await;
+    };
+    let login = Some(("app", "of-app"));
+    let may = async |search: StatusCode, settings: StatusCode, write: StatusCode| {
+        assert_eq!(stand_in.get(login, "/orders/_search").await, Ok(search));
+        assert_eq!(stand_in.get(login, "/_cluster/settings").await, Ok(settings));
+        let (client, path) = (stand_in.http(login), "/orders/_doc/1");
+        let document = json!({"name": "one"});
+        let limit = Duration::from_secs(30);
+        let answer = client.send(Method::PUT, path, Some(&document), limit).await.unwrap();
+        assert_eq!(answer.status, write, "{}", answer.body);
+    };
+    let (yes, no) = (StatusCode::OK, StatusCode::FORBIDDEN);
+    apply(&[], &["read"]).await;
+    stand_in.has_users(&ensemble.bed).await;
+    may(yes, no, no).await;
+    apply(&["monitor"], &["read", "write"]).await;
+    stand_in.has_users(&ensemble.bed).await;
+    may(yes, yes, yes).await;
+    for (cluster, privileges, named) in
+        [(&["monitr"][..], &["read"][..], "monitr"), (&["monitor"], &["raed"], "raed")]
+    {
+        apply(cluster, privileges).await;
+        ensemble.told(0, "UsersApplied", "False", "UsersRejected", named).await;
+        may(yes, yes, yes).await;
+    }
+    stand_in.users(&ensemble.bed, &users).await;
+    stand_in.has_users(&ensemble.bed).await;
+    may(no, no, no).await;
+    told.claim(format!(
+        "{version}: a role comes, changes and goes, live; one with a privilege that the version does not know is told, and nothing changes"
+    ));
 }
 
 /// A client of the node, and what stands beside the node.

@@ -19,15 +19,16 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use navigator::{
-    api::{pilot_part::PilotParts, v1beta1::*},
+    api::{cluster_kind::ClusterKind, pilot_part::PilotParts, v1beta1::*},
     databases::{
         cassandra::v1beta1::{
-            Cassandra, CassandraCleanup, CassandraCluster, CassandraNodePool, CassandraPeer,
-            PilotCassandraSpec, PilotCassandraStatus, Rack,
+            Cassandra, CassandraCleanup, CassandraCluster, CassandraGrant, CassandraNodePool,
+            CassandraPeer, CassandraRights, PilotCassandraSpec, PilotCassandraStatus, Rack,
         },
         elasticsearch::v1beta1::{
-            Elasticsearch, ElasticsearchCluster, ElasticsearchNodePool, ElasticsearchPlugin,
-            PilotElasticsearchSpec, PilotElasticsearchStatus, PluginStatus, Roles,
+            ApplicationRights, Elasticsearch, ElasticsearchCluster, ElasticsearchNodePool,
+            ElasticsearchPlugin, ElasticsearchRights, IndexRights, PilotElasticsearchSpec,
+            PilotElasticsearchStatus, PluginStatus, Roles,
         },
     },
 };
@@ -181,7 +182,7 @@ pub(super) fn elasticsearch(tape: &mut Tape<'_>) -> ElasticsearchCluster {
                 .maybe(update_strategy)
                 .filter(|s| *s != UpdateStrategy::default()),
             services: tape.maybe(services),
-            security: Some(security(tape)),
+            security: Some(security_of(tape, elasticsearch_rights)),
             pilot_settings: tape.maybe(pilot_settings),
         },
         status: cluster_status(tape),
@@ -227,7 +228,7 @@ pub(super) fn cassandra(tape: &mut Tape<'_>) -> CassandraCluster {
                 .maybe(update_strategy)
                 .filter(|s| *s != UpdateStrategy::default()),
             services: tape.maybe(services),
-            security: Some(security(tape)),
+            security: Some(security_of(tape, cassandra_rights)),
             pilot_settings: tape.maybe(pilot_settings),
         },
         status: cluster_status(tape),
@@ -391,7 +392,47 @@ fn services(tape: &mut Tape<'_>) -> Services {
     }
 }
 
-/// What is said of security; of encryption and logins something always is.
+/// What is said of security, with roles.
+fn security_of<K: ClusterKind>(
+    tape: &mut Tape<'_>,
+    rights: fn(&mut Tape<'_>) -> K::Role,
+) -> DatabaseSecurity<K> {
+    let role = |tape: &mut Tape<'_>| DatabaseRole { name: tape.text(NAMES), rights: rights(tape) };
+    DatabaseSecurity {
+        shared: security(tape),
+        roles: tape.list(2, role, |role: &DatabaseRole<K>| role.name.clone()),
+    }
+}
+
+fn elasticsearch_rights(tape: &mut Tape<'_>) -> ElasticsearchRights {
+    let index = |tape: &mut Tape<'_>| IndexRights {
+        names: tape.texts(2, &["shop-*", "logs"]),
+        privileges: tape.texts(2, &["read", "write"]),
+        allow_restricted_indices: tape.maybe(|tape| tape.chance(50)),
+    };
+    let application = |tape: &mut Tape<'_>| ApplicationRights {
+        application: tape.text(&["kibana-.kibana", ""]),
+        privileges: tape.texts(2, &["all", "read"]),
+        resources: tape.texts(2, &["*", "space:default"]),
+    };
+    ElasticsearchRights {
+        cluster: tape.texts(2, &["monitor", "manage_ilm"]),
+        indices: tape.list(2, index, Clone::clone),
+        applications: tape.list(2, application, Clone::clone),
+        run_as: tape.texts(2, &["app", "*"]),
+    }
+}
+
+fn cassandra_rights(tape: &mut Tape<'_>) -> CassandraRights {
+    let grant = |tape: &mut Tape<'_>| CassandraGrant {
+        permissions: tape.texts(2, &["SELECT", "ALL"]),
+        keyspace: tape.text(&["shop", "*", ""]),
+        table: tape.maybe_text(&["orders"]),
+    };
+    CassandraRights { grants: tape.list(2, grant, Clone::clone) }
+}
+
+/// What is said of security by all; of encryption and logins something always is.
 fn security(tape: &mut Tape<'_>) -> ClusterSecurity {
     let peers = |tape: &mut Tape<'_>| {
         let labels = |tape: &mut Tape<'_>| LabelSelector {

@@ -14,11 +14,14 @@ use super::{
     CassandraDriver,
     access::NodeAccess,
     cql::{CqlClient, CqlError, CqlLogin, CqlRows, CqlStatement},
+    grants::{self, RingGrants},
     login_copies::{self, Copies},
     resolved_spec::datacenter_of,
-    roles::{self, RoleChange, RolePlan, own_name},
+    roles::{self, RingRoles, RolePlan, own_name},
 };
 use crate::{
+    api::validation::{DatabaseVersion, releases::MinorVersion},
+    databases::cassandra::v1beta1::CassandraNode,
     engine::users::{OwnLogin, UsersDocument},
     error::chain,
     pilot::{
@@ -101,7 +104,7 @@ impl CassandraDriver {
             let why = "the ring has its first login, and its database starts again to ask for it";
             return Err(Error::NotYet(why.to_owned()));
         }
-        let (plan, copies) = self.compare(&access, own, users).await?;
+        let (plan, copies) = self.compare(node, &access, own, users).await?;
         let RolePlan { changes, troubles } = plan;
         {
             let mut seen = self.seen();
@@ -186,14 +189,21 @@ impl CassandraDriver {
     /// Compares the ring with what it is to have. Changes nothing.
     async fn compare(
         &self,
+        node: &DatabaseNode,
         access: &NodeAccess,
         own: &OwnLogin,
         users: &UsersDocument,
     ) -> Result<(RolePlan, Option<Copies>), Error> {
         let former = self.stored_login().await;
         let former = former.as_ref().filter(|former| *former != own);
-        let rows = self.ask(access, own, former, roles::question()).await?;
-        let plan = roles::plan(users, own, former, &roles::rows(&rows));
+        let roles = roles::rows(&self.ask(access, own, former, roles::question()).await?);
+        let grants = if roles::needs_grants(users, own, former, &roles) {
+            RingGrants::read(&self.ask(access, own, former, grants::question()).await?)
+        } else {
+            RingGrants::default()
+        };
+        let version = lowest_version(node);
+        let plan = roles::plan(users, own, former, &RingRoles { roles, grants, version });
         Ok((plan, self.copies(access, own, former).await?))
     }
 
@@ -313,12 +323,13 @@ impl CassandraDriver {
         let Some(own) = users.own() else { return Ok(()) };
         let former = self.stored_login().await;
         let former = former.as_ref().filter(|former| *former != own);
-        let (RolePlan { changes, .. }, copies) = self.compare(&access, own, &users).await?;
-        for RoleChange { role, text, rows } in changes {
+        let (RolePlan { changes, .. }, copies) = self.compare(node, &access, own, &users).await?;
+        for change in changes {
+            let role = change.role.clone();
             if !lead.holds() {
                 return Ok(());
             }
-            for text in if access.asks_passwords { vec![text] } else { rows } {
+            for text in change.statements(access.asks_passwords) {
                 let statement = CqlStatement::new(text, super::cql::Consistency::LocalQuorum);
                 if let Err(error) = self.ask(&access, own, former, statement).await {
                     let why = format!("the role {role} cannot be changed: {error}");
@@ -392,6 +403,16 @@ impl CassandraDriver {
         let why = "waits until the leading pilot has lowered the copies of logins";
         (has > wanted).then(|| format!("{why} from {has} to {wanted}"))
     }
+}
+
+/// Returns the lowest version that a node of the cluster runs, or is told to.
+fn lowest_version(node: &DatabaseNode) -> MinorVersion {
+    let versions = node.peers.iter().chain([&node.pilot]).flat_map(|pilot| {
+        let runs = pilot.status.part::<CassandraNode>().and_then(|part| part.version);
+        [runs, pilot.spec.version.clone()]
+    });
+    let version = |text: String| DatabaseVersion::parse(&text).map(|v| (v.major, v.minor));
+    versions.flatten().filter_map(version).min().unwrap_or_default()
 }
 
 /// What a statement without an answer or with a refusal means: it is tried again.
