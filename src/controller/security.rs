@@ -9,6 +9,7 @@
 //! one can be printed.
 
 mod authorities;
+mod given;
 mod secrets;
 mod signing;
 mod succession;
@@ -25,7 +26,9 @@ use tracing::info;
 
 use self::{
     authorities::ClusterAuthorities,
+    given::ClientCertificate,
     signing::{NodeNames, SigningOrder},
+    users::ClientKey,
 };
 use super::{
     context::{ControllerContext, Error, MANAGER},
@@ -38,7 +41,7 @@ use super::{
 use crate::{
     api::{
         names::{self, annotation},
-        v1beta1::{Authentication, ClusterSecurity, Pilot, PilotSecurity, SignedKey},
+        v1beta1::{Authentication, ClientTls, ClusterSecurity, Pilot, PilotSecurity, SignedKey},
     },
     engine::pki::{CertificateUse, KeyRequest},
     error::chain,
@@ -58,19 +61,47 @@ pub(crate) async fn keep(
     let Some(security) = &desired.security else { return Ok(findings) };
     let in_force = &desired.round.in_force;
     let objects = ctx.stores.objects(desired);
+    let given = if in_force.client == ClientTls::Off {
+        None
+    } else {
+        match given::read(ctx, desired, security, now).await? {
+            Some(Ok(given)) => Some(ClientCertificate::Given(given)),
+            Some(Err(problem)) => {
+                findings.certificates.push(problem);
+                Some(ClientCertificate::Unusable)
+            }
+            None => None,
+        }
+    };
     let authorities = if in_force.encrypts() {
-        authorities::keep(ctx, desired, security, &objects, now, &mut findings).await?
+        let given = given.as_ref();
+        authorities::keep(ctx, desired, security, given, &objects, now, &mut findings).await?
     } else {
         None
     };
+    let given = match &given {
+        Some(ClientCertificate::Given(given)) => Some(given),
+        _ => None,
+    };
+    findings.lacks = given.and_then(|given| given.lacks.clone());
     if in_force.authentication == Authentication::Password {
         let trust = authorities.as_ref().map(ClusterAuthorities::client_trust);
-        users::keep(ctx, desired, security, trust, &mut findings).await?;
+        let key = if let Some(given) = given {
+            ClientKey::Given(&given.key_pem)
+        } else if objects.pilots.iter().any(|pilot| is_ours(pilot, desired) && mounts_key(pilot)) {
+            ClientKey::AsBefore
+        } else {
+            ClientKey::None
+        };
+        users::keep(ctx, desired, security, trust, key, &mut findings).await?;
     }
     for pilot in objects.pilots.iter().filter(|pilot| is_ours(pilot, desired)) {
         let mut part = Map::new();
         if let Some(authorities) = &authorities {
             part.extend(trusted(pilot, authorities));
+            if let Some(given) = given.filter(|_| pilot.spec.security.is_some()) {
+                part.extend(given.told(pilot));
+            }
             let order = order(ctx, desired, security, pilot, &objects);
             match order.and_then(|order| signed(&order, authorities, pilot, security, now)) {
                 Ok(signed) => part.extend(signed),
@@ -81,9 +112,17 @@ pub(crate) async fn keep(
         tell(ctx, desired, pilot, part, findings.revision.as_deref()).await?;
     }
     if let Some(revision) = &findings.revision {
-        hurry_mounts(ctx, desired, &objects, revision).await?;
+        let mark = given.map(|given| format!("{revision}.{}", given.mark()));
+        hurry_mounts(ctx, desired, &objects, revision, mark.as_deref()).await?;
     }
     Ok(findings)
+}
+
+/// Was the node told a certificate whose key is mounted?
+fn mounts_key(pilot: &Pilot) -> bool {
+    let told = pilot.spec.security.as_ref();
+    told.and_then(|told| told.client_certificate.as_ref())
+        .is_some_and(|told| told.mounted_key.is_some())
 }
 
 fn is_ours(pilot: &Pilot, desired: &DesiredCluster) -> bool {
@@ -218,8 +257,12 @@ fn trusted(pilot: &Pilot, authorities: &ClusterAuthorities) -> Map<String, Value
         (CertificateUse::Internode, INTERNODE_CERTIFICATE, &told.internode_certificate),
         (CertificateUse::Client, CLIENT_CERTIFICATE, &told.client_certificate),
     ] {
-        let trust = authorities.of(usage).trust.to_pem();
-        if before.as_ref().is_some_and(|before| before.trust != trust) {
+        let Some(authority) = authorities.of(usage) else { continue };
+        let trust = authority.trust.to_pem();
+        if before
+            .as_ref()
+            .is_some_and(|before| before.mounted_key.is_none() && before.trust != trust)
+        {
             part.insert(field.to_owned(), json!({"trust": trust}));
         }
     }
@@ -242,7 +285,7 @@ fn signed(
         (CertificateUse::Internode, INTERNODE_CERTIFICATE, &told.internode_certificate),
         (CertificateUse::Client, CLIENT_CERTIFICATE, &told.client_certificate),
     ] {
-        let signing = authorities.of(usage);
+        let Some(signing) = authorities.of(usage) else { continue };
         if !signing.may_sign || !order.is_due(signing, usage, before.as_ref(), &settings, now) {
             continue;
         }
@@ -250,7 +293,11 @@ fn signed(
             let message = format!("{}: {}", name_of(pilot), chain(&error));
             Some(SecurityProblem { reason: "RequestRefused", message })
         })?;
-        part.insert(field.to_owned(), json!(made));
+        let mut made = json!(made);
+        if before.as_ref().is_some_and(|before| before.mounted_key.is_some()) {
+            made["mountedKey"] = Value::Null;
+        }
+        part.insert(field.to_owned(), made);
     }
     if !part.is_empty() {
         part.insert("key".to_owned(), json!(order.record));
@@ -258,12 +305,14 @@ fn signed(
     Ok(part)
 }
 
-/// Marks pods whose nodes have older users, so that their kubelets look at once at what is mounted.
+/// Marks pods whose nodes have older users, or another key than `mark` says, so that their kubelets look
+/// at once at what is mounted.
 async fn hurry_mounts(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     objects: &ClusterObjects,
     revision: &str,
+    mark: Option<&str>,
 ) -> Result<(), Error> {
     for pod in &objects.pods {
         let meta = &pod.metadata;
@@ -272,14 +321,15 @@ async fn hurry_mounts(
         let applied = pilot.and_then(|pilot| pilot.status.security.as_ref()?.users.as_deref());
         let annotations = meta.annotations.as_ref();
         let marked = annotations.and_then(|all| all.get(annotation::USERS));
-        if applied == Some(revision)
-            || marked.map(String::as_str) == Some(revision)
+        let wanted = mark.unwrap_or(revision);
+        if (applied == Some(revision) && mark.is_none())
+            || marked.map(String::as_str) == Some(wanted)
             || meta.deletion_timestamp.is_some()
         {
             continue;
         }
         let patch = json!({"metadata": {
-            "uid": meta.uid, "annotations": {annotation::USERS: revision},
+            "uid": meta.uid, "annotations": {annotation::USERS: wanted},
         }});
         let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..<_>::default() };
         let api = ctx.write(&ApiResource::erase::<Pod>(&()), &desired.namespace)?;

@@ -14,6 +14,8 @@ pub(crate) struct SecurityFindings {
     pub(crate) certificates: Vec<SecurityProblem>,
     /// What is done or waited for while one CA takes another's place.
     pub(crate) succession: Option<String>,
+    /// A name that clients use, and that the certificate that was given does not hold.
+    pub(crate) lacks: Option<String>,
     /// What is wrong with users and their Secrets.
     pub(crate) users: Vec<SecurityProblem>,
     /// Revision of the users that nodes are to have.

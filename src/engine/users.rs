@@ -13,6 +13,8 @@ use super::password::is_sha256;
 
 /// Name of the file that holds the document, in the folder where the Secret is mounted.
 pub const FILE: &str = "users.json";
+/// Name of the file beside it with the private key of a certificate that was given for all nodes.
+pub const CLIENT_KEY: &str = "client.key";
 /// Most bytes that are read: a Secret holds no more.
 pub const MAX_BYTES: u64 = 1 << 20;
 /// Hexadecimal digits of a revision.

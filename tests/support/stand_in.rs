@@ -11,8 +11,10 @@ use navigator::{
     api::v1beta1::{CertificateRequest, Pilot, PilotSecurityStatus, RequestReason},
     engine::{
         password::{self, PasswordHashing},
-        pki::{CertificateAuthority, CertificateUse, KeyRequest, LeafOrder, TrustBundle},
-        users::{DocumentedUser, FILE, OwnLogin, UsersDocument},
+        pki::{
+            CertificateAuthority, CertificateUse, KeyRequest, LeafOrder, PrivateKey, TrustBundle,
+        },
+        users::{CLIENT_KEY, DocumentedUser, FILE, OwnLogin, UsersDocument},
     },
     machinery::x509::CertificateDetails,
 };
@@ -194,8 +196,7 @@ impl StandIn {
             let Authorities { internode: between, client: clients, trust } = &*authorities;
             let internode = sign(between, CertificateUse::Internode);
             let client = sign(clients, CertificateUse::Client);
-            let of =
-                |chain: &str, trust: &TrustBundle| json!({"chain": chain, "trust": trust.to_pem()});
+            let of = |chain: &str, trust: &TrustBundle| json!({"chain": chain, "trust": trust.to_pem(), "mountedKey": null});
             let change = json!({
                 "key": {"sha256": request.key_sha256(), "volume": "v"},
                 "internodeCertificate": of(&internode, &trust.internode),
@@ -205,6 +206,47 @@ impl StandIn {
         };
         self.change(bed, change).await;
         SignedPair { internode: leaf(&internode), client: leaf(&client) }
+    }
+
+    /// Gives the node a certificate for clients that has a key of its own, which is mounted late; and
+    /// takes it away again.
+    pub(crate) async fn a_certificate_is_given(&self, bed: &Bed) {
+        let authority = CertificateAuthority::create("given", Timestamp::now()).unwrap();
+        let key = PrivateKey::generate().unwrap();
+        let request = KeyRequest::read(&KeyRequest::create(&key).unwrap()).unwrap();
+        let order = LeafOrder {
+            common_name: "db.example.org",
+            dns_names: &["db.example.org".to_owned()],
+            addresses: &[],
+            usage: CertificateUse::Client,
+            life: Duration::from_secs(3600),
+        };
+        let chain = authority.sign(&request, &order, Timestamp::now()).unwrap();
+        let told = json!({
+            "chain": chain, "trust": authority.trust().to_pem(), "mountedKey": key.sha256(),
+        });
+        let before = bed.pilot(&self.name).await.status.security.unwrap().client;
+        self.change(bed, json!({"clientCertificate": told})).await;
+        bed.shows(&self.name, "that the key is waited for", LIVE, |pilot| {
+            let (_, reason, _) = condition(pilot, "CertificatesValid")?;
+            (reason == "KeyAwaited").then_some(())
+        })
+        .await;
+        let shown = bed.pilot(&self.name).await.status.security.unwrap().client;
+        assert_eq!(shown.map(|one| one.sha256), before.map(|one| one.sha256), "it goes on");
+        let next = self.mount.join("next");
+        fs::write(&next, key.to_pem()).unwrap();
+        fs::rename(next, self.mount.join(CLIENT_KEY)).unwrap();
+        let expected = leaf(&chain);
+        bed.shows(&self.name, "what was given", LIVE, |pilot| {
+            let (status, ..) = condition(pilot, "CertificatesValid")?;
+            let shown = pilot.status.security.clone()?.client?.sha256;
+            (status == "True" && shown == expected.sha256).then_some(())
+        })
+        .await;
+        let request = self.standing(bed).await;
+        let signed = self.sign(bed, &request).await;
+        self.shows(bed, &signed, LIVE).await;
     }
 
     /// Waits until both ports show what was signed.

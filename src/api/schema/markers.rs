@@ -78,6 +78,7 @@ pub static SHARED: SchemaMarkers = SchemaMarkers {
         ("ClusterSecurity", "roles", 100),
         ("DatabaseUser", "roles", 20),
         ("ClientSecurity", "altNames", 50),
+        ("InternodeSecurity", "trust", 6),
         ("NetworkAccess", "clients", 20),
         ("NetworkAccess", "monitoring", 20),
         ("NetworkAccess", "internode", 20),

@@ -50,6 +50,15 @@ open_enum! {
 }
 
 open_enum! {
+    /// In what kind of object CAs are stored.
+    pub enum TrustKind {
+        #[default]
+        Secret,
+        ConfigMap,
+    }
+}
+
+open_enum! {
     /// Whether clients are asked who they are.
     pub enum Authentication {
         /// Nobody is asked.
@@ -185,6 +194,17 @@ impl ClusterSecurity {
         }
     }
 
+    /// Returns the Secret with the certificate that all nodes show to clients, where one is given.
+    pub fn given_certificate(&self) -> Option<&str> {
+        let client = self.client.as_ref()?;
+        client.certificate_secret.as_ref().map(|secret| secret.name.as_str())
+    }
+
+    /// Returns where the CAs of nodes elsewhere are stored.
+    pub fn trust_elsewhere(&self) -> &[TrustSource] {
+        self.internode.as_ref().map_or(&[], |internode| &internode.trust)
+    }
+
     /// Returns what is to be encrypted and who is asked; a word of its own wins over `mode`.
     pub fn wanted(&self) -> SecurityRungs {
         let secure = self.mode == Some(SecurityMode::Secure);
@@ -219,6 +239,26 @@ pub struct InternodeSecurity {
     /// and nothing else: whoever has a certificate of it is a node. Without it one is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_secret: Option<SecretName>,
+    /// CAs of nodes elsewhere that are members of the same database cluster: of other clusters of this
+    /// kind, for example in other datacenters. Whoever has a certificate of one is a node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub trust: Vec<TrustSource>,
+}
+
+/// Where CAs are stored, as PEM, in the cluster's namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TrustSource {
+    /// `Secret` or `ConfigMap`.
+    #[serde(default)]
+    pub kind: TrustKind,
+    /// Name of the object.
+    #[serde(default)]
+    pub name: String,
+    /// Key in its data, `ca.crt` where it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
 }
 
 /// What clients meet at the ports that are theirs.
@@ -233,6 +273,10 @@ pub struct ClientSecurity {
     /// made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_secret: Option<SecretName>,
+    /// Secret with one certificate that all nodes show to clients, as `tls.crt`, `tls.key` and `ca.crt`:
+    /// what clients are to trust. Another one in it is shown at once, by all nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate_secret: Option<SecretName>,
     /// DNS names and addresses that the certificates of all nodes hold beside those of their pods
     /// and Services.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -375,6 +419,10 @@ pub struct NodeCertificate {
     /// CAs, as PEM; at most 8.
     #[serde(default)]
     pub trust: String,
+    /// SHA-256 of the public key, in hexadecimal, where the certificate is not of the node's own key: its
+    /// private key is mounted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mounted_key: Option<String>,
 }
 
 /// The key for which certificates were signed, and the volume on which it lies.

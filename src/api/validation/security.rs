@@ -15,7 +15,7 @@ use super::{
 use crate::{
     api::v1beta1::{
         Authentication, CertificateSettings, ClientTls, ClusterSecurity, DatabaseUser,
-        InternodeTls, SecretKey, SecretName, SecurityMode, SecurityRungs,
+        InternodeTls, SecretKey, SecretName, SecurityMode, SecurityRungs, TrustSource,
     },
     machinery::{field_error::FieldPath, go_duration},
 };
@@ -187,6 +187,8 @@ fn demands(security: &ClusterSecurity, path: &FieldPath) -> Vec<FieldPath> {
             client.as_ref().is_some_and(|client| client.ca_secret.is_some()),
             client_path.child("caSecret"),
         ),
+        (security.given_certificate().is_some(), client_path.child("certificateSecret")),
+        (!security.trust_elsewhere().is_empty(), path.child("internode").child("trust")),
         (
             authentication.as_ref().is_some_and(|asks| *asks != Authentication::Off),
             path.child("authentication"),
@@ -239,9 +241,38 @@ fn secured(
             secret_name(validator, name, &path.child(field).child("caSecret").child("name"));
         }
     }
+    for (index, source) in security.trust_elsewhere().iter().enumerate() {
+        let TrustSource { kind: _, name, key } = source;
+        let path = path.child("internode").child("trust").index(index);
+        secret_name(validator, name, &path.child("name"));
+        if let Some(key) = key {
+            validator.invalid_each(&path.child("key"), key, &format::secret_key(key));
+        }
+    }
     if given[0].is_some() && given[0] == given[1] {
         let text = "must be another one than internode.caSecret: whoever has a certificate of that is a node";
         validator.forbidden(&path.child("client").child("caSecret"), text);
+    }
+    if let Some(name) = security.given_certificate() {
+        let path = path.child("client").child("certificateSecret");
+        secret_name(validator, name, &path.child("name"));
+        if given[1].is_some() {
+            validator.forbidden(&path, "may not specify both caSecret and certificateSecret");
+        }
+        if client.as_ref().is_some_and(|client| !client.alt_names.is_empty()) {
+            let text = "may not specify both altNames and certificateSecret: it has its own names";
+            validator.forbidden(&path, text);
+        }
+        if support.one_port {
+            let text =
+                format!("{title} has one port for nodes and clients, who would not trust it");
+            validator.forbidden(&path, &text);
+        } else if wanted.authentication != Authentication::Password
+            || wanted.client == ClientTls::Off
+        {
+            let text = "needs client.tls, and authentication: Password: its key comes to nodes with their users";
+            validator.forbidden(&path, text);
+        }
     }
     let alt_names = client.iter().flat_map(|client| &client.alt_names);
     for (index, name) in alt_names.enumerate() {
@@ -404,7 +435,7 @@ mod tests {
             mode: word(mode).map(Into::into),
             internode: Some(InternodeSecurity {
                 tls: word(internode).map(Into::into),
-                ca_secret: None,
+                ..InternodeSecurity::default()
             }),
             client: Some(ClientSecurity {
                 tls: word(client).map(Into::into),

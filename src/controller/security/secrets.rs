@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::{
-    ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    ByteString,
+    api::core::v1::{ConfigMap, Secret},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::api::{ApiResource, DynamicObject};
 use serde::{Deserialize, Serialize};
@@ -78,6 +80,20 @@ pub(super) async fn ours(
         Some(known) => Ok(Some(FoundSecret::new(&known))),
         None => given(ctx, desired, name).await,
     }
+}
+
+/// Returns a value of a ConfigMap as the server has it.
+pub(super) async fn config_map(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    name: &str,
+    key: &str,
+) -> Result<Option<Vec<u8>>, Error> {
+    let resource = ApiResource::erase::<ConfigMap>(&());
+    let found = ctx.read(&resource, &desired.namespace).get_opt(name).await;
+    let found = found.map_err(|error| Error::request("get", "ConfigMap", name, error))?;
+    let value = found.and_then(|found| found.data["data"][key].as_str().map(str::to_owned));
+    Ok(value.map(String::into_bytes))
 }
 
 /// Returns a Secret as the server has it.

@@ -23,7 +23,7 @@ use crate::{
     },
     engine::{
         password::{self, PasswordHashing},
-        users::{DocumentedUser, FILE, OwnLogin, UsersDocument},
+        users::{CLIENT_KEY, DocumentedUser, FILE, OwnLogin, UsersDocument},
     },
 };
 
@@ -54,12 +54,21 @@ struct DeclaredUser<'a> {
     roles: &'a [String],
 }
 
+/// The private key of a certificate that is given for all nodes, which is mounted beside their users.
+pub(super) enum ClientKey<'a> {
+    Given(&'a str),
+    /// The one that is mounted is in use.
+    AsBefore,
+    None,
+}
+
 /// Keeps the Secrets of users and the one with their hashes.
 pub(super) async fn keep(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     security: &ClusterSecurity,
     trust: Option<String>,
+    key: ClientKey<'_>,
     findings: &mut SecurityFindings,
 ) -> Result<(), Error> {
     let Some(login) = desired.database.login else { return Ok(()) };
@@ -115,10 +124,18 @@ pub(super) async fn keep(
     let document = UsersDocument::new(users, own).with_roles(roles);
     findings.revision = Some(document.revision().to_owned());
     let sources = serde_json::to_vec(&sources).expect("our own types have string keys only");
-    let values = BTreeMap::from([
+    let mut values = BTreeMap::from([
         (FILE.to_owned(), ByteString(document.to_json())),
         (SOURCES.to_owned(), ByteString(sources)),
     ]);
+    let mounted_key = before.as_ref().and_then(|before| before.value(CLIENT_KEY));
+    let key = match key {
+        ClientKey::Given(pem) => Some(pem.as_bytes()),
+        ClientKey::AsBefore => mounted_key,
+        ClientKey::None => None,
+    };
+    let has_other_key = mounted_key != key;
+    values.extend(key.map(|pem| (CLIENT_KEY.to_owned(), ByteString(pem.to_vec()))));
     if document.own().is_none() {
         let object = PreparedObject::of(&Secret {
             metadata: resources::cluster_metadata(desired, &ctx.settings, &mounted),
@@ -130,7 +147,7 @@ pub(super) async fn keep(
     let stands = |found: &FoundSecret| {
         values.iter().all(|(key, value)| found.value(key) == Some(value.0.as_slice()))
     };
-    let same = before.as_ref().is_some_and(stands);
+    let same = !has_other_key && before.as_ref().is_some_and(stands);
     let object = left_behind(ctx, desired, &mounted, values);
     match before {
         Some(_) if same => Ok(()),

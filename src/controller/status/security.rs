@@ -127,7 +127,11 @@ pub(super) fn certificates_valid(facts: &ConditionInputs<'_>) -> Option<Conditio
     }
     Some(told.unwrap_or_else(|| match next_expiry(observed) {
         Some(CertificateExpiry { pilot, not_after: Some(end) }) => {
-            let message = format!("the first to end is that of {pilot}, at {}", end.0);
+            let lacks = observed.security.lacks.as_ref().map(|name| {
+                format!("; what is given for clients does not cover {name}, which the Secrets of users name")
+            });
+            let lacks = lacks.unwrap_or_default();
+            let message = format!("the first to end is that of {pilot}, at {}{lacks}", end.0);
             finding("True", "CertificatesCurrent", message)
         }
         _ => finding("Unknown", "CertificatesPending", "no node has shown a certificate yet"),

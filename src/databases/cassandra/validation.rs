@@ -36,7 +36,7 @@ impl ClusterRules for Cassandra {
     }
 
     fn reason_to_stay_open(new: &CassandraCluster) -> Option<String> {
-        let text = "the nodes behind additionalSeeds do not trust certificates of this cluster";
+        let text = "the nodes behind additionalSeeds do not trust certificates of this cluster yet";
         (!new.spec.own.additional_seeds.is_empty()).then(|| text.to_owned())
     }
 
@@ -73,18 +73,11 @@ impl ClusterRules for Cassandra {
                 validator.invalid_each(&path, seed, &format::dns_subdomain(seed));
             }
         }
-        // V67: certificates and logins of a ring that several clusters share.
-        let security = new.spec.wanted_security();
-        if !additional_seeds.is_empty() {
-            let path = path.child("security");
-            if security.internode != InternodeTls::Off {
-                let text = "the nodes behind additionalSeeds do not trust certificates of this cluster; set it to \"Off\"";
-                validator.forbidden(&path.child("internode").child("tls"), text);
-            }
-            if security.authentication != Authentication::Off {
-                let text = "logins of a ring that several clusters share are its people's to keep; set it to \"Off\", and config.authenticator";
-                validator.forbidden(&path.child("authentication"), text);
-            }
+        // V67: logins of a ring that several clusters share.
+        let asks = new.spec.wanted_security().authentication != Authentication::Off;
+        if !additional_seeds.is_empty() && asks {
+            let text = "logins of a ring that several clusters share are its people's to keep; set it to \"Off\", and config.authenticator";
+            validator.forbidden(&path.child("security").child("authentication"), text);
         }
         let roles = new.spec.security.iter().flat_map(|security| &security.roles);
         for (index, role) in roles.enumerate() {
@@ -118,6 +111,7 @@ impl ClusterRules for Cassandra {
         let (now, was) = (&new.spec.own, &old.spec.own);
         immutable(validator, &path.child("clusterName"), &now.cluster_name, &was.cluster_name);
         immutable(validator, &path.child("numTokens"), &now.num_tokens, &was.num_tokens);
+        one_rung(validator, new, old);
         for (index, pool) in new.spec.node_pools.iter().enumerate() {
             let Some(before) = old.spec.node_pools.iter().find(|before| before.name == pool.name)
             else {
@@ -197,6 +191,29 @@ impl ClusterRules for Cassandra {
                 validator.warn(format!("spec.nodePools: racks of datacenter {datacenter:?} differ in size by {}, so their nodes hold unequal shares of the data", most - least));
             }
         }
+    }
+}
+
+/// V67: between nodes elsewhere and ours, each rung is a word of people, who see both sides. Alone, a
+/// cluster goes over all rungs by itself.
+fn one_rung(validator: &mut Validator, new: &CassandraCluster, old: &CassandraCluster) {
+    let shares = |cluster: &CassandraCluster| {
+        let security = cluster.spec.security.as_ref();
+        let trusts = security.is_some_and(|one| !one.shared.trust_elsewhere().is_empty());
+        trusts || !cluster.spec.own.additional_seeds.is_empty()
+    };
+    let rung = |cluster: &CassandraCluster| match cluster.spec.wanted_security().internode {
+        InternodeTls::Off => 0_u8,
+        InternodeTls::Allow => 1,
+        InternodeTls::Prefer => 2,
+        _ => 3,
+    };
+    let runs = old.status.replicas.is_some_and(|replicas| replicas > 0);
+    if runs && (shares(new) || shares(old)) && rung(new).abs_diff(rung(old)) > 1 {
+        let text = "say \"Off\", Allow, Prefer and Required one after the other, each once it is so in \
+                    every cluster of the ring: the nodes elsewhere are not ours";
+        let path = FieldPath::new("spec").child("security").child("internode").child("tls");
+        validator.forbidden(&path, text);
     }
 }
 

@@ -13,11 +13,12 @@ use tracing::{info, warn};
 use super::{
     SecurityReading, SecurityReport,
     findings::{self, CertificateFindings, CertificateQuestion},
-    node_key::{NodeKey, NodeKeyError},
+    node_key::{self, NodeKey, NodeKeyError, NodeKeys},
     users_mount,
 };
 use crate::{
     api::v1beta1::{Authentication, CertificateRequest, PilotSecurity},
+    engine::pki::PrivateKey,
     error::chain,
     pilot::{
         driver::{DatabaseNode, Driver, Error, SecuredDatabase},
@@ -53,7 +54,7 @@ struct SecurityMemory {
 /// With what a database is to be started.
 #[derive(Debug)]
 pub struct StartSecurity {
-    key: Option<Arc<NodeKey>>,
+    keys: Option<NodeKeys>,
     certificates: NodeCertificates,
     asks_passwords: bool,
 }
@@ -94,7 +95,7 @@ impl NodeSecurity {
         node: &DatabaseNode,
         security: &PilotSecurity,
         in_use: Option<&NodeCertificates>,
-    ) -> (SecurityReport, Option<(Arc<NodeKey>, CertificateFindings)>) {
+    ) -> (SecurityReport, Option<(NodeKeys, CertificateFindings)>) {
         let mut report = SecurityReport::default();
         if !security.encrypts() {
             return (report, None);
@@ -107,9 +108,14 @@ impl NodeSecurity {
                 return (report, None);
             }
         };
+        let is_given =
+            security.client_certificate.as_ref().is_some_and(|one| one.mounted_key.is_some());
+        let mounted = is_given.then(|| node_key::mounted(&self.users)).flatten();
+        let mounted_sha256 = mounted.as_ref().map(PrivateKey::sha256);
         let found = findings::find(&CertificateQuestion {
             security,
             key_sha256: &key.key.sha256(),
+            mounted_sha256: mounted_sha256.as_deref(),
             pilot: node.pilot.metadata.name.as_deref().unwrap_or_default(),
             address: node.address,
             in_use,
@@ -119,7 +125,7 @@ impl NodeSecurity {
         report.certificates = Some(found.reading.clone());
         let (csr, reason) = (key.request.clone(), found.request.clone());
         report.request = Some(CertificateRequest { csr, reason });
-        (report, Some((key, found)))
+        (report, Some((NodeKeys { own: key, mounted: mounted.map(Arc::new) }, found)))
     }
 
     /// Decides whether a database may start, and with what; `Ok(None)` where nothing is encrypted and
@@ -141,15 +147,15 @@ impl NodeSecurity {
         let asks_passwords = security.authentication == Authentication::Password;
         let (report, found) = self.examine(node, security, None);
         let start = match found {
-            Some((key, CertificateFindings { usable: Some(certificates), covers, .. })) => {
+            Some((keys, CertificateFindings { usable: Some(certificates), covers, .. })) => {
                 if !covers && self.waits_for_address() {
                     let why = "waits for a certificate with the node's address";
                     return (Some(report), Err(Error::NotYet(why.to_owned())));
                 }
-                StartSecurity { key: Some(key), certificates, asks_passwords }
+                StartSecurity { keys: Some(keys), certificates, asks_passwords }
             }
             None if !security.encrypts() => StartSecurity {
-                key: None,
+                keys: None,
                 certificates: NodeCertificates::default(),
                 asks_passwords,
             },
@@ -178,10 +184,10 @@ impl NodeSecurity {
         node: &DatabaseNode,
         start: &StartSecurity,
     ) -> Result<(), Error> {
-        let StartSecurity { key, certificates, asks_passwords } = start;
+        let StartSecurity { keys, certificates, asks_passwords } = start;
         self.known().address_wait = None;
-        if let Some(key) = key {
-            let files = database.tls_files(&key.key.to_pem(), certificates);
+        if let Some(keys) = keys {
+            let files = database.tls_files(&keys.of(certificates), certificates);
             let path = self.config.join(TLS_FOLDER);
             let written = self.tls().install(&files, certificates, self.user);
             written.map_err(|source| Error::Write { path, source })?;

@@ -293,7 +293,11 @@ mod tests {
     };
 
     fn certificates(chain: &str, ca: &CertificateAuthority) -> NodeCertificates {
-        let client = NodeCertificate { chain: chain.to_owned(), trust: ca.trust().to_pem() };
+        let client = NodeCertificate {
+            chain: chain.to_owned(),
+            trust: ca.trust().to_pem(),
+            mounted_key: None,
+        };
         NodeCertificates { internode: None, client: Some(client) }
     }
 

@@ -249,8 +249,10 @@ impl<'a> Life<'a> {
         log_in(first, "admin", "second-of-admin").await.unwrap();
         let renewed = first.sign(&ring.bed, &request).await;
         first.shows(&ring.bed, &renewed, LIVE).await;
+        first.a_certificate_is_given(&ring.bed).await;
+        log_in(first, "admin", "second-of-admin").await.unwrap();
         assert_eq!(ring.database(0), process, "it was restarted");
-        self.claim("renewed certificates are shown live; those of another key are not");
+        self.claim("renewed certificates are shown live, also one that is given with its key; those of another key are not");
     }
 
     /// While a client writes through both nodes, with each write tried twice.

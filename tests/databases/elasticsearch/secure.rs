@@ -123,6 +123,10 @@ pub(crate) async fn a_secured_node(version: &'static str, told: &Told) {
     assert_eq!(stand_in.status(third).await, Ok(StatusCode::OK));
     told.claim(format!("{version}: renewed certificates are shown, live"));
 
+    stand_in.a_certificate_is_given(&ensemble.bed).await;
+    assert_eq!(stand_in.status(third).await, Ok(StatusCode::OK));
+    told.claim(format!("{version}: a certificate with a key of its own is shown to clients, live"));
+
     let foreign = KeyRequest::create(&PrivateKey::generate().unwrap()).unwrap();
     stand_in.sign(&ensemble.bed, &foreign).await;
     ensemble.told(0, "CertificatesValid", "False", "ForeignKey", "the key on record").await;

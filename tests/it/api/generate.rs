@@ -454,11 +454,13 @@ fn security(tape: &mut Tape<'_>) -> ClusterSecurity {
         internode: tape.maybe(|tape| InternodeSecurity {
             tls: Some(tape.word(InternodeTls::KNOWN).into()),
             ca_secret: tape.maybe(|tape| SecretName { name: tape.text(NAMES) }),
+            trust: tape.list(2, trust, Clone::clone),
         }),
         client: tape
             .maybe(|tape| ClientSecurity {
                 tls: tape.maybe(|tape| tape.word(ClientTls::KNOWN).into()),
                 ca_secret: tape.maybe(|tape| SecretName { name: tape.text(NAMES) }),
+                certificate_secret: tape.maybe(|tape| SecretName { name: tape.text(NAMES) }),
                 alt_names: tape.texts(2, &["db.example.org", "10.0.0.1"]),
             })
             .filter(|client| *client != ClientSecurity::default()),
@@ -492,6 +494,14 @@ fn security(tape: &mut Tape<'_>) -> ClusterSecurity {
     security
 }
 
+fn trust(tape: &mut Tape<'_>) -> TrustSource {
+    TrustSource {
+        kind: tape.word(TrustKind::KNOWN).into(),
+        name: tape.text(NAMES),
+        key: tape.maybe_text(&["internode-ca.crt", ""]),
+    }
+}
+
 fn user(tape: &mut Tape<'_>) -> DatabaseUser {
     DatabaseUser {
         name: tape.text(NAMES),
@@ -507,8 +517,11 @@ fn user(tape: &mut Tape<'_>) -> DatabaseUser {
 const PEM: &[&str] = &["-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n", ""];
 
 fn pilot_security(tape: &mut Tape<'_>) -> PilotSecurity {
-    let certificate =
-        |tape: &mut Tape<'_>| NodeCertificate { chain: tape.text(PEM), trust: tape.text(PEM) };
+    let certificate = |tape: &mut Tape<'_>| NodeCertificate {
+        chain: tape.text(PEM),
+        trust: tape.text(PEM),
+        mounted_key: tape.maybe_text(&["9f2c"]),
+    };
     PilotSecurity {
         internode: tape.word(InternodeTls::KNOWN).into(),
         client: tape.word(ClientTls::KNOWN).into(),
