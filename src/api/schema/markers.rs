@@ -11,6 +11,10 @@ pub const PILOT_UPDATES: &[&str] = &["InPlace", "OnRestart", "Never"];
 pub const SERVICE_TYPES: &[&str] = &["ClusterIP", "NodePort", "LoadBalancer"];
 pub const TRAFFIC_POLICIES: &[&str] = &["Cluster", "Local"];
 pub const NETWORK_POLICIES: &[&str] = &["Managed", "None"];
+pub const CERTIFICATE_USES: &[&str] = &["Internode", "Client"];
+pub const AUTHORITY_SOURCES: &[&str] = &["Managed", "Secret"];
+pub const AUTHORITY_PHASES: &[&str] = &["Current", "Spreading", "Signing", "Retiring"];
+pub const USER_STATES: &[&str] = &["Applied", "Pending", "Failed"];
 pub const RETENTIONS: &[&str] = &["Delete", "Retain"];
 pub const CONDITION_STATUSES: &[&str] = &["True", "False", "Unknown"];
 pub const CLUSTER_PHASES: &[&str] = &[
@@ -63,6 +67,10 @@ pub static SHARED: SchemaMarkers = SchemaMarkers {
         ("ServiceTemplate", "type", SERVICE_TYPES),
         ("ServiceTemplate", "externalTrafficPolicy", TRAFFIC_POLICIES),
         ("NetworkAccess", "policy", NETWORK_POLICIES),
+        ("AuthorityStatus", "use", CERTIFICATE_USES),
+        ("AuthorityStatus", "source", AUTHORITY_SOURCES),
+        ("AuthorityStatus", "phase", AUTHORITY_PHASES),
+        ("UserStatus", "state", USER_STATES),
         ("Retention", "whenScaled", RETENTIONS),
         ("Retention", "whenDeleted", RETENTIONS),
         ("ClusterStatus", "phase", CLUSTER_PHASES),
@@ -82,6 +90,8 @@ pub static SHARED: SchemaMarkers = SchemaMarkers {
         ("NetworkAccess", "clients", 20),
         ("NetworkAccess", "monitoring", 20),
         ("NetworkAccess", "internode", 20),
+        ("ClusterSecurityStatus", "certificateAuthorities", 10),
+        ("ClusterSecurityStatus", "users", 101),
         ("ClusterStatus", "versions", 10),
         ("ClusterStatus", "nodePools", 100),
         ("ClusterStatus", "conditions", 20),

@@ -9,6 +9,7 @@ use std::{collections::BTreeMap, time::Duration};
 use k8s_openapi::{
     ByteString,
     api::core::v1::{ConfigMap, Secret},
+    apimachinery::pkg::apis::meta::v1::Time,
     jiff::Timestamp,
 };
 use tracing::info;
@@ -19,7 +20,7 @@ use super::{
     succession::{Succession, SuccessionTurn},
 };
 use crate::{
-    api::v1beta1::{CertificateSettings, ClusterSecurity, TrustKind, TrustSource},
+    api::v1beta1::{AuthorityStatus, CertificateSettings, ClusterSecurity, TrustKind, TrustSource},
     controller::{
         context::{ControllerContext, Error},
         desired_state::DesiredCluster,
@@ -32,10 +33,10 @@ use crate::{
     },
     engine::pki::{
         CertificateAuthority, CertificateUse, TrustBundle,
-        rollover::{AuthoritySecret, RolloverStep, RolloverWish},
+        rollover::{AuthoritySecret, RolloverPhase, RolloverStep, RolloverWish},
     },
     error::chain,
-    machinery::go_duration,
+    machinery::{go_duration, x509::CertificateDetails},
 };
 
 /// Key of a Secret with a CA's certificate, and with its private key.
@@ -280,6 +281,7 @@ impl AuthorityPlace<'_> {
             let message = format!("the CA for {} is replaced: {waits}", self.title());
             findings.succession.get_or_insert(message);
         }
+        findings.authorities.extend(self.told(&stored, turn.phase));
         if let Some(written) = self.written(&turn.step, &stored)? {
             change(self.ctx, self.desired, &written.object, version).await?;
             if let Some((reason, what)) = written.told {
@@ -291,6 +293,34 @@ impl AuthorityPlace<'_> {
         }
         let SuccessionTurn { may_sign, turn, .. } = turn;
         Ok(Ok(SigningAuthority { authority: stored.current, trust, own, may_sign, turn }))
+    }
+
+    /// Says what there is of the CA, the one that takes its place, and the one whose place it took.
+    fn told(&self, stored: &StoredAuthority, phase: RolloverPhase) -> Vec<AuthorityStatus> {
+        let (usage, source) = (self.usage, if self.given.is_some() { "Secret" } else { "Managed" });
+        let one = |details: &CertificateDetails, phase: RolloverPhase| AuthorityStatus {
+            usage: match usage {
+                CertificateUse::Internode => "Internode".to_owned(),
+                CertificateUse::Client => "Client".to_owned(),
+            },
+            sha256: details.sha256.clone(),
+            not_after: Timestamp::from_second(details.not_after).ok().map(Time),
+            source: source.to_owned(),
+            phase: format!("{phase:?}"),
+        };
+        let StoredAuthority { current, next, previous } = stored;
+        let of_current = if next.is_some() { RolloverPhase::Current } else { phase };
+        let of_current = match of_current {
+            // What retires is the former one.
+            RolloverPhase::Retiring => RolloverPhase::Current,
+            other => other,
+        };
+        let mut all = vec![one(&current.details(), of_current)];
+        all.extend(next.iter().map(|next| one(&next.details(), phase)));
+        let former =
+            previous.iter().flat_map(|former| CertificateDetails::read_all(&former.to_pem()));
+        all.extend(former.map(|details| one(&details, RolloverPhase::Retiring)));
+        all
     }
 
     /// What a step changes in the Secret; `None` where it changes nothing there.

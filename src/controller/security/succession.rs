@@ -147,6 +147,7 @@ impl Succession {
             },
             waits: waits.filter(|_| rollover.phase() != RolloverPhase::Current),
             trust: TrustBundle::join(&bundles),
+            phase: rollover.phase(),
             step,
         }
     }
@@ -163,6 +164,8 @@ pub(super) struct SuccessionTurn {
     pub(super) waits: Option<String>,
     /// What each member is to trust.
     pub(super) trust: Result<TrustBundle, BundleRefusal>,
+    /// Where the CA is on its way, for people to see.
+    pub(super) phase: RolloverPhase,
 }
 
 /// Reads a Pilot as a member; `None` where it has no certificate for this use.

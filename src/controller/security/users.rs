@@ -18,7 +18,7 @@ use crate::{
         desired_state::{ClusterService, DesiredCluster, LoginNames},
         ensure::ensure_object,
         resources::{self, PreparedObject},
-        security_findings::{SecurityFindings, SecurityProblem},
+        security_findings::{DeclaredLogin, SecurityFindings, SecurityProblem},
         write::{change, create},
     },
     engine::{
@@ -91,6 +91,11 @@ pub(super) async fn keep(
         let secret = declared.given.as_ref().map_or(&declared.made, |given| &given.name);
         let (hash, source, problem) =
             hash(login.hashing, &known, &name, secret, found.as_ref(), &key).await;
+        findings.declared.push(DeclaredLogin {
+            name: name.clone(),
+            secret: secret.clone(),
+            problem: problem.as_ref().map(|problem| problem.message.clone()),
+        });
         findings.users.extend(problem);
         if !taken.insert(name.clone()) {
             let message = format!("two users are named {name}: rename one, or the administrator");

@@ -124,6 +124,20 @@ async fn a_secured_cluster_has_its_secrets_and_signs_what_its_nodes_ask_for() {
     let between = told["internodeCertificate"]["chain"].as_str().unwrap();
     let details = CertificateDetails::read(between).unwrap();
     assert!(!details.names.contains(&"shop.example.org".to_owned()), "{details:?}");
+    let status = harness.object("exampleclusters", "shop")["status"]["security"].clone();
+    let authorities = status["certificateAuthorities"].as_array().unwrap();
+    let shown = |one: &Value| format!("{} {} {}", one["use"], one["source"], one["phase"]);
+    let shown: Vec<_> = authorities.iter().map(shown).collect();
+    assert_eq!(
+        shown,
+        [r#""Internode" "Managed" "Current""#, r#""Client" "Managed" "Current""#],
+        "{status}"
+    );
+    let users = json!([
+        {"name": "admin", "secret": "ex-shop-admin", "state": "Pending"},
+        {"name": "app", "secret": "ex-shop-user-app", "state": "Pending"},
+    ]);
+    assert_eq!(status["users"], users);
     let bundle = harness.object("configmaps", "ex-shop-ca")["data"]["ca.crt"].clone();
     assert_eq!(bundle, told["clientCertificate"]["trust"]);
     assert_eq!(harness.object("pilots", "ex-shop-a-1")["spec"]["security"]["key"], Value::Null);

@@ -494,6 +494,25 @@ fn security(tape: &mut Tape<'_>) -> ClusterSecurity {
     security
 }
 
+fn authority(tape: &mut Tape<'_>) -> AuthorityStatus {
+    AuthorityStatus {
+        usage: tape.word(&["Internode", "Client"]),
+        sha256: tape.text(&["9f2c", ""]),
+        not_after: tape.maybe(Tape::time),
+        source: tape.word(&["Managed", "Secret"]),
+        phase: tape.word(&["Current", "Spreading", "Signing", "Retiring"]),
+    }
+}
+
+fn user_status(tape: &mut Tape<'_>) -> UserStatus {
+    UserStatus {
+        name: tape.text(NAMES),
+        secret: tape.text(NAMES),
+        state: tape.word(&["Applied", "Pending", "Failed"]),
+        message: tape.maybe_text(&["Secret s is not there"]),
+    }
+}
+
 fn trust(tape: &mut Tape<'_>) -> TrustSource {
     TrustSource {
         kind: tape.word(TrustKind::KNOWN).into(),
@@ -655,6 +674,8 @@ pub(super) fn cluster_status(tape: &mut Tape<'_>) -> ClusterStatus {
                 pilot: "es-x-a-0".to_owned(),
                 not_after: tape.maybe(Tape::time),
             }),
+            certificate_authorities: tape.list(2, authority, Clone::clone),
+            users: tape.list(2, user_status, Clone::clone),
         }),
         binding: tape.maybe(|_| SecretName { name: "es-x-admin".to_owned() }),
         observed_generation: tape.maybe(|tape| tape.pick(&[1, 7])),

@@ -13,7 +13,7 @@ use tracing::{info, warn};
 use super::{
     CassandraDriver,
     access::NodeAccess,
-    cql::{CqlClient, CqlError, CqlLogin, CqlRows, CqlStatement},
+    cql::{CqlClient, CqlError, CqlLogin, CqlRow, CqlRows, CqlStatement},
     grants::{self, RingGrants},
     login_copies::{self, Copies},
     resolved_spec::datacenter_of,
@@ -21,7 +21,6 @@ use super::{
 };
 use crate::{
     api::validation::{DatabaseVersion, releases::MinorVersion},
-    databases::cassandra::v1beta1::CassandraNode,
     engine::users::{OwnLogin, UsersDocument},
     error::chain,
     pilot::{
@@ -104,7 +103,7 @@ impl CassandraDriver {
             let why = "the ring has its first login, and its database starts again to ask for it";
             return Err(Error::NotYet(why.to_owned()));
         }
-        let (plan, copies) = self.compare(node, &access, own, users).await?;
+        let (plan, copies) = self.compare(&access, own, users).await?;
         let RolePlan { changes, troubles } = plan;
         {
             let mut seen = self.seen();
@@ -189,7 +188,6 @@ impl CassandraDriver {
     /// Compares the ring with what it is to have. Changes nothing.
     async fn compare(
         &self,
-        node: &DatabaseNode,
         access: &NodeAccess,
         own: &OwnLogin,
         users: &UsersDocument,
@@ -197,12 +195,13 @@ impl CassandraDriver {
         let former = self.stored_login().await;
         let former = former.as_ref().filter(|former| *former != own);
         let roles = roles::rows(&self.ask(access, own, former, roles::question()).await?);
-        let grants = if roles::needs_grants(users, own, former, &roles) {
-            RingGrants::read(&self.ask(access, own, former, grants::question()).await?)
-        } else {
-            RingGrants::default()
-        };
-        let version = lowest_version(node);
+        let (mut grants, mut version) = (RingGrants::default(), MinorVersion::default());
+        if roles::needs_grants(users, own, former, &roles) {
+            grants = RingGrants::read(&self.ask(access, own, former, grants::question()).await?);
+            let elsewhere = self.ask(access, own, former, login_copies::elsewhere()).await?;
+            let here = self.ask(access, own, former, login_copies::here()).await?;
+            version = lowest_version([&elsewhere, &here]);
+        }
         let plan = roles::plan(users, own, former, &RingRoles { roles, grants, version });
         Ok((plan, self.copies(access, own, former).await?))
     }
@@ -323,7 +322,7 @@ impl CassandraDriver {
         let Some(own) = users.own() else { return Ok(()) };
         let former = self.stored_login().await;
         let former = former.as_ref().filter(|former| *former != own);
-        let (RolePlan { changes, .. }, copies) = self.compare(node, &access, own, &users).await?;
+        let (RolePlan { changes, .. }, copies) = self.compare(&access, own, &users).await?;
         for change in changes {
             let role = change.role.clone();
             if !lead.holds() {
@@ -405,14 +404,15 @@ impl CassandraDriver {
     }
 }
 
-/// Returns the lowest version that a node of the cluster runs, or is told to.
-fn lowest_version(node: &DatabaseNode) -> MinorVersion {
-    let versions = node.peers.iter().chain([&node.pilot]).flat_map(|pilot| {
-        let runs = pilot.status.part::<CassandraNode>().and_then(|part| part.version);
-        [runs, pilot.spec.version.clone()]
-    });
-    let version = |text: String| DatabaseVersion::parse(&text).map(|v| (v.major, v.minor));
-    versions.flatten().filter_map(version).min().unwrap_or_default()
+/// Returns the lowest version of nodes, by the answers to [`login_copies::elsewhere`] and
+/// [`login_copies::here`].
+fn lowest_version(answers: [&CqlRows; 2]) -> MinorVersion {
+    let texts = answers.into_iter().flat_map(CqlRows::iter);
+    let version = |row: CqlRow<'_>| {
+        DatabaseVersion::parse(row.text("release_version")?).map(|v| (v.major, v.minor))
+    };
+    // A node that does not say it yet knows the words that all know.
+    texts.map(|row| version(row).unwrap_or_default()).min().unwrap_or_default()
 }
 
 /// What a statement without an answer or with a refusal means: it is tried again.
