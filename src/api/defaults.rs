@@ -173,6 +173,7 @@ fn security<K: ClusterKind>(security: &mut Option<DatabaseSecurity<K>>) {
             internode,
             client,
             certificates,
+            metrics,
             network,
             mode: _,
             authentication: _,
@@ -183,6 +184,7 @@ fn security<K: ClusterKind>(security: &mut Option<DatabaseSecurity<K>>) {
         no_empty(internode);
         no_empty(client);
         no_empty(certificates);
+        no_empty(metrics);
         no_empty(network);
     }
     no_empty(security);

@@ -41,7 +41,9 @@ use super::{
 use crate::{
     api::{
         names::{self, annotation},
-        v1beta1::{Authentication, ClientTls, ClusterSecurity, Pilot, PilotSecurity, SignedKey},
+        v1beta1::{
+            Authentication, ClientTls, ClusterSecurity, MetricsTls, Pilot, PilotSecurity, SignedKey,
+        },
     },
     engine::pki::{CertificateUse, KeyRequest},
     error::chain,
@@ -109,7 +111,8 @@ pub(crate) async fn keep(
                 Err(None) => {}
             }
         }
-        tell(ctx, desired, pilot, part, findings.revision.as_deref()).await?;
+        let metrics = security.encrypts_metrics();
+        tell(ctx, desired, pilot, part, findings.revision.as_deref(), metrics).await?;
     }
     if let Some(revision) = &findings.revision {
         let mark = given.map(|given| format!("{revision}.{}", given.mark()));
@@ -142,12 +145,18 @@ async fn tell(
     pilot: &Pilot,
     mut part: Map<String, Value>,
     users: Option<&str>,
+    encrypts_metrics: bool,
 ) -> Result<(), Error> {
     // A node that is not secured yet is told nothing of it.
     let Some(told) = &pilot.spec.security else { return Ok(()) };
     let signed = part.contains_key("key");
     if users.is_some() && told.users.as_deref() != users {
         part.insert("users".to_owned(), json!(users));
+    }
+    let has_certificate = told.client != ClientTls::Off;
+    let metrics = (encrypts_metrics && has_certificate).then_some(MetricsTls::Required);
+    if told.metrics != metrics {
+        part.insert("metrics".to_owned(), json!(metrics));
     }
     if part.is_empty() {
         return Ok(());

@@ -46,6 +46,7 @@ pub fn config_hash(spec: &PilotSpec, own: Vec<Value>) -> String {
             internode_certificate: _,
             client_certificate: _,
             users: _,
+            metrics: _,
         } = security;
         json!({"internode": internode, "client": client, "authentication": authentication})
     }));

@@ -50,6 +50,17 @@ open_enum! {
 }
 
 open_enum! {
+    /// Encryption of the metrics of pilots.
+    pub enum MetricsTls {
+        /// They are served in plain text.
+        #[default]
+        Off,
+        /// They are served over TLS.
+        Required,
+    }
+}
+
+open_enum! {
     /// In what kind of object CAs are stored.
     pub enum TrustKind {
         #[default]
@@ -126,6 +137,9 @@ pub struct ClusterSecurity {
     /// Life and renewal of certificates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificates: Option<CertificateSettings>,
+    /// How the metrics of the pilots are served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<MetricsSecurity>,
     /// Who may connect to the pods of the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkAccess>,
@@ -174,6 +188,7 @@ impl ClusterSecurity {
             admin_secret: _,
             users: _,
             certificates: _,
+            metrics: _,
             network: _,
         } = self;
         mode.is_none()
@@ -192,6 +207,12 @@ impl ClusterSecurity {
         if let Some(tls) = other.client.as_ref().and_then(|client| client.tls.as_ref()) {
             self.client.get_or_insert_default().tls = Some(tls.clone());
         }
+    }
+
+    /// Are the metrics of pilots to be served over TLS?
+    pub fn encrypts_metrics(&self) -> bool {
+        let tls = self.metrics.as_ref().and_then(|metrics| metrics.tls.as_ref());
+        tls == Some(&MetricsTls::Required)
     }
 
     /// Returns the Secret with the certificate that all nodes show to clients, where one is given.
@@ -244,6 +265,15 @@ pub struct InternodeSecurity {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub trust: Vec<TrustSource>,
+}
+
+/// How the metrics of the pilots are served: port 8080 of each pod, and no other.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MetricsSecurity {
+    /// `Off` (default), or `Required`: with the certificate that the node shows to clients.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<MetricsTls>,
 }
 
 /// Where CAs are stored, as PEM, in the cluster's namespace.
@@ -372,6 +402,9 @@ pub struct PilotSecurity {
     /// What the mounted users are made of, to be compared with what is mounted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub users: Option<String>,
+    /// How the pilot serves its metrics; absent: in plain text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<MetricsTls>,
 }
 
 impl PilotSecurity {

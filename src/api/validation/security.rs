@@ -162,6 +162,7 @@ fn demands(security: &ClusterSecurity, path: &FieldPath) -> Vec<FieldPath> {
         admin_secret,
         users,
         certificates,
+        metrics: _,
         network: _,
     } = security;
     let internode_tls = internode.as_ref().and_then(|internode| internode.tls.as_ref());
@@ -196,6 +197,7 @@ fn demands(security: &ClusterSecurity, path: &FieldPath) -> Vec<FieldPath> {
         (admin_secret.is_some(), path.child("adminSecret")),
         (!users.is_empty(), path.child("users")),
         (certificates.is_some(), path.child("certificates")),
+        (security.encrypts_metrics(), path.child("metrics").child("tls")),
     ];
     said.into_iter().filter_map(|(is, place)| is.then_some(place)).collect()
 }
@@ -216,6 +218,7 @@ fn secured(
         admin_secret,
         users,
         certificates,
+        metrics: _,
         network: _,
     } = security;
     let wanted = security.wanted();
@@ -284,6 +287,10 @@ fn secured(
     }
     for (index, user) in users.iter().enumerate() {
         self::user(validator, user, support.reserved_users, &path.child("users").index(index));
+    }
+    if security.encrypts_metrics() && wanted.client == ClientTls::Off {
+        let text = "needs client.tls: pilots show the certificate for clients";
+        validator.forbidden(&path.child("metrics").child("tls"), text);
     }
     if let Some(certificates) = certificates {
         self::certificates(validator, certificates, &path.child("certificates"));

@@ -20,6 +20,7 @@ use crate::{
     api::v1beta1::{Authentication, CertificateRequest, PilotSecurity},
     engine::pki::PrivateKey,
     error::chain,
+    machinery::x509::CertificateDetails,
     pilot::{
         driver::{DatabaseNode, Driver, Error, SecuredDatabase},
         process::supervisor::ProcessUser,
@@ -86,6 +87,19 @@ impl NodeSecurity {
         let key = Arc::new(NodeKey::ensure(&self.files)?);
         self.known().key = Some(key.clone());
         Ok(key)
+    }
+
+    /// Returns the certificate that the node shows to clients, as its database has it or will have it,
+    /// and its key, both as PEM; `None` while there is none. For a caller that may block.
+    pub fn client_certificate(&self, told: &PilotSecurity) -> Option<(String, String)> {
+        let installed = self.tls().current().ok().flatten().and_then(|one| one.client);
+        let own = self.key().ok()?;
+        [installed, told.client_certificate.clone()].into_iter().flatten().find_map(|one| {
+            let mounted = one.mounted_key.as_ref().and_then(|_| node_key::mounted(&self.users));
+            let key = if one.mounted_key.is_some() { mounted.as_ref()? } else { &own.key };
+            let details = CertificateDetails::read(&one.chain)?;
+            (details.key_sha256 == key.sha256()).then(|| (one.chain, key.to_pem()))
+        })
     }
 
     /// Judges the certificates of the node; `in_use` are those of a database that runs. For a caller

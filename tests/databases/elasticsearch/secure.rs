@@ -136,6 +136,8 @@ pub(crate) async fn a_secured_node(version: &'static str, told: &Told) {
     ensemble.told(0, "CertificatesValid", "True", "CertificatesCurrent", "").await;
     told.claim(format!("{version}: certificates of another key are told, and left out"));
 
+    metrics_change(&ensemble, &stand_in, version, told).await;
+
     let mut written = 0;
     let writes = async {
         for number in 2.. {
@@ -186,6 +188,31 @@ pub(crate) async fn a_secured_node(version: &'static str, told: &Told) {
     assert!(!log.contains("security_exception"), "the pilot was refused something");
     assert!(!log.contains("was not announced"), "the restart was not announced");
     told.claim(format!("{version}: no secret stands in the log or in the status"));
+}
+
+/// The pilot's metrics are served over TLS, by the certificate that clients see, and in plain text again.
+async fn metrics_change(ensemble: &Ensemble, stand_in: &Client, version: &str, told: &Told) {
+    let ask = async |scheme: &str| {
+        let base = format!("{scheme}://{}:8080", stand_in.address);
+        let client = match scheme {
+            "https" => HttpClient::secured(base, None, stand_in.client_config()),
+            _ => HttpClient::new(base, None),
+        };
+        let answer = client.send(Method::GET, "/metrics", None, Duration::from_secs(10)).await;
+        answer.is_ok_and(|answer| answer.status.is_success())
+    };
+    assert!(ask("http").await && !ask("https").await);
+    for (metrics, good, other) in
+        [(json!("Required"), "https", "http"), (Value::Null, "http", "https")]
+    {
+        stand_in.change(&ensemble.bed, json!({"metrics": metrics})).await;
+        until(&format!("metrics by {good}"), LIVE, async || {
+            let seen = (ask(good).await, ask(other).await);
+            if seen == (true, false) { Ok(()) } else { Err(format!("{seen:?}")) }
+        })
+        .await;
+    }
+    told.claim(format!("{version}: metrics are served over TLS on a word, live, and plain again"));
 }
 
 /// Roles of the document come, change and go; one that the version does not know is refused.

@@ -475,6 +475,8 @@ fn security(tape: &mut Tape<'_>) -> ClusterSecurity {
                 ca_overlap: tape.maybe_text(&["24h", "0s"]),
             })
             .filter(|settings| *settings != CertificateSettings::default()),
+        metrics: tape
+            .maybe(|tape| MetricsSecurity { tls: Some(tape.word(MetricsTls::KNOWN).into()) }),
         network: None,
     };
     let network = NetworkAccess {
@@ -550,6 +552,7 @@ fn pilot_security(tape: &mut Tape<'_>) -> PilotSecurity {
         internode_certificate: tape.maybe(certificate),
         client_certificate: tape.maybe(certificate),
         users: tape.maybe_text(&["4f0c1e9a7b3d4c60"]),
+        metrics: tape.maybe(|tape| tape.word(MetricsTls::KNOWN).into()),
     }
 }
 
