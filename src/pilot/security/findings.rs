@@ -40,6 +40,8 @@ pub(super) struct CertificateFindings {
     pub(super) request: RequestReason,
     /// The certificates, where they may be put in use.
     pub(super) usable: Option<NodeCertificates>,
+    /// The private key of what was given for clients is not mounted yet.
+    pub(super) awaits_key: bool,
     /// They are for this node's address and name, so that nothing better is to be expected.
     pub(super) covers: bool,
 }
@@ -156,6 +158,7 @@ pub(super) fn find(question: &CertificateQuestion<'_>) -> Option<CertificateFind
     Some(CertificateFindings {
         reading,
         request,
+        awaits_key: found.iter().any(|(rank, _)| *rank == FindingRank::KeyAwaited),
         covers: worst.is_none(),
         usable: usable.then_some(given),
     })

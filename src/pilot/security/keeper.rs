@@ -121,6 +121,8 @@ impl SecurityKeeper {
                 }
                 self.exchange(database, node, &running.ports, (keys, found)).await;
                 settled &= self.look(database, &running.ports, keys).await;
+                // Nobody tells when the kubelet brings it.
+                settled &= !found.awaits_key;
             }
             report.internode.clone_from(&self.served.internode);
             report.client.clone_from(&self.served.client);

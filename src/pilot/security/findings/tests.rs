@@ -220,6 +220,7 @@ fn a_certificate_that_was_given_is_used_with_the_key_that_is_mounted() {
     for mounted in [None, Some(other.as_str())] {
         let found = signer.find_with(&security, now(), Some(&in_use), mounted);
         assert_eq!((found.reading.reason, &found.usable), ("KeyAwaited", &None));
+        assert!(found.awaits_key, "it is looked for again soon");
         assert_eq!(found.request, RequestReason::Standing, "nothing is to be signed for it");
     }
     let mounted = key.sha256();
