@@ -20,8 +20,9 @@ use crate::{
         pilot_part::PilotParts,
         reserved_fields::is_upstream_pilot,
         v1beta1::{
-            Cluster, ClusterRef, ClusterSecurity, ClusterSpec, Config, DatabaseRole, ImageSpec,
-            Jvm, NodePool, PilotSecurity, PilotSpec, PilotStatus, PodTemplate, SecurityContext,
+            ClientAuth, ClientTls, Cluster, ClusterRef, ClusterSecurity, ClusterSpec, Config,
+            DatabaseRole, ImageSpec, InternodeTls, Jvm, NodePool, PilotSecurity, PilotSpec,
+            PilotStatus, PodTemplate, SecurityContext,
         },
         validation::{ClusterRules, SecuritySupport},
     },
@@ -181,6 +182,20 @@ fn in_round<K: ManagedClusterKind>(
     }
 }
 
+/// Returns what nodes are told of encryption and logins in this round, without certificates and users.
+fn pilot_security<K: ManagedClusterKind>(
+    spec: &ClusterSpec<K>,
+    round: &SecurityRound,
+) -> Option<PilotSecurity> {
+    let mut security = PilotSecurity::on(&round.rungs)?;
+    let asks = spec.security.as_ref().is_some_and(|one| one.shared.asks_certificates());
+    // On the way there and back, clients without TLS are served.
+    let may_ask =
+        round.rungs.client == ClientTls::Required && round.rungs.internode != InternodeTls::Off;
+    security.client_auth = (asks && may_ask).then_some(ClientAuth::Required);
+    Some(security)
+}
+
 /// Returns a role as the database's own part of pilots reads it.
 fn documented<K: ManagedClusterKind>(role: &DatabaseRole<K>) -> DocumentedRole {
     let DatabaseRole { name, rights } = role;
@@ -225,7 +240,7 @@ fn pool_of<K: ManagedClusterKind>(
         pilot_settings: spec.pilot_settings.clone(),
         forget: Vec::new(),
         unsafe_bootstrap: None,
-        security: PilotSecurity::on(&round.rungs),
+        security: pilot_security(spec, round),
         config: K::merged(&spec.config, config),
         jvm: merged_jvm(spec.jvm.as_ref(), jvm.as_ref()),
         parts: K::part(cluster, pool),
@@ -319,7 +334,10 @@ pub fn names_that_do_not_fit<'a>(
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
+    use crate::controller::testing::example::Example;
 
     #[test]
     fn upstream_pilot_images_are_never_run() {
@@ -337,6 +355,30 @@ mod tests {
         assert_eq!(run(None), "ours:1");
         assert_eq!(run(Some(&image("quay.io/jetstack/navigator-pilot-example"))), "ours:1");
         assert_eq!(run(Some(&image("example.org/navigator"))), "example.org/navigator:v0.1.0");
+    }
+
+    #[test]
+    fn clients_are_asked_for_certificates_where_all_speak_tls_and_that_takes_a_restart() {
+        let mut cluster = Cluster::<Example>::default();
+        let asked = |cluster: &Cluster<Example>| {
+            let round = SecurityRound::settled(cluster.spec.wanted_security());
+            let security = pilot_security(&cluster.spec, &round);
+            let spec = PilotSpec { security, ..PilotSpec::default() };
+            let hash = config_hash::config_hash(&spec, Vec::new());
+            (spec.security.and_then(|told| told.client_auth), hash)
+        };
+        let mut say = |security: Value| {
+            cluster.spec.security = Some(serde_json::from_value(security).unwrap());
+            asked(&cluster)
+        };
+        let asks = json!({"clientAuth": "Required"});
+        let (without, secure) = say(json!({"mode": "Secure"}));
+        let (with, asking) = say(json!({"mode": "Secure", "client": asks}));
+        assert_eq!((without, with), (None, Some(ClientAuth::Required)));
+        assert_ne!(secure, asking);
+        let client = json!({"clientAuth": "Required", "tls": "Optional"});
+        assert_eq!(say(json!({"mode": "Secure", "client": client})).0, None);
+        assert_eq!(say(json!({"mode": "Open", "client": asks})).0, None);
     }
 
     #[test]

@@ -45,7 +45,7 @@ use crate::{
             Authentication, ClientTls, ClusterSecurity, MetricsTls, Pilot, PilotSecurity, SignedKey,
         },
     },
-    engine::pki::{CertificateUse, KeyRequest},
+    engine::pki::{CertificateUse, KeyRequest, TrustBundle},
     error::chain,
 };
 
@@ -97,6 +97,10 @@ pub(crate) async fn keep(
         };
         users::keep(ctx, desired, security, trust, key, &mut findings).await?;
     }
+    let clients = match &authorities {
+        Some(authorities) => clients(ctx, desired, security, authorities, &mut findings).await?,
+        None => None,
+    };
     for pilot in objects.pilots.iter().filter(|pilot| is_ours(pilot, desired)) {
         let mut part = Map::new();
         if let Some(authorities) = &authorities {
@@ -111,6 +115,9 @@ pub(crate) async fn keep(
                 Err(None) => {}
             }
         }
+        if let Some(clients) = &clients {
+            tell_clients(pilot, clients, &mut part);
+        }
         let metrics = security.encrypts_metrics();
         tell(ctx, desired, pilot, part, findings.revision.as_deref(), metrics).await?;
     }
@@ -119,6 +126,50 @@ pub(crate) async fn keep(
         hurry_mounts(ctx, desired, &objects, revision, mark.as_deref()).await?;
     }
     Ok(findings)
+}
+
+/// Returns the CAs whose certificates clients must show, as PEM, with that of nodes: pilots are clients
+/// too. `None` where clients need none, or the CAs cannot be read.
+async fn clients(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    security: &ClusterSecurity,
+    authorities: &ClusterAuthorities,
+    findings: &mut SecurityFindings,
+) -> Result<Option<String>, Error> {
+    let source = security.client.as_ref().and_then(|client| client.client_ca.as_ref());
+    let Some(source) = source.filter(|_| security.asks_certificates()) else { return Ok(None) };
+    let of_clients = match secrets::trust(ctx, desired, source, "with CAs of clients").await? {
+        Ok(bundle) => bundle,
+        Err(problem) => {
+            findings.certificates.push(problem);
+            return Ok(None);
+        }
+    };
+    let of_nodes = authorities.of(CertificateUse::Internode).map(|one| one.own.clone());
+    let all = TrustBundle::join([&of_clients, &of_nodes.unwrap_or_default()]);
+    Ok(match all {
+        Ok(all) => Some(all.to_pem()),
+        Err(refusal) => {
+            let message = format!("client.clientCA, with the CA of nodes, {refusal}");
+            findings.certificates.push(SecurityProblem { reason: "SecretInvalid", message });
+            None
+        }
+    })
+}
+
+/// Tells a node whose certificates clients must show, beside whatever else it is told of its own.
+fn tell_clients(pilot: &Pilot, clients: &str, part: &mut Map<String, Value>) {
+    let told = pilot.spec.security.as_ref();
+    let before = told.and_then(|told| told.client_certificate.as_ref());
+    if before.is_some_and(|before| before.clients.as_deref() == Some(clients)) {
+        return;
+    }
+    if let Some(own) = part.get_mut(CLIENT_CERTIFICATE) {
+        own["clients"] = json!(clients);
+    } else if before.is_some() {
+        part.insert(CLIENT_CERTIFICATE.to_owned(), json!({"clients": clients}));
+    }
 }
 
 /// Was the node told a certificate whose key is mounted?

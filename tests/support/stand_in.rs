@@ -19,10 +19,13 @@ use navigator::{
     machinery::x509::CertificateDetails,
 };
 use rustls::{
-    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    client::{
+        WantsClientCert,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
     crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
-    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
 };
 use serde_json::{Value, json};
 
@@ -147,6 +150,10 @@ impl StandIn {
 
     /// TLS of a client that trusts the CA of clients, and compares addresses.
     pub(crate) fn client_config(&self) -> ClientConfig {
+        self.trusting().with_no_client_auth()
+    }
+
+    fn trusting(&self) -> ConfigBuilder<ClientConfig, WantsClientCert> {
         let (mut roots, trust) = (RootCertStore::empty(), self.client_trust());
         let ca = CertificateDer::pem_slice_iter(trust.as_bytes());
         roots.add_parsable_certificates(ca.map(Result::unwrap));
@@ -155,7 +162,6 @@ impl StandIn {
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_root_certificates(roots)
-            .with_no_client_auth()
     }
 
     pub(crate) async fn change(&self, bed: &Bed, security: Value) {
@@ -247,6 +253,29 @@ impl StandIn {
         let request = self.standing(bed).await;
         let signed = self.sign(bed, &request).await;
         self.shows(bed, &signed, LIVE).await;
+    }
+
+    /// Has the node ask its clients for a certificate from its next start on. Returns the TLS of a client
+    /// that has one.
+    pub(crate) async fn asks_certificates(&self, bed: &Bed) -> ClientConfig {
+        let authority = CertificateAuthority::create("apps", Timestamp::now()).unwrap();
+        let key = PrivateKey::generate().unwrap();
+        let request = KeyRequest::read(&KeyRequest::create(&key).unwrap()).unwrap();
+        let order = LeafOrder {
+            common_name: "app",
+            dns_names: &["app".to_owned()],
+            addresses: &[],
+            usage: CertificateUse::Internode,
+            life: Duration::from_secs(3600),
+        };
+        let chain = authority.sign(&request, &order, Timestamp::now()).unwrap();
+        let nodes = self.authorities.borrow().trust.internode.clone();
+        let clients = TrustBundle::join([&authority.trust(), &nodes]).unwrap().to_pem();
+        let change = json!({"clientAuth": "Required", "clientCertificate": {"clients": clients}});
+        self.change(bed, change).await;
+        let certificate = CertificateDer::from_pem_slice(chain.as_bytes()).unwrap();
+        let key = PrivateKeyDer::from_pem_slice(key.to_pem().as_bytes()).unwrap();
+        self.trusting().with_client_auth_cert(vec![certificate], key).unwrap()
     }
 
     /// Waits until both ports show what was signed.

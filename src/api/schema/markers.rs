@@ -111,6 +111,7 @@ pub static SHARED: SchemaMarkers = SchemaMarkers {
         ("PilotSpec", "forget", 256),
         ("NodeCertificate", "chain", 16 * 1024),
         ("NodeCertificate", "trust", 16 * 1024),
+        ("NodeCertificate", "clients", 16 * 1024),
         ("CertificateRequest", "csr", 4 * 1024),
     ],
     defaults: &[

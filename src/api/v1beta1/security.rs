@@ -50,6 +50,17 @@ open_enum! {
 }
 
 open_enum! {
+    /// Whether clients must show a certificate.
+    pub enum ClientAuth {
+        /// They need none.
+        #[default]
+        None,
+        /// They must show one, beside what they log in with.
+        Required,
+    }
+}
+
+open_enum! {
     /// Encryption of the metrics of pilots.
     pub enum MetricsTls {
         /// They are served in plain text.
@@ -209,6 +220,12 @@ impl ClusterSecurity {
         }
     }
 
+    /// Must clients show a certificate?
+    pub fn asks_certificates(&self) -> bool {
+        let asks = self.client.as_ref().and_then(|client| client.client_auth.as_ref());
+        asks == Some(&ClientAuth::Required)
+    }
+
     /// Are the metrics of pilots to be served over TLS?
     pub fn encrypts_metrics(&self) -> bool {
         let tls = self.metrics.as_ref().and_then(|metrics| metrics.tls.as_ref());
@@ -307,6 +324,13 @@ pub struct ClientSecurity {
     /// what clients are to trust. Another one in it is shown at once, by all nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_secret: Option<SecretName>,
+    /// `None` (default), or `Required`: clients must show a certificate of `clientCA`. It needs TLS for
+    /// clients and between nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_auth: Option<ClientAuth>,
+    /// CAs of clients. Nodes and their pilots are let in with the certificates that they have.
+    #[serde(rename = "clientCA", default, skip_serializing_if = "Option::is_none")]
+    pub client_ca: Option<TrustSource>,
     /// DNS names and addresses that the certificates of all nodes hold beside those of their pods
     /// and Services.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -402,6 +426,9 @@ pub struct PilotSecurity {
     /// What the mounted users are made of, to be compared with what is mounted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub users: Option<String>,
+    /// `Required`: clients must show a certificate. Absent: they need none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_auth: Option<ClientAuth>,
     /// How the pilot serves its metrics; absent: in plain text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics: Option<MetricsTls>,
@@ -413,6 +440,11 @@ impl PilotSecurity {
     pub fn on(rungs: &SecurityRungs) -> Option<Self> {
         let SecurityRungs { internode, client, authentication } = rungs.clone();
         (!rungs.is_open()).then(|| Self { internode, client, authentication, ..Self::default() })
+    }
+
+    /// Must clients show a certificate?
+    pub fn asks_certificates(&self) -> bool {
+        self.client_auth == Some(ClientAuth::Required)
     }
 
     /// Returns the rungs that the node is told.
@@ -456,6 +488,17 @@ pub struct NodeCertificate {
     /// private key is mounted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mounted_key: Option<String>,
+    /// CAs whose certificates clients must show, where they must show one, as PEM; at most 8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clients: Option<String>,
+}
+
+impl NodeCertificate {
+    /// Returns the CAs whose certificates the port accepts, as PEM: by default those that it is trusted
+    /// by.
+    pub fn accepted(&self) -> &str {
+        self.clients.as_ref().unwrap_or(&self.trust)
+    }
 }
 
 /// The key for which certificates were signed, and the volume on which it lies.

@@ -188,6 +188,7 @@ fn demands(security: &ClusterSecurity, path: &FieldPath) -> Vec<FieldPath> {
             client.as_ref().is_some_and(|client| client.ca_secret.is_some()),
             client_path.child("caSecret"),
         ),
+        (security.asks_certificates(), client_path.child("clientAuth")),
         (security.given_certificate().is_some(), client_path.child("certificateSecret")),
         (!security.trust_elsewhere().is_empty(), path.child("internode").child("trust")),
         (
@@ -245,17 +246,13 @@ fn secured(
         }
     }
     for (index, source) in security.trust_elsewhere().iter().enumerate() {
-        let TrustSource { kind: _, name, key } = source;
-        let path = path.child("internode").child("trust").index(index);
-        secret_name(validator, name, &path.child("name"));
-        if let Some(key) = key {
-            validator.invalid_each(&path.child("key"), key, &format::secret_key(key));
-        }
+        trust_source(validator, source, &path.child("internode").child("trust").index(index));
     }
     if given[0].is_some() && given[0] == given[1] {
         let text = "must be another one than internode.caSecret: whoever has a certificate of that is a node";
         validator.forbidden(&path.child("client").child("caSecret"), text);
     }
+    client_certificates(validator, security, &wanted, title, support, &path.child("client"));
     if let Some(name) = security.given_certificate() {
         let path = path.child("client").child("certificateSecret");
         secret_name(validator, name, &path.child("name"));
@@ -294,6 +291,44 @@ fn secured(
     }
     if let Some(certificates) = certificates {
         self::certificates(validator, certificates, &path.child("certificates"));
+    }
+}
+
+/// Validates what clients must show (V63).
+fn client_certificates(
+    validator: &mut Validator,
+    security: &ClusterSecurity,
+    wanted: &SecurityRungs,
+    title: &str,
+    support: SecuritySupport,
+    path: &FieldPath,
+) {
+    let source = security.client.as_ref().and_then(|client| client.client_ca.as_ref());
+    if let Some(source) = source {
+        trust_source(validator, source, &path.child("clientCA"));
+    }
+    if !security.asks_certificates() {
+        return;
+    }
+    let auth = path.child("clientAuth");
+    if source.is_none() {
+        validator.required(&path.child("clientCA"), "clientAuth needs it");
+    }
+    if support.one_port {
+        let text = format!("{title} has one port for nodes and clients");
+        validator.forbidden(&auth, &text);
+    } else if wanted.client != ClientTls::Required || wanted.internode == InternodeTls::Off {
+        let text = "needs client.tls: Required, and internode.tls: pilots show the certificates that \
+                    nodes show each other";
+        validator.forbidden(&auth, text);
+    }
+}
+
+fn trust_source(validator: &mut Validator, source: &TrustSource, path: &FieldPath) {
+    let TrustSource { kind: _, name, key } = source;
+    secret_name(validator, name, &path.child("name"));
+    if let Some(key) = key {
+        validator.invalid_each(&path.child("key"), key, &format::secret_key(key));
     }
 }
 

@@ -20,7 +20,7 @@ use super::{
     succession::{Succession, SuccessionTurn},
 };
 use crate::{
-    api::v1beta1::{AuthorityStatus, CertificateSettings, ClusterSecurity, TrustKind, TrustSource},
+    api::v1beta1::{AuthorityStatus, CertificateSettings, ClusterSecurity, TrustSource},
     controller::{
         context::{ControllerContext, Error},
         desired_state::DesiredCluster,
@@ -428,26 +428,11 @@ impl AuthorityPlace<'_> {
         sources: &[TrustSource],
     ) -> Result<Result<TrustBundle, SecurityProblem>, Error> {
         let mut bundles = Vec::new();
-        for TrustSource { kind, name, key } in sources {
-            let key = key.as_deref().unwrap_or(BUNDLE);
-            let place = format!("{kind} {name}, key {key}, with CAs of nodes elsewhere");
-            let stays = "nodes trust those that they trusted";
-            let wrong = |reason, why: String| {
-                let message = format!("{place}: {why}; {stays}");
-                Ok(Err(SecurityProblem { reason, message }))
-            };
-            let found = if *kind == TrustKind::ConfigMap {
-                secrets::config_map(self.ctx, self.desired, name, key).await?
-            } else {
-                let found = secrets::given(self.ctx, self.desired, name).await?;
-                found.and_then(|secret| secret.value(key).map(<[u8]>::to_vec))
-            };
-            let Some(pem) = found else {
-                return wrong("SecretMissing", "is not there: make it".to_owned());
-            };
-            match TrustBundle::read(&pem) {
+        for source in sources {
+            let what = "with CAs of nodes elsewhere";
+            match secrets::trust(self.ctx, self.desired, source, what).await? {
                 Ok(bundle) => bundles.push(bundle),
-                Err(refusal) => return wrong("SecretInvalid", refusal.to_string()),
+                Err(problem) => return Ok(Err(problem)),
             }
         }
         Ok(TrustBundle::join(&bundles).map_err(|refusal| {

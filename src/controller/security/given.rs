@@ -40,7 +40,9 @@ impl GivenForClients {
         let told = pilot.spec.security.as_ref();
         let before = told.and_then(|told| told.client_certificate.as_ref());
         let mut part = Map::new();
-        if before != Some(&self.certificate) {
+        // Whose certificates clients must show is told beside it.
+        let before = before.map(|one| NodeCertificate { clients: None, ..one.clone() });
+        if before.as_ref() != Some(&self.certificate) {
             part.insert(CLIENT_CERTIFICATE.to_owned(), json!(self.certificate));
         }
         part
@@ -99,7 +101,11 @@ fn judged(
     let lacks = host.filter(|host| {
         !judge(&chain, &details.key_sha256, &trust, std::slice::from_ref(host), now).is_empty()
     });
-    let certificate =
-        NodeCertificate { chain, trust: trust.to_pem(), mounted_key: Some(details.key_sha256) };
+    let certificate = NodeCertificate {
+        chain,
+        trust: trust.to_pem(),
+        mounted_key: Some(details.key_sha256),
+        clients: None,
+    };
     Ok(GivenForClients { certificate, key_pem: given.key_pem(), trust, lacks })
 }

@@ -12,12 +12,20 @@ use kube::api::{ApiResource, DynamicObject};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    api::names::label,
+    api::{
+        names::label,
+        v1beta1::{TrustKind, TrustSource},
+    },
     controller::{
         context::{ControllerContext, Error},
         desired_state::DesiredCluster,
+        security_findings::SecurityProblem,
     },
+    engine::pki::TrustBundle,
 };
+
+/// Key with CAs, where none is named.
+const TRUST: &str = "ca.crt";
 
 /// A Secret with its values. It cannot be printed.
 pub(super) struct FoundSecret {
@@ -82,8 +90,34 @@ pub(super) async fn ours(
     }
 }
 
+/// Returns the CAs in an object that a person named.
+pub(super) async fn trust(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    source: &TrustSource,
+    what: &str,
+) -> Result<Result<TrustBundle, SecurityProblem>, Error> {
+    let TrustSource { kind, name, key } = source;
+    let key = key.as_deref().unwrap_or(TRUST);
+    let wrong = |reason, why: String| {
+        let message =
+            format!("{kind} {name}, key {key}, {what}: {why}; nodes trust those that they trusted");
+        Ok(Err(SecurityProblem { reason, message }))
+    };
+    let found = if *kind == TrustKind::ConfigMap {
+        config_map(ctx, desired, name, key).await?
+    } else {
+        given(ctx, desired, name).await?.and_then(|secret| secret.value(key).map(<[u8]>::to_vec))
+    };
+    match found.map(|pem| TrustBundle::read(&pem)) {
+        None => wrong("SecretMissing", "is not there: make it".to_owned()),
+        Some(Err(refusal)) => wrong("SecretInvalid", refusal.to_string()),
+        Some(Ok(bundle)) => Ok(Ok(bundle)),
+    }
+}
+
 /// Returns a value of a ConfigMap as the server has it.
-pub(super) async fn config_map(
+async fn config_map(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     name: &str,

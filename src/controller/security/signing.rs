@@ -110,7 +110,7 @@ impl SigningOrder<'_> {
         if signing.turn.as_deref() == Some(self.pilot) {
             return true;
         }
-        let Some(NodeCertificate { chain, trust: _, mounted_key: None }) = before else {
+        let Some(NodeCertificate { chain, .. }) = before else {
             return true;
         };
         let Some(details) = CertificateDetails::read(chain) else { return true };
@@ -142,6 +142,6 @@ impl SigningOrder<'_> {
             life,
         };
         let chain = signing.authority.sign(&self.key, &order, now)?;
-        Ok(NodeCertificate { chain, trust: signing.trust.to_pem(), mounted_key: None })
+        Ok(NodeCertificate { chain, trust: signing.trust.to_pem(), ..NodeCertificate::default() })
     }
 }

@@ -655,6 +655,40 @@ async fn a_certificate_of_a_persons_secret_is_shown_to_clients_by_all_nodes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn clients_are_asked_for_certificates_of_the_cas_that_are_named() {
+    let harness = secured(1).await;
+    ask(&harness, NODE, &PrivateKey::generate().unwrap());
+    lead_on(&harness, &[NODE]).await;
+    let own = values(&harness, "ex-shop-internode-ca")["tls.crt"].clone();
+    harness.api.server().edit(&cluster_id(), |cluster| {
+        cluster["spec"]["security"]["client"] = json!({
+            "clientAuth": "Required", "clientCA": {"kind": "ConfigMap", "name": "apps"},
+        });
+    });
+    lead_on(&harness, &[NODE]).await;
+    let valid = harness.condition("CertificatesValid");
+    assert_eq!(valid["reason"], "SecretMissing");
+    let text = valid["message"].as_str().unwrap();
+    assert!(text.starts_with("ConfigMap apps, key ca.crt, with CAs of clients: "), "{valid}");
+    let now = k8s_openapi::jiff::Timestamp::now();
+    let apps = CertificateAuthority::create("apps", now).unwrap().chain_pem();
+    harness.api.server().add(
+        &id("configmaps", "apps"),
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "apps", "namespace": "default"}, "data": {"ca.crt": apps},
+        }),
+    );
+    lead_on(&harness, &[NODE]).await;
+    let clients = told(&harness)["clientCertificate"]["clients"].clone();
+    assert_eq!(clients, json!(format!("{apps}{own}")), "pilots are clients, too");
+    assert_eq!(harness.condition("CertificatesValid")["reason"], "CertificatesCurrent");
+    let writes = harness.writes();
+    harness.settle().await;
+    assert_eq!(harness.writes(), writes);
+}
+
+#[tokio::test(start_paused = true)]
 async fn nodes_trust_cas_of_nodes_elsewhere_beside_their_own_which_goes_its_own_way() {
     let now = k8s_openapi::jiff::Timestamp::now();
     let harness = secured(1).await;

@@ -202,6 +202,17 @@ fn examine(
     found.extend(
         problems.iter().map(|problem| (FindingRank::of(problem), format!("{what}: {problem}"))),
     );
+    if usage == CertificateUse::Client
+        && question.security.asks_certificates()
+        && one
+            .clients
+            .as_deref()
+            .is_none_or(|clients| TrustBundle::read(clients.as_bytes()).is_err())
+    {
+        let text =
+            format!("{what}: whose certificates they must show is not known: see client.clientCA");
+        found.push((FindingRank::Untrusted, text));
+    }
     // Peers that still show a certificate of the CA in use would be cut off.
     let used = in_use.and_then(|in_use| in_use.of(usage));
     let used = used.filter(|used| used.mounted_key.is_none() && one.mounted_key.is_none());

@@ -115,6 +115,9 @@ impl SecurityKeeper {
         let mut settled = true;
         if runs_encrypted {
             if let Some((keys, found)) = &found {
+                if let Some(installed) = &self.installed {
+                    keys.show(database.pins(), installed);
+                }
                 if !self.served.all {
                     // What is shown now tells whether it is worth to be put back.
                     self.look(database, &running.ports, keys).await;

@@ -8,13 +8,16 @@ use std::{
     sync::Arc,
 };
 
+use tracing::warn;
+
 use crate::{
     engine::{
         pki::{KeyRequest, PrivateKey, PrivateKeyRefusal},
         users::{CLIENT_KEY, MAX_BYTES},
     },
+    error::chain,
     pilot::{
-        tls::{NodeCertificates, TlsKeys},
+        tls::{NodeCertificates, PinnedLeaves, TlsKeys},
         volume::pilot_files::PilotFiles,
     },
 };
@@ -52,6 +55,15 @@ pub(super) struct NodeKeys {
 }
 
 impl NodeKeys {
+    /// Has the pilot's own clients show the certificate that nodes show each other, where they are asked
+    /// for one.
+    pub(super) fn show(&self, pins: &PinnedLeaves, certificates: &NodeCertificates) {
+        let Some(one) = &certificates.internode else { return };
+        if let Err(error) = pins.show((&one.chain, &self.own.key.to_pem())) {
+            warn!(error = %chain(&error), "The node's certificate cannot be shown");
+        }
+    }
+
     /// Returns the keys of these certificates, as a database reads them.
     pub(super) fn of(&self, certificates: &NodeCertificates) -> TlsKeys {
         let node = self.own.key.to_pem();

@@ -206,6 +206,7 @@ impl NodeSecurity {
             let written = self.tls().install(&files, certificates, self.user);
             written.map_err(|source| Error::Write { path, source })?;
             database.pins().set_installed([certificates]);
+            keys.show(database.pins(), certificates);
         }
         if *asks_passwords {
             let mounted = match users_mount::read(&self.users).await {

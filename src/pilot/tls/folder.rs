@@ -52,7 +52,7 @@ impl TlsFile {
         ];
         let files = all.into_iter().filter_map(|(paths, one, key)| {
             let one = one.as_ref()?;
-            let texts = [key, &one.chain, &one.trust];
+            let texts = [key, &one.chain, one.accepted()];
             let files = paths.into_iter().zip(texts);
             Some(files.map(|(path, text)| Self { path, text: text.to_owned() }))
         });
@@ -189,7 +189,8 @@ mod tests {
 
     fn certificates(name: &str) -> NodeCertificates {
         let chain = name.to_owned();
-        let internode = Some(NodeCertificate { chain, trust: "ca".to_owned(), mounted_key: None });
+        let internode =
+            Some(NodeCertificate { chain, trust: "ca".to_owned(), ..NodeCertificate::default() });
         NodeCertificates { internode, client: None }
     }
 

@@ -62,6 +62,7 @@ pub(crate) async fn a_secured_ring_lives(version: &'static str, told: &Told) {
     life.authorities_change().await;
     life.one_is_away().await;
     life.one_leaves().await;
+    life.clients_show_certificates().await;
     life.end().await;
 }
 
@@ -309,6 +310,23 @@ impl<'a> Life<'a> {
         log_in(first, "admin", "second-of-admin").await.unwrap();
         assert!(log_in(second, "admin", "second-of-admin").await.is_err());
         self.claim("one node leaves, and the other has all logins");
+    }
+
+    async fn clients_show_certificates(&mut self) {
+        let Self { ring, first, .. } = self;
+        ring.stop(0).await;
+        let config = first.asks_certificates(&ring.bed).await;
+        ring.start(0);
+        ring.serves(0, START).await;
+        let tls = Some(CqlTls::with(config, first.address));
+        let admin = Some(("admin", "second-of-admin"));
+        let mut client =
+            CqlClient::connect(&CqlTarget { tls, ..target(first, admin) }).await.unwrap();
+        reads(&mut client).await.unwrap();
+        assert!(log_in(first, "admin", "second-of-admin").await.is_err());
+        first.has_users(&ring.bed).await;
+        ring.told(0, "CertificatesValid", "True", "CertificatesCurrent", "").await;
+        self.claim("clients are asked for a certificate, and the pilot has one");
     }
 
     async fn end(mut self) {

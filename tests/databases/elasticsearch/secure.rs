@@ -176,6 +176,28 @@ pub(crate) async fn a_secured_node(version: &'static str, told: &Told) {
     told.claim(format!("{version}: it starts with what it has while the API is away"));
 
     ensemble.stop(0).await;
+    let with_certificate = stand_in.asks_certificates(&ensemble.bed).await;
+    ensemble.start(0);
+    let base = format!("https://{}:9200", stand_in.address);
+    let secret = BASE64_STANDARD.encode("elastic:third-of-elastic");
+    let login = HeaderValue::try_from(format!("Basic {secret}")).unwrap();
+    let client = HttpClient::secured(base, Some(login), with_certificate);
+    until("a client with a certificate is served", START, async || {
+        let answer =
+            client.send(Method::GET, "/_nodes/_local", None, Duration::from_secs(30)).await;
+        match answer.map(|answer| answer.status) {
+            Ok(StatusCode::OK) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    assert!(stand_in.status(third).await.is_err(), "a client without a certificate is served");
+    ensemble.told(0, "Ready", "True", "ElasticsearchStarted", "").await;
+    stand_in.has_users(&ensemble.bed).await;
+    ensemble.told(0, "CertificatesValid", "True", "CertificatesCurrent", "").await;
+    told.claim(format!("{version}: clients are asked for a certificate, and the pilot has one"));
+
+    ensemble.stop(0).await;
     let log = ensemble.seat(0).said();
     let pilot = ensemble.bed.pilot(ensemble.name(0)).await;
     let status = serde_json::to_string(&pilot.status).unwrap();

@@ -460,6 +460,8 @@ fn security(tape: &mut Tape<'_>) -> ClusterSecurity {
             .maybe(|tape| ClientSecurity {
                 tls: tape.maybe(|tape| tape.word(ClientTls::KNOWN).into()),
                 ca_secret: tape.maybe(|tape| SecretName { name: tape.text(NAMES) }),
+                client_auth: tape.maybe(|tape| tape.word(ClientAuth::KNOWN).into()),
+                client_ca: tape.maybe(trust),
                 certificate_secret: tape.maybe(|tape| SecretName { name: tape.text(NAMES) }),
                 alt_names: tape.texts(2, &["db.example.org", "10.0.0.1"]),
             })
@@ -542,6 +544,7 @@ fn pilot_security(tape: &mut Tape<'_>) -> PilotSecurity {
         chain: tape.text(PEM),
         trust: tape.text(PEM),
         mounted_key: tape.maybe_text(&["9f2c"]),
+        clients: tape.maybe_text(PEM),
     };
     PilotSecurity {
         internode: tape.word(InternodeTls::KNOWN).into(),
@@ -552,6 +555,7 @@ fn pilot_security(tape: &mut Tape<'_>) -> PilotSecurity {
         internode_certificate: tape.maybe(certificate),
         client_certificate: tape.maybe(certificate),
         users: tape.maybe_text(&["4f0c1e9a7b3d4c60"]),
+        client_auth: tape.maybe(|tape| tape.word(ClientAuth::KNOWN).into()),
         metrics: tape.maybe(|tape| tape.word(MetricsTls::KNOWN).into()),
     }
 }

@@ -100,6 +100,7 @@ fn rendered(node: &DatabaseNode) -> Result<RenderedConfig, Error> {
         overlay: &node.pilot.spec.config,
         jvm_options: &intent.jvm_options,
         security: security.map(|security| SecuritySettings {
+            asks_certificates: security.asks_certificates(),
             internode: &security.internode,
             client: &security.client,
             asks_passwords: security::asks_passwords(Some(security)),

@@ -92,7 +92,7 @@ impl SecuredDatabase for CassandraDriver {
         let files = all.into_iter().filter_map(|([own, trust], one, key)| {
             let one = one.as_ref()?;
             let own = TlsFile { path: own, text: format!("{}\n{}", key.trim_end(), one.chain) };
-            Some([own, TlsFile { path: trust, text: one.trust.clone() }])
+            Some([own, TlsFile { path: trust, text: one.accepted().to_owned() }])
         });
         files.flatten().collect()
     }

@@ -74,7 +74,8 @@ pub(super) fn wanted(
     if !has_security {
         return rejected("the distribution in the image has no security module");
     }
-    Ok(Some(SecuritySettings { https }))
+    let asks_certificates = security.is_some_and(PilotSecurity::asks_certificates);
+    Ok(Some(SecuritySettings { https, asks_certificates }))
 }
 
 impl SecuredDatabase for ElasticsearchDriver {
@@ -244,7 +245,7 @@ mod tests {
     fn what_elasticsearch_cannot_do_is_not_started() {
         use {Authentication as A, ClientTls as C, InternodeTls as I};
         let release = |version: &str| version.parse::<Release>().unwrap();
-        let secured = |https| Some(Some(SecuritySettings { https }));
+        let secured = |https| Some(Some(SecuritySettings { https, asks_certificates: false }));
         for (internode, authentication, client, expected) in [
             (I::Required, A::Password, C::Required, secured(true)),
             (I::Required, A::Password, C::Off, secured(false)),

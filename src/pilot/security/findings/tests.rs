@@ -43,7 +43,7 @@ fn sign(
         life: Duration::from_secs(LIFE.unsigned_abs()),
     };
     let chain = ca.sign(&request, &order, now()).unwrap();
-    NodeCertificate { chain, trust: ca.trust().to_pem(), mounted_key: None }
+    NodeCertificate { chain, trust: ca.trust().to_pem(), ..NodeCertificate::default() }
 }
 
 impl Signer {

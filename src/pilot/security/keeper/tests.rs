@@ -55,7 +55,7 @@ impl RunningPlace {
             internode_certificate: Some(NodeCertificate {
                 chain,
                 trust: ca.trust().to_pem(),
-                mounted_key: None,
+                ..NodeCertificate::default()
             }),
             ..PilotSecurity::default()
         });

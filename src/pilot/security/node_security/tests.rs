@@ -45,7 +45,7 @@ impl StartPlace {
             internode_certificate: Some(NodeCertificate {
                 chain: sign(&self.ca, &key.key),
                 trust: self.ca.trust().to_pem(),
-                mounted_key: None,
+                ..NodeCertificate::default()
             }),
             ..Self::wanted()
         }
