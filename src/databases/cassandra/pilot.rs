@@ -12,6 +12,7 @@ mod decommission;
 mod forgetting;
 mod grants;
 mod held_ranges;
+mod jmx_login;
 mod join_progress;
 mod keyspaces;
 mod login_copies;

@@ -3,6 +3,7 @@
 
 use std::{
     net::IpAddr,
+    process::Command,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
@@ -30,6 +31,7 @@ use super::{
     ring::{JOIN, Ring, SOON, START},
 };
 use crate::{
+    host::{home, java_home},
     report::Told,
     support::{
         stand_in::{LIVE, StandIn, user},
@@ -87,6 +89,9 @@ impl<'a> Life<'a> {
         ring.start(0);
         founded(&mut ring, &first, version, told).await;
         logins(&first, version, told).await;
+        if version == VERSION {
+            jmx_asks(&ring, &first, version, told);
+        }
         let second = joined(&mut ring, &first, version, told).await;
         Self { ring, first, second, outsider, version, told }
     }
@@ -429,6 +434,35 @@ async fn logins(first: &StandIn, version: &str, told: &Told) {
     told.claim(format!(
         "{version}: users log in over TLS; plain text, wrong and known passwords do not"
     ));
+}
+
+/// JMX listens where every user of the machine reaches it.
+#[expect(clippy::disallowed_methods, reason = "tests start what they test")]
+fn jmx_asks(ring: &Ring, first: &StandIn, version: &'static str, told: &Told) {
+    let IpAddr::V4(address) = first.address else { unreachable!("hosts have addresses of IPv4") };
+    let [_, _, high, low] = address.octets();
+    let port = 20_000 + u16::from_be_bytes([high, low]) % 10_000;
+    let file = ring.seat(0).place.join("config/nodetool.password");
+    let file = file.to_str().unwrap();
+    let nodetool = |login: &[&str]| {
+        let done = Command::new(home("cassandra", version).join("bin/nodetool"))
+            .env("JAVA_HOME", java_home())
+            .args(["-h", "127.0.0.1", "-p", &port.to_string()])
+            .args(login)
+            .arg("gettimeout")
+            .arg("read")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr);
+        (done.status.success(), text.into_owned())
+    };
+    let (let_in, text) = nodetool(&[]);
+    assert!(!let_in && text.contains("Credentials"), "{text}");
+    let (let_in, text) = nodetool(&["-u", "navigator", "-pw", "wrong"]);
+    assert!(!let_in && text.contains("Invalid username or password"), "{text}");
+    let (let_in, text) = nodetool(&["-u", "navigator", "-pwf", file]);
+    assert!(let_in, "{text}");
+    told.claim(format!("{version}: JMX on a shared machine asks for the password of the start"));
 }
 
 async fn joined(ring: &mut Ring, first: &StandIn, version: &str, told: &Told) -> StandIn {
