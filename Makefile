@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt quick lint test test-install test-history planted test-parity testbed database-images older model e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-scenarios e2e-drains e2e-lost e2e-rungs e2e-edits e2e-refusals e2e-leader e2e-machines e2e-runner e2e-storage e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot bench-controller bench-fleet bench-machines bench-tls idle compare-inits kill-store full-stores full-registries golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local test-renewals docs test-quickstart clean
+.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt quick lint test test-install test-history planted test-parity testbed database-images older model e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-scenarios e2e-drains e2e-lost e2e-rungs e2e-edits e2e-refusals e2e-leader e2e-machines e2e-runner e2e-storage e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot bench-controller bench-fleet bench-machines bench-tls idle compare-inits kill-store full-stores full-registries golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local test-renewals test-shared-ring test-secure-upgrade docs test-quickstart clean
 
 CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
@@ -166,6 +166,14 @@ test-local: program $(TESTBED)/bin/kubectl ## the life of clusters by `navigator
 test-renewals: program $(TESTBED)/bin/kubectl ## certificates of ten minutes are renewed, and CAs replaced, under clients of four releases; 30 minutes; not part of ci
 	@scripts/need.sh mvn=maven python3=python3
 	tests/local/renewals.py $(PROGRAM)
+
+test-shared-ring: program $(TESTBED)/bin/kubectl ## a ring of two clusters with CAs of their own is encrypted rung by rung and opened again; 10 minutes; not part of ci
+	@scripts/need.sh mvn=maven python3=python3
+	tests/local/shared_ring.py $(PROGRAM)
+
+test-secure-upgrade: program $(TESTBED)/bin/kubectl ## secured clusters go to the next major version under a client; 15 minutes; not part of ci
+	@scripts/need.sh mvn=maven python3=python3
+	tests/local/secure_upgrade.py $(PROGRAM)
 
 bench: deps $(TESTBED)/bin/etcd ## prints what stores, conversions and whole servers cost
 	$(CARGO) bench --bench conversion --bench store

@@ -27,6 +27,8 @@ PARTS = {
     "lost": ("a node of Cassandra, and two masters of Elasticsearch, are lost for good, given up and come back, on the shipped image", "make e2e-lost TRIED=release", 90, BED),
     "rungs": ("encryption and logins are turned on and off under clients, in Cassandra round by round, in Elasticsearch by one stop, on the shipped image", "make e2e-rungs TRIED=release", 90, BED),
     "renewals": ("certificates of ten minutes are renewed three times, and both CAs replaced, in four releases of the databases, under clients", "make test-renewals", 60, REST),
+    "shared-ring": ("a ring of two clusters with CAs of their own is encrypted between its nodes rung by rung, gets another CA on one side, and is opened again", "make test-shared-ring", 30, REST),
+    "secure-upgrade": ("three nodes of each database, secured, go to the next major version one by one under a client with a role of the spec", "make test-secure-upgrade", 60, REST),
     "edits": ("what people ask of clusters and take back: departures, a stop, a pool; under clients, on the shipped image", "make e2e-edits TRIED=release", 90, BED),
     "refusals": ("pods that a quota or Pod Security refuses are told of within a minute, on the shipped image", "make e2e-refusals TRIED=release", 60, BED),
     "storage": ("volumes of Cassandra grow under a client, and a full one holds its node until it has grown, on the shipped image", "make e2e-storage TRIED=release", 30, BED),

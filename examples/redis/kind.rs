@@ -109,6 +109,7 @@ impl ClusterKind for Redis {
     const NAMES: &'static DatabaseNames = &NAMES;
 
     type Pool = Nothing;
+    type Role = Nothing;
     type Older = NoOlderVersion;
 }
 
@@ -119,6 +120,7 @@ impl ClusterRules for Redis {
         all_at_once: true,
         one_port: true,
         reserved_users: &["admin", "default"],
+        makes_roles: false,
     });
 
     fn version(validator: &mut Validator, version: &str, path: &FieldPath) {

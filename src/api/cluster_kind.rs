@@ -53,6 +53,8 @@ pub trait ClusterKind: DatabaseFields {
 
     /// The fields that only this database has in a node pool.
     type Pool: DatabaseFields;
+    /// What a role that Navigator makes in this database allows; [`Nothing`] where it makes none.
+    type Role: DatabaseFields;
     /// How v1alpha1 shows the database's own fields; [`NoOlderVersion`] for a database that was
     /// never released in v1alpha1.
     type Older: OlderCluster<Self>;

@@ -16,7 +16,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{names::annotation, v1alpha1, v1beta1};
-use crate::api::v1beta1::{ClusterSecurity, PodTemplate, Retention, SecurityMode, is_default};
+use crate::api::{
+    cluster_kind::ClusterKind,
+    v1beta1::{DatabaseSecurity, PodTemplate, Retention, SecurityMode, is_default},
+};
 
 pub mod cluster;
 pub mod pilot;
@@ -97,19 +100,22 @@ fn lift_persistence(
 
 /// Removes `mode: Open` where it says all that is said of encryption and logins: v1alpha1 is silent
 /// about an open cluster.
-fn project_security(security: Option<ClusterSecurity>) -> Option<ClusterSecurity> {
+fn project_security<K: ClusterKind>(
+    security: Option<DatabaseSecurity<K>>,
+) -> Option<DatabaseSecurity<K>> {
     let mut security = security?;
-    let mode = security.mode.take();
-    if mode != Some(SecurityMode::Open) || !security.is_silent() {
-        security.mode = mode;
+    let shared = &mut security.shared;
+    let mode = shared.mode.take();
+    if mode != Some(SecurityMode::Open) || !shared.is_silent() {
+        shared.mode = mode;
     }
     Some(security).filter(|security| !is_default(security))
 }
 
-fn lift_security(security: Option<ClusterSecurity>) -> ClusterSecurity {
+fn lift_security<K: ClusterKind>(security: Option<DatabaseSecurity<K>>) -> DatabaseSecurity<K> {
     let mut security = security.unwrap_or_default();
-    if security.is_silent() {
-        security.mode = Some(SecurityMode::Open);
+    if security.shared.is_silent() {
+        security.shared.mode = Some(SecurityMode::Open);
     }
     security
 }

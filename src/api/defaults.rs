@@ -9,10 +9,11 @@ use serde_json::Value;
 
 use super::{
     V1BETA1,
+    cluster_kind::ClusterKind,
     conversion::drop_annotation,
     v1beta1::{
-        Cluster, ClusterSecurity, ClusterSpec, ImageSpec, NodePool, Persistence, Pilot,
-        PilotIntent, PodTemplate, SecurityMode, is_default,
+        Cluster, ClusterSecurity, ClusterSpec, DatabaseSecurity, ImageSpec, NodePool, Persistence,
+        Pilot, PilotIntent, PodTemplate, SecurityMode, is_default,
     },
     validation::{ClusterRules, cluster::reason_to_stay_open},
 };
@@ -109,7 +110,7 @@ fn mode<K: ClusterRules>(
     cluster: &mut Cluster<K>,
     origin: &ObjectOrigin<'_, Cluster<K>>,
 ) -> Vec<String> {
-    if cluster.spec.security.as_ref().is_some_and(|security| !security.is_silent()) {
+    if cluster.spec.security.as_ref().is_some_and(|security| !security.shared.is_silent()) {
         return Vec::new();
     }
     let mut warnings = Vec::new();
@@ -125,14 +126,14 @@ fn mode<K: ClusterRules>(
         ObjectOrigin::Created(_) | ObjectOrigin::Stored => SecurityMode::Open,
         ObjectOrigin::Updated(stored) => {
             let stored = stored.spec.security.as_ref();
-            if let Some(stored) = stored.filter(|stored| !stored.is_silent()) {
-                cluster.spec.security.get_or_insert_default().say_as(stored);
+            if let Some(stored) = stored.filter(|stored| !stored.shared.is_silent()) {
+                cluster.spec.security.get_or_insert_default().shared.say_as(&stored.shared);
                 return warnings;
             }
             SecurityMode::Open
         }
     };
-    cluster.spec.security.get_or_insert_default().mode = Some(mode);
+    cluster.spec.security.get_or_insert_default().shared.mode = Some(mode);
     warnings
 }
 
@@ -165,22 +166,25 @@ fn image(image: &mut Option<ImageSpec>) {
     }
 }
 
-fn security(security: &mut Option<ClusterSecurity>) {
-    if let Some(security) = security {
+fn security<K: ClusterKind>(security: &mut Option<DatabaseSecurity<K>>) {
+    // Without a name a role is refused.
+    if let Some(DatabaseSecurity { shared, roles: _ }) = security {
         let ClusterSecurity {
             internode,
             client,
             certificates,
+            metrics,
             network,
             mode: _,
             authentication: _,
             // Without a name it is refused.
             admin_secret: _,
             users: _,
-        } = security;
+        } = shared;
         no_empty(internode);
         no_empty(client);
         no_empty(certificates);
+        no_empty(metrics);
         no_empty(network);
     }
     no_empty(security);

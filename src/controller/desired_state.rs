@@ -31,7 +31,7 @@ use crate::{
             PilotSpec, PilotStatus, PodTemplate, SecurityRungs, Services, UpdateStrategy, VERSION,
         },
     },
-    engine::password::PasswordHashing,
+    engine::{password::PasswordHashing, users::DocumentedRole},
     machinery::quantity,
 };
 
@@ -73,6 +73,8 @@ pub struct DesiredCluster {
     /// What the spec says of encryption and logins; `None` where the cluster is open, and no node is
     /// anything else.
     pub security: Option<ClusterSecurity>,
+    /// Roles that the spec declares, for the database's own part of pilots.
+    pub roles: Vec<DocumentedRole>,
     /// Where the nodes go next on their way there.
     pub round: SecurityRound,
     /// The cluster joins nodes that are not of its own pods.

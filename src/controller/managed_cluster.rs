@@ -20,12 +20,13 @@ use crate::{
         pilot_part::PilotParts,
         reserved_fields::is_upstream_pilot,
         v1beta1::{
-            Cluster, ClusterRef, ClusterSecurity, ClusterSpec, Config, ImageSpec, Jvm, NodePool,
-            PilotSecurity, PilotSpec, PilotStatus, PodTemplate, SecurityContext,
+            ClientAuth, ClientTls, Cluster, ClusterRef, ClusterSecurity, ClusterSpec, Config,
+            DatabaseRole, ImageSpec, InternodeTls, Jvm, NodePool, PilotSecurity, PilotSpec,
+            PilotStatus, PodTemplate, SecurityContext,
         },
         validation::{ClusterRules, SecuritySupport},
     },
-    engine::{config_hash, settings},
+    engine::{config_hash, settings, users::DocumentedRole},
 };
 
 /// What differs between databases in how their clusters are run.
@@ -150,8 +151,8 @@ fn in_round<K: ManagedClusterKind>(
         })
     };
     let pools = || node_pools.iter().map(|pool| pool.name.as_str());
-    let wanted = security.as_ref().map(ClusterSecurity::wanted).unwrap_or_default();
-    let round = round.unwrap_or_else(|| SecurityRound::settled(wanted));
+    let shared = security.as_ref().map(|security| &security.shared);
+    let round = round.unwrap_or_else(|| SecurityRound::settled(cluster.spec.wanted_security()));
     DesiredCluster {
         database: K::DATABASE,
         namespace: meta.namespace.clone().unwrap_or_default(),
@@ -167,8 +168,9 @@ fn in_round<K: ManagedClusterKind>(
         pilot_image: effective_pilot_image(pilot_image.as_ref(), settings),
         run_as_user: run_as_user(security_context.as_ref(), K::DEFAULT_UID),
         services: services.clone().unwrap_or_default(),
-        network: security.as_ref().and_then(ClusterSecurity::managed_network).cloned(),
-        security: (!round.in_force.is_open()).then(|| security.clone().unwrap_or_default()),
+        network: shared.and_then(ClusterSecurity::managed_network).cloned(),
+        security: (!round.in_force.is_open()).then(|| shared.cloned().unwrap_or_default()),
+        roles: security.iter().flat_map(|security| &security.roles).map(documented).collect(),
         nodes_elsewhere: K::nodes_elsewhere(&cluster.spec.own),
         stalled: unsupported().or_else(|| names_that_do_not_fit(K::DATABASE, &name, pools())),
         strategy: RolloutStrategy::of(update_strategy.as_ref()),
@@ -178,6 +180,27 @@ fn in_round<K: ManagedClusterKind>(
         round,
         name,
     }
+}
+
+/// Returns what nodes are told of encryption and logins in this round, without certificates and users.
+fn pilot_security<K: ManagedClusterKind>(
+    spec: &ClusterSpec<K>,
+    round: &SecurityRound,
+) -> Option<PilotSecurity> {
+    let mut security = PilotSecurity::on(&round.rungs)?;
+    let asks = spec.security.as_ref().is_some_and(|one| one.shared.asks_certificates());
+    // On the way there and back, clients without TLS are served.
+    let may_ask =
+        round.rungs.client == ClientTls::Required && round.rungs.internode != InternodeTls::Off;
+    security.client_auth = (asks && may_ask).then_some(ClientAuth::Required);
+    Some(security)
+}
+
+/// Returns a role as the database's own part of pilots reads it.
+fn documented<K: ManagedClusterKind>(role: &DatabaseRole<K>) -> DocumentedRole {
+    let DatabaseRole { name, rights } = role;
+    let rights = serde_json::to_value(rights).expect("wire types have string keys");
+    DocumentedRole { name: name.clone(), rights }
 }
 
 fn pool_of<K: ManagedClusterKind>(
@@ -217,7 +240,7 @@ fn pool_of<K: ManagedClusterKind>(
         pilot_settings: spec.pilot_settings.clone(),
         forget: Vec::new(),
         unsafe_bootstrap: None,
-        security: PilotSecurity::on(&round.rungs),
+        security: pilot_security(spec, round),
         config: K::merged(&spec.config, config),
         jvm: merged_jvm(spec.jvm.as_ref(), jvm.as_ref()),
         parts: K::part(cluster, pool),
@@ -245,8 +268,7 @@ fn pool_of<K: ManagedClusterKind>(
         resources: resources.as_ref(),
         persistent: desired.persistent(),
         overlays: &desired.overlays,
-        mounts_users: round
-            .mounts_users(&spec.security.as_ref().map(ClusterSecurity::wanted).unwrap_or_default()),
+        mounts_users: round.mounts_users(&spec.wanted_security()),
     };
     (desired.pod_hash, desired.pods_alike) = (inputs.hash(), inputs.alike());
     desired
@@ -312,7 +334,10 @@ pub fn names_that_do_not_fit<'a>(
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
+    use crate::controller::testing::example::Example;
 
     #[test]
     fn upstream_pilot_images_are_never_run() {
@@ -330,6 +355,30 @@ mod tests {
         assert_eq!(run(None), "ours:1");
         assert_eq!(run(Some(&image("quay.io/jetstack/navigator-pilot-example"))), "ours:1");
         assert_eq!(run(Some(&image("example.org/navigator"))), "example.org/navigator:v0.1.0");
+    }
+
+    #[test]
+    fn clients_are_asked_for_certificates_where_all_speak_tls_and_that_takes_a_restart() {
+        let mut cluster = Cluster::<Example>::default();
+        let asked = |cluster: &Cluster<Example>| {
+            let round = SecurityRound::settled(cluster.spec.wanted_security());
+            let security = pilot_security(&cluster.spec, &round);
+            let spec = PilotSpec { security, ..PilotSpec::default() };
+            let hash = config_hash::config_hash(&spec, Vec::new());
+            (spec.security.and_then(|told| told.client_auth), hash)
+        };
+        let mut say = |security: Value| {
+            cluster.spec.security = Some(serde_json::from_value(security).unwrap());
+            asked(&cluster)
+        };
+        let asks = json!({"clientAuth": "Required"});
+        let (without, secure) = say(json!({"mode": "Secure"}));
+        let (with, asking) = say(json!({"mode": "Secure", "client": asks}));
+        assert_eq!((without, with), (None, Some(ClientAuth::Required)));
+        assert_ne!(secure, asking);
+        let client = json!({"clientAuth": "Required", "tls": "Optional"});
+        assert_eq!(say(json!({"mode": "Secure", "client": client})).0, None);
+        assert_eq!(say(json!({"mode": "Open", "client": asks})).0, None);
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! one can be printed.
 
 mod authorities;
+mod given;
 mod secrets;
 mod signing;
 mod succession;
@@ -25,7 +26,9 @@ use tracing::info;
 
 use self::{
     authorities::ClusterAuthorities,
+    given::ClientCertificate,
     signing::{NodeNames, SigningOrder},
+    users::ClientKey,
 };
 use super::{
     context::{ControllerContext, Error, MANAGER},
@@ -38,9 +41,11 @@ use super::{
 use crate::{
     api::{
         names::{self, annotation},
-        v1beta1::{Authentication, ClusterSecurity, Pilot, PilotSecurity, SignedKey},
+        v1beta1::{
+            Authentication, ClientTls, ClusterSecurity, MetricsTls, Pilot, PilotSecurity, SignedKey,
+        },
     },
-    engine::pki::{CertificateUse, KeyRequest},
+    engine::pki::{CertificateUse, KeyRequest, TrustBundle},
     error::chain,
 };
 
@@ -58,19 +63,51 @@ pub(crate) async fn keep(
     let Some(security) = &desired.security else { return Ok(findings) };
     let in_force = &desired.round.in_force;
     let objects = ctx.stores.objects(desired);
+    let given = if in_force.client == ClientTls::Off {
+        None
+    } else {
+        match given::read(ctx, desired, security, now).await? {
+            Some(Ok(given)) => Some(ClientCertificate::Given(given)),
+            Some(Err(problem)) => {
+                findings.certificates.push(problem);
+                Some(ClientCertificate::Unusable)
+            }
+            None => None,
+        }
+    };
     let authorities = if in_force.encrypts() {
-        authorities::keep(ctx, desired, security, &objects, now, &mut findings).await?
+        let given = given.as_ref();
+        authorities::keep(ctx, desired, security, given, &objects, now, &mut findings).await?
     } else {
         None
     };
+    let given = match &given {
+        Some(ClientCertificate::Given(given)) => Some(given),
+        _ => None,
+    };
+    findings.lacks = given.and_then(|given| given.lacks.clone());
     if in_force.authentication == Authentication::Password {
         let trust = authorities.as_ref().map(ClusterAuthorities::client_trust);
-        users::keep(ctx, desired, security, trust, &mut findings).await?;
+        let key = if let Some(given) = given {
+            ClientKey::Given(&given.key_pem)
+        } else if objects.pilots.iter().any(|pilot| is_ours(pilot, desired) && mounts_key(pilot)) {
+            ClientKey::AsBefore
+        } else {
+            ClientKey::None
+        };
+        users::keep(ctx, desired, security, trust, key, &mut findings).await?;
     }
+    let clients = match &authorities {
+        Some(authorities) => clients(ctx, desired, security, authorities, &mut findings).await?,
+        None => None,
+    };
     for pilot in objects.pilots.iter().filter(|pilot| is_ours(pilot, desired)) {
         let mut part = Map::new();
         if let Some(authorities) = &authorities {
             part.extend(trusted(pilot, authorities));
+            if let Some(given) = given.filter(|_| pilot.spec.security.is_some()) {
+                part.extend(given.told(pilot));
+            }
             let order = order(ctx, desired, security, pilot, &objects);
             match order.and_then(|order| signed(&order, authorities, pilot, security, now)) {
                 Ok(signed) => part.extend(signed),
@@ -78,12 +115,68 @@ pub(crate) async fn keep(
                 Err(None) => {}
             }
         }
-        tell(ctx, desired, pilot, part, findings.revision.as_deref()).await?;
+        if let Some(clients) = &clients {
+            tell_clients(pilot, clients, &mut part);
+        }
+        let metrics = security.encrypts_metrics();
+        tell(ctx, desired, pilot, part, findings.revision.as_deref(), metrics).await?;
     }
     if let Some(revision) = &findings.revision {
-        hurry_mounts(ctx, desired, &objects, revision).await?;
+        let mark = given.map(|given| format!("{revision}.{}", given.mark()));
+        hurry_mounts(ctx, desired, &objects, revision, mark.as_deref()).await?;
     }
     Ok(findings)
+}
+
+/// Returns the CAs whose certificates clients must show, as PEM, with that of nodes: pilots are clients
+/// too. `None` where clients need none, or the CAs cannot be read.
+async fn clients(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    security: &ClusterSecurity,
+    authorities: &ClusterAuthorities,
+    findings: &mut SecurityFindings,
+) -> Result<Option<String>, Error> {
+    let source = security.client.as_ref().and_then(|client| client.client_ca.as_ref());
+    let Some(source) = source.filter(|_| security.asks_certificates()) else { return Ok(None) };
+    let of_clients = match secrets::trust(ctx, desired, source, "with CAs of clients").await? {
+        Ok(bundle) => bundle,
+        Err(problem) => {
+            findings.certificates.push(problem);
+            return Ok(None);
+        }
+    };
+    let of_nodes = authorities.of(CertificateUse::Internode).map(|one| one.own.clone());
+    let all = TrustBundle::join([&of_clients, &of_nodes.unwrap_or_default()]);
+    Ok(match all {
+        Ok(all) => Some(all.to_pem()),
+        Err(refusal) => {
+            let message = format!("client.clientCA, with the CA of nodes, {refusal}");
+            findings.certificates.push(SecurityProblem { reason: "SecretInvalid", message });
+            None
+        }
+    })
+}
+
+/// Tells a node whose certificates clients must show, beside whatever else it is told of its own.
+fn tell_clients(pilot: &Pilot, clients: &str, part: &mut Map<String, Value>) {
+    let told = pilot.spec.security.as_ref();
+    let before = told.and_then(|told| told.client_certificate.as_ref());
+    if before.is_some_and(|before| before.clients.as_deref() == Some(clients)) {
+        return;
+    }
+    if let Some(own) = part.get_mut(CLIENT_CERTIFICATE) {
+        own["clients"] = json!(clients);
+    } else if before.is_some() {
+        part.insert(CLIENT_CERTIFICATE.to_owned(), json!({"clients": clients}));
+    }
+}
+
+/// Was the node told a certificate whose key is mounted?
+fn mounts_key(pilot: &Pilot) -> bool {
+    let told = pilot.spec.security.as_ref();
+    told.and_then(|told| told.client_certificate.as_ref())
+        .is_some_and(|told| told.mounted_key.is_some())
 }
 
 fn is_ours(pilot: &Pilot, desired: &DesiredCluster) -> bool {
@@ -103,12 +196,18 @@ async fn tell(
     pilot: &Pilot,
     mut part: Map<String, Value>,
     users: Option<&str>,
+    encrypts_metrics: bool,
 ) -> Result<(), Error> {
     // A node that is not secured yet is told nothing of it.
     let Some(told) = &pilot.spec.security else { return Ok(()) };
     let signed = part.contains_key("key");
     if users.is_some() && told.users.as_deref() != users {
         part.insert("users".to_owned(), json!(users));
+    }
+    let has_certificate = told.client != ClientTls::Off;
+    let metrics = (encrypts_metrics && has_certificate).then_some(MetricsTls::Required);
+    if told.metrics != metrics {
+        part.insert("metrics".to_owned(), json!(metrics));
     }
     if part.is_empty() {
         return Ok(());
@@ -218,8 +317,12 @@ fn trusted(pilot: &Pilot, authorities: &ClusterAuthorities) -> Map<String, Value
         (CertificateUse::Internode, INTERNODE_CERTIFICATE, &told.internode_certificate),
         (CertificateUse::Client, CLIENT_CERTIFICATE, &told.client_certificate),
     ] {
-        let trust = authorities.of(usage).trust.to_pem();
-        if before.as_ref().is_some_and(|before| before.trust != trust) {
+        let Some(authority) = authorities.of(usage) else { continue };
+        let trust = authority.trust.to_pem();
+        if before
+            .as_ref()
+            .is_some_and(|before| before.mounted_key.is_none() && before.trust != trust)
+        {
             part.insert(field.to_owned(), json!({"trust": trust}));
         }
     }
@@ -242,7 +345,7 @@ fn signed(
         (CertificateUse::Internode, INTERNODE_CERTIFICATE, &told.internode_certificate),
         (CertificateUse::Client, CLIENT_CERTIFICATE, &told.client_certificate),
     ] {
-        let signing = authorities.of(usage);
+        let Some(signing) = authorities.of(usage) else { continue };
         if !signing.may_sign || !order.is_due(signing, usage, before.as_ref(), &settings, now) {
             continue;
         }
@@ -250,7 +353,11 @@ fn signed(
             let message = format!("{}: {}", name_of(pilot), chain(&error));
             Some(SecurityProblem { reason: "RequestRefused", message })
         })?;
-        part.insert(field.to_owned(), json!(made));
+        let mut made = json!(made);
+        if before.as_ref().is_some_and(|before| before.mounted_key.is_some()) {
+            made["mountedKey"] = Value::Null;
+        }
+        part.insert(field.to_owned(), made);
     }
     if !part.is_empty() {
         part.insert("key".to_owned(), json!(order.record));
@@ -258,12 +365,14 @@ fn signed(
     Ok(part)
 }
 
-/// Marks pods whose nodes have older users, so that their kubelets look at once at what is mounted.
+/// Marks pods whose nodes have older users, or another key than `mark` says, so that their kubelets look
+/// at once at what is mounted.
 async fn hurry_mounts(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     objects: &ClusterObjects,
     revision: &str,
+    mark: Option<&str>,
 ) -> Result<(), Error> {
     for pod in &objects.pods {
         let meta = &pod.metadata;
@@ -272,14 +381,15 @@ async fn hurry_mounts(
         let applied = pilot.and_then(|pilot| pilot.status.security.as_ref()?.users.as_deref());
         let annotations = meta.annotations.as_ref();
         let marked = annotations.and_then(|all| all.get(annotation::USERS));
-        if applied == Some(revision)
-            || marked.map(String::as_str) == Some(revision)
+        let wanted = mark.unwrap_or(revision);
+        if (applied == Some(revision) && mark.is_none())
+            || marked.map(String::as_str) == Some(wanted)
             || meta.deletion_timestamp.is_some()
         {
             continue;
         }
         let patch = json!({"metadata": {
-            "uid": meta.uid, "annotations": {annotation::USERS: revision},
+            "uid": meta.uid, "annotations": {annotation::USERS: wanted},
         }});
         let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..<_>::default() };
         let api = ctx.write(&ApiResource::erase::<Pod>(&()), &desired.namespace)?;

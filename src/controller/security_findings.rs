@@ -1,10 +1,21 @@
 //! What is wrong with Secrets, certificates and users of a cluster, for its status.
 
+use crate::api::v1beta1::AuthorityStatus;
+
 /// Something that a person has to mend, with the reason for a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SecurityProblem {
     pub(crate) reason: &'static str,
     pub(crate) message: String,
+}
+
+/// A user that is to be in the database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DeclaredLogin {
+    pub(crate) name: String,
+    pub(crate) secret: String,
+    /// Why what its Secret holds cannot be used.
+    pub(crate) problem: Option<String>,
 }
 
 /// What was found of a secured cluster.
@@ -14,6 +25,12 @@ pub(crate) struct SecurityFindings {
     pub(crate) certificates: Vec<SecurityProblem>,
     /// What is done or waited for while one CA takes another's place.
     pub(crate) succession: Option<String>,
+    /// A name that clients use, and that the certificate that was given does not hold.
+    pub(crate) lacks: Option<String>,
+    /// The CAs that sign the certificates of nodes.
+    pub(crate) authorities: Vec<AuthorityStatus>,
+    /// The administrator and the users of the spec, with the Secret of each and what is wrong with it.
+    pub(crate) declared: Vec<DeclaredLogin>,
     /// What is wrong with users and their Secrets.
     pub(crate) users: Vec<SecurityProblem>,
     /// Revision of the users that nodes are to have.

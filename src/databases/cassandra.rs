@@ -7,6 +7,7 @@ pub mod conversion;
 pub mod facts;
 pub mod kubectl_plugin;
 pub mod names;
+mod permissions;
 pub mod pilot;
 pub mod predicates;
 pub mod releases;

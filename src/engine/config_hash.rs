@@ -46,8 +46,16 @@ pub fn config_hash(spec: &PilotSpec, own: Vec<Value>) -> String {
             internode_certificate: _,
             client_certificate: _,
             users: _,
+            client_auth,
+            metrics: _,
         } = security;
-        json!({"internode": internode, "client": client, "authentication": authentication})
+        let mut told = json!({
+            "internode": internode, "client": client, "authentication": authentication,
+        });
+        if let Some(asks) = client_auth {
+            told["clientAuth"] = json!(asks);
+        }
+        told
     }));
     // serde_json's maps are sorted by key, so equal intents give equal bytes.
     let bytes = Value::from(all).to_string();

@@ -6,12 +6,15 @@
 use std::{collections::BTreeSet, fmt};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::password::is_sha256;
 
 /// Name of the file that holds the document, in the folder where the Secret is mounted.
 pub const FILE: &str = "users.json";
+/// Name of the file beside it with the private key of a certificate that was given for all nodes.
+pub const CLIENT_KEY: &str = "client.key";
 /// Most bytes that are read: a Secret holds no more.
 pub const MAX_BYTES: u64 = 1 << 20;
 /// Hexadecimal digits of a revision.
@@ -26,6 +29,9 @@ pub struct UsersDocument {
     /// Tells these users from any others: 16 hexadecimal digits.
     revision: String,
     users: Vec<DocumentedUser>,
+    /// Roles that Navigator keeps.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    roles: Vec<DocumentedRole>,
     /// The login that all pilots of the cluster share, where they do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     own: Option<OwnLogin>,
@@ -49,6 +55,16 @@ impl fmt::Debug for OwnLogin {
         let Self { mark, password: _, hash: _ } = self;
         f.debug_struct("OwnLogin").field("mark", mark).finish_non_exhaustive()
     }
+}
+
+/// A role, with what it allows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DocumentedRole {
+    /// Name by which users have the role.
+    pub name: String,
+    /// Fields of the role in the spec but its name, which the database's own part reads.
+    #[serde(flatten)]
+    pub rights: Value,
 }
 
 /// A user, with the hash of its password.
@@ -85,10 +101,10 @@ pub enum UsersRefusal {
     Unreadable { line: usize, column: usize },
     #[error("the revision of the users is not made of {REVISION_DIGITS} hexadecimal digits")]
     Revision,
-    #[error("user number {0} has no name that can be written to a file")]
-    Name(usize),
-    #[error("the user {0:?} is there twice")]
-    Twice(String),
+    #[error("{0} number {1} has no name that can be written to a file")]
+    Name(&'static str, usize),
+    #[error("the {0} {1:?} is there twice")]
+    Twice(&'static str, String),
     #[error("the password of user {0:?} is no hash: neither bcrypt nor SHA-256")]
     Hash(String),
     #[error("the login of pilots cannot be used")]
@@ -99,15 +115,28 @@ impl UsersDocument {
     /// Makes the document of these users, and of the login of pilots where they need one; its
     /// revision follows from them.
     pub fn new(users: Vec<DocumentedUser>, own: Option<OwnLogin>) -> Self {
-        let json = match &own {
-            None => serde_json::to_vec(&users),
-            Some(own) => serde_json::to_vec(&(&users, own)),
+        Self { revision: String::new(), users, roles: Vec::new(), own }.revised()
+    }
+
+    /// Sets the roles, and the revision that follows from all.
+    #[must_use]
+    pub fn with_roles(self, roles: Vec<DocumentedRole>) -> Self {
+        Self { roles, ..self }.revised()
+    }
+
+    fn revised(mut self) -> Self {
+        let Self { revision: _, users, roles, own } = &self;
+        // A document without roles has the revision that it had before there were any.
+        let json = match (own, roles.as_slice()) {
+            (None, []) => serde_json::to_vec(users),
+            (Some(own), []) => serde_json::to_vec(&(users, own)),
+            (own, roles) => serde_json::to_vec(&(users, own, roles)),
         };
-        let revision = Sha256::digest(json.expect("wire types have string keys"))
+        self.revision = Sha256::digest(json.expect("wire types have string keys"))
             .iter()
             .take(REVISION_DIGITS / 2)
             .fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
-        Self { revision, users, own }
+        self
     }
 
     /// Reads a document as it was mounted. Its revision is taken as it stands: a later release may
@@ -120,23 +149,15 @@ impl UsersDocument {
             // The text of the error may show a part of a hash.
             UsersRefusal::Unreadable { line: error.line(), column: error.column() }
         })?;
-        let Self { revision, users, own } = &document;
+        let Self { revision, users, roles, own } = &document;
         let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         if revision.len() != REVISION_DIGITS || !revision.bytes().all(is_digit) {
             return Err(UsersRefusal::Revision);
         }
-        let mut names = BTreeSet::new();
-        for (index, user) in users.iter().enumerate() {
-            let name = user.name.as_str();
-            if name.is_empty() || name.chars().any(char::is_control) {
-                return Err(UsersRefusal::Name(index + 1));
-            }
-            if !names.insert(name) {
-                return Err(UsersRefusal::Twice(name.to_owned()));
-            }
-            if !is_hash(&user.hash) {
-                return Err(UsersRefusal::Hash(name.to_owned()));
-            }
+        are_names("user", users.iter().map(|user| user.name.as_str()))?;
+        are_names("role", roles.iter().map(|role| role.name.as_str()))?;
+        if let Some(user) = users.iter().find(|user| !is_hash(&user.hash)) {
+            return Err(UsersRefusal::Hash(user.name.clone()));
         }
         if own.as_ref().is_some_and(|own| !own.is_usable()) {
             return Err(UsersRefusal::Own);
@@ -157,6 +178,10 @@ impl UsersDocument {
         &self.users
     }
 
+    pub fn roles(&self) -> &[DocumentedRole] {
+        &self.roles
+    }
+
     pub fn own(&self) -> Option<&OwnLogin> {
         self.own.as_ref()
     }
@@ -172,6 +197,23 @@ impl OwnLogin {
             && !password.contains(char::is_control)
             && is_hash(hash)
     }
+}
+
+/// Fails where a name cannot be written to a file of lines, or stands twice.
+fn are_names<'a>(
+    what: &'static str,
+    all: impl Iterator<Item = &'a str>,
+) -> Result<(), UsersRefusal> {
+    let mut names = BTreeSet::new();
+    for (index, name) in all.enumerate() {
+        if name.is_empty() || name.chars().any(char::is_control) {
+            return Err(UsersRefusal::Name(what, index + 1));
+        }
+        if !names.insert(name) {
+            return Err(UsersRefusal::Twice(what, name.to_owned()));
+        }
+    }
+    Ok(())
 }
 
 fn is_hash(hash: &str) -> bool {
@@ -244,6 +286,26 @@ mod tests {
     }
 
     #[test]
+    fn roles_are_a_part_of_the_revision_and_read_back_with_all_their_fields() {
+        let role = |name: &str| {
+            let rights = json!({"cluster": ["monitor"], "later": {"a": 1}});
+            DocumentedRole { name: name.to_owned(), rights }
+        };
+        let without = UsersDocument::new(vec![user("app")], None);
+        let document = without.clone().with_roles(vec![role("reader")]);
+        assert_ne!(document.revision(), without.revision());
+        assert_eq!(UsersDocument::read(&document.to_json()), Ok(document.clone()));
+        assert_eq!(document.with_roles(Vec::new()), without);
+        for (roles, refusal) in [
+            (vec![role("a"), role("a")], UsersRefusal::Twice("role", "a".to_owned())),
+            (vec![role("a\nb")], UsersRefusal::Name("role", 1)),
+        ] {
+            let json = without.clone().with_roles(roles).to_json();
+            assert_eq!(UsersDocument::read(&json), Err(refusal));
+        }
+    }
+
+    #[test]
     fn no_hash_is_shown() {
         let document = UsersDocument::new(vec![user("elastic")], Some(own("secret")));
         let shown = format!("{document:?}");
@@ -265,16 +327,20 @@ mod tests {
         let rows: [(&str, Value, UsersRefusal); 8] = [
             ("4F53cda18c2baa0c", json!([]), UsersRefusal::Revision),
             ("4f53", json!([]), UsersRefusal::Revision),
-            ("4f53cda18c2baa0c", json!([{"name": "", "hash": HASH}]), UsersRefusal::Name(1)),
+            (
+                "4f53cda18c2baa0c",
+                json!([{"name": "", "hash": HASH}]),
+                UsersRefusal::Name("user", 1),
+            ),
             (
                 "4f53cda18c2baa0c",
                 json!([{"name": "a", "hash": HASH}, {"name": "b\nroot:x", "hash": HASH}]),
-                UsersRefusal::Name(2),
+                UsersRefusal::Name("user", 2),
             ),
             (
                 "4f53cda18c2baa0c",
                 json!([{"name": "a", "hash": HASH}, {"name": "a", "hash": HASH}]),
-                UsersRefusal::Twice("a".to_owned()),
+                UsersRefusal::Twice("user", "a".to_owned()),
             ),
             (
                 "4f53cda18c2baa0c",

@@ -5,6 +5,7 @@ pub mod blockers;
 pub mod disk_shortage;
 pub mod machine;
 pub mod metrics;
+mod metrics_tls;
 pub mod preflight;
 pub mod probes;
 pub mod report;

@@ -9,6 +9,6 @@ pub(super) mod testing;
 
 pub use self::{
     client::{PinnedLeaves, TlsClientError},
-    folder::{FormerFiles, NodeCertificates, TLS_FOLDER, TlsFile, TlsFolder},
+    folder::{FormerFiles, NodeCertificates, TLS_FOLDER, TlsFile, TlsFolder, TlsKeys},
     handshake::{HandshakeError, ServedPort, shake_hands},
 };

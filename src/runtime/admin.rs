@@ -20,10 +20,13 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use prometheus::{Encoder, Registry, TextEncoder};
+use rustls::ServerConfig;
 use tokio::{
     net::TcpListener,
+    sync::watch,
     time::{sleep, timeout},
 };
+use tokio_rustls::TlsAcceptor;
 use tower::Layer;
 
 use super::{Readiness, Shutdown};
@@ -59,8 +62,35 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// Most bytes of a request's head that are read; no probe sends as many.
 const REQUEST: usize = 16 * 1024;
 
-/// Serves `router` on `listener` until shutdown.
+/// What clients of a port meet.
+#[derive(Clone, Debug, Default)]
+pub enum PortSecurity {
+    #[default]
+    Plain,
+    Encrypted(Arc<ServerConfig>),
+    /// Nobody is served: clients are to meet TLS, and there is no certificate yet.
+    Closed,
+}
+
+impl PortSecurity {
+    pub fn is_plain(&self) -> bool {
+        matches!(self, Self::Plain)
+    }
+}
+
+/// Serves `router` on `listener` in plain text until shutdown.
 pub async fn serve(listener: TcpListener, router: Router, shutdown: Shutdown) {
+    let (_plain, security) = watch::channel(PortSecurity::Plain);
+    serve_as(listener, router, security, shutdown).await;
+}
+
+/// Serves `router` on `listener` until shutdown; each connection as `security` says when it comes.
+pub async fn serve_as(
+    listener: TcpListener,
+    router: Router,
+    security: watch::Receiver<PortSecurity>,
+    shutdown: Shutdown,
+) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).keep_alive(false).max_buf_size(REQUEST);
     let mut calls = FuturesUnordered::new();
@@ -89,11 +119,26 @@ pub async fn serve(listener: TcpListener, router: Router, shutdown: Shutdown) {
                 number += 1;
                 let peer = Extension(PeerAddress(from.ip()));
                 let service = TowerToHyperService::new(peer.layer(router.clone()));
-                let call = http.serve_connection(TokioIo::new(stream), service);
+                let (security, http) = (security.borrow().clone(), http.clone());
+                let call = async move {
+                    // A connection that failed is the client's business.
+                    match security {
+                        PortSecurity::Plain => {
+                            drop(http.serve_connection(TokioIo::new(stream), service).await);
+                        }
+                        PortSecurity::Encrypted(config) => {
+                            let accepted = TlsAcceptor::from(config).accept(stream).await;
+                            if let Ok(stream) = accepted {
+                                let stream = TokioIo::new(stream);
+                                drop(http.serve_connection(stream, service).await);
+                            }
+                        }
+                        PortSecurity::Closed => {}
+                    }
+                };
                 let (call, handle) = abortable(timeout(LIMIT, call));
                 callers.push_back((number, handle));
                 calls.push(async move {
-                    // A connection that failed is the client's business.
                     drop(call.await);
                     number
                 });

@@ -17,6 +17,9 @@ from navigator import install
 NS = "rungs"
 ROWS, DOCUMENTS = 200, 2_000
 SECURE, OPEN = {"mode": "Secure"}, {"mode": "Open"}
+# What the client's user may do, which a ring that asks nobody has to store.
+APP = {"users": [{"name": "app", "roles": ["rows"]}],
+       "roles": [{"name": "rows", "grants": [{"permissions": ["SELECT", "MODIFY"], "keyspace": "shop"}]}]}
 
 
 def skips(*names):
@@ -51,8 +54,8 @@ def trust(cluster):
     return cluster.get("configmap", f"{cluster.prefix}-{cluster.name}-ca")["data"]["ca.crt"]
 
 
-def admin(cluster):
-    data = cluster.get("secret", f"{cluster.prefix}-{cluster.name}-admin")["data"]
+def login(cluster, user="admin"):
+    data = cluster.get("secret", f"{cluster.prefix}-{cluster.name}-{user}")["data"]
     return tuple(base64.b64decode(data[key]).decode() for key in ("username", "password"))
 
 
@@ -63,8 +66,8 @@ class Known:
         self.cluster, self.found = cluster, ("nobody", "yet")
 
     def __iter__(self):
-        if get("secret", "-n", NS, f"{self.cluster.prefix}-{self.cluster.name}-admin"):
-            self.found = admin(self.cluster)
+        if get("secret", "-n", NS, f"{self.cluster.prefix}-{self.cluster.name}-user-app"):
+            self.found = login(self.cluster, "user-app")
         return iter(self.found)
 
 
@@ -77,7 +80,7 @@ def ring_on_and_off():
     begun = time.monotonic()
     with QuorumClient(ring.addresses(), ROWS, Known(ring)) as client:
         with step("it is to be secure: one round, in which nodes take both, then it waits for clients"):
-            ring.patch(security=SECURE)
+            ring.patch(security={**SECURE, **APP})
             wait_blocked(ring, "ClientsSendLogins")
             all_on(ring, "Allow Optional Off", 60)
             claim("the condition says so", ring.told("Secured")[1] == "SecurityInProgress", ring.told("Secured"))
@@ -111,7 +114,7 @@ def ring_on_and_off():
 
 
 def refused(ring):
-    for what, arguments in {"plain text": (None, admin(ring)), "no login": (trust(ring), None),
+    for what, arguments in {"plain text": (None, login(ring)), "no login": (trust(ring), None),
                             "cassandra/cassandra": (trust(ring), ("cassandra", "cassandra"))}.items():
         try:
             Session(ring.address(), *arguments).cluster.shutdown()
@@ -127,7 +130,7 @@ def documents_on_and_off():
         """True when each node answers, and how often one did otherwise."""
         try:
             for at in range(3):
-                one = Node(nodes.address(at), *((trust(nodes), admin(nodes)) if secure else (None, None)))
+                one = Node(nodes.address(at), *((trust(nodes), login(nodes)) if secure else (None, None)))
                 status, health = one.ask("GET", "/_cluster/health?timeout=1s", timeout=5)
                 if status != 200 or health["number_of_nodes"] != 3 or health["status"] != "green":
                     return json.dumps(health)
@@ -159,7 +162,7 @@ def documents_on_and_off():
         nodes.ready(nodes=3)
         nodes.tells("Secured", "True", "Secured", deadline=180)
         say(f"    {took:.0f} s from the last plain answer of a whole cluster to the first over TLS")
-        found = Node(nodes.address(), trust(nodes), admin(nodes)).read(range(DOCUMENTS))
+        found = Node(nodes.address(), trust(nodes), login(nodes)).read(range(DOCUMENTS))
         claim("all documents are there", len(found) == DOCUMENTS, len(found))
     with step("and off again"):
         nodes.patch(security=OPEN)

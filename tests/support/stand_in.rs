@@ -11,16 +11,21 @@ use navigator::{
     api::v1beta1::{CertificateRequest, Pilot, PilotSecurityStatus, RequestReason},
     engine::{
         password::{self, PasswordHashing},
-        pki::{CertificateAuthority, CertificateUse, KeyRequest, LeafOrder, TrustBundle},
-        users::{DocumentedUser, FILE, OwnLogin, UsersDocument},
+        pki::{
+            CertificateAuthority, CertificateUse, KeyRequest, LeafOrder, PrivateKey, TrustBundle,
+        },
+        users::{CLIENT_KEY, DocumentedUser, FILE, OwnLogin, UsersDocument},
     },
     machinery::x509::CertificateDetails,
 };
 use rustls::{
-    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    client::{
+        WantsClientCert,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
     crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
-    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
 };
 use serde_json::{Value, json};
 
@@ -145,6 +150,10 @@ impl StandIn {
 
     /// TLS of a client that trusts the CA of clients, and compares addresses.
     pub(crate) fn client_config(&self) -> ClientConfig {
+        self.trusting().with_no_client_auth()
+    }
+
+    fn trusting(&self) -> ConfigBuilder<ClientConfig, WantsClientCert> {
         let (mut roots, trust) = (RootCertStore::empty(), self.client_trust());
         let ca = CertificateDer::pem_slice_iter(trust.as_bytes());
         roots.add_parsable_certificates(ca.map(Result::unwrap));
@@ -153,7 +162,6 @@ impl StandIn {
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_root_certificates(roots)
-            .with_no_client_auth()
     }
 
     pub(crate) async fn change(&self, bed: &Bed, security: Value) {
@@ -194,8 +202,7 @@ impl StandIn {
             let Authorities { internode: between, client: clients, trust } = &*authorities;
             let internode = sign(between, CertificateUse::Internode);
             let client = sign(clients, CertificateUse::Client);
-            let of =
-                |chain: &str, trust: &TrustBundle| json!({"chain": chain, "trust": trust.to_pem()});
+            let of = |chain: &str, trust: &TrustBundle| json!({"chain": chain, "trust": trust.to_pem(), "mountedKey": null});
             let change = json!({
                 "key": {"sha256": request.key_sha256(), "volume": "v"},
                 "internodeCertificate": of(&internode, &trust.internode),
@@ -205,6 +212,70 @@ impl StandIn {
         };
         self.change(bed, change).await;
         SignedPair { internode: leaf(&internode), client: leaf(&client) }
+    }
+
+    /// Gives the node a certificate for clients that has a key of its own, which is mounted late; and
+    /// takes it away again.
+    pub(crate) async fn a_certificate_is_given(&self, bed: &Bed) {
+        let authority = CertificateAuthority::create("given", Timestamp::now()).unwrap();
+        let key = PrivateKey::generate().unwrap();
+        let request = KeyRequest::read(&KeyRequest::create(&key).unwrap()).unwrap();
+        let order = LeafOrder {
+            common_name: "db.example.org",
+            dns_names: &["db.example.org".to_owned()],
+            addresses: &[],
+            usage: CertificateUse::Client,
+            life: Duration::from_secs(3600),
+        };
+        let chain = authority.sign(&request, &order, Timestamp::now()).unwrap();
+        let told = json!({
+            "chain": chain, "trust": authority.trust().to_pem(), "mountedKey": key.sha256(),
+        });
+        let before = bed.pilot(&self.name).await.status.security.unwrap().client;
+        self.change(bed, json!({"clientCertificate": told})).await;
+        bed.shows(&self.name, "that the key is waited for", LIVE, |pilot| {
+            let (_, reason, _) = condition(pilot, "CertificatesValid")?;
+            (reason == "KeyAwaited").then_some(())
+        })
+        .await;
+        let shown = bed.pilot(&self.name).await.status.security.unwrap().client;
+        assert_eq!(shown.map(|one| one.sha256), before.map(|one| one.sha256), "it goes on");
+        let next = self.mount.join("next");
+        fs::write(&next, key.to_pem()).unwrap();
+        fs::rename(next, self.mount.join(CLIENT_KEY)).unwrap();
+        let expected = leaf(&chain);
+        bed.shows(&self.name, "what was given", LIVE, |pilot| {
+            let (status, ..) = condition(pilot, "CertificatesValid")?;
+            let shown = pilot.status.security.clone()?.client?.sha256;
+            (status == "True" && shown == expected.sha256).then_some(())
+        })
+        .await;
+        let request = self.standing(bed).await;
+        let signed = self.sign(bed, &request).await;
+        self.shows(bed, &signed, LIVE).await;
+    }
+
+    /// Has the node ask its clients for a certificate from its next start on. Returns the TLS of a client
+    /// that has one.
+    pub(crate) async fn asks_certificates(&self, bed: &Bed) -> ClientConfig {
+        let authority = CertificateAuthority::create("apps", Timestamp::now()).unwrap();
+        let key = PrivateKey::generate().unwrap();
+        let request = KeyRequest::read(&KeyRequest::create(&key).unwrap()).unwrap();
+        let order = LeafOrder {
+            common_name: "app",
+            dns_names: &["app".to_owned()],
+            addresses: &[],
+            usage: CertificateUse::Internode,
+            life: Duration::from_secs(3600),
+        };
+        let chain = authority.sign(&request, &order, Timestamp::now()).unwrap();
+        let nodes = self.authorities.borrow().trust.internode.clone();
+        let clients = TrustBundle::join([&authority.trust(), &nodes]).unwrap().to_pem();
+        let change = json!({"clientAuth": "Required", "clientCertificate": {"clients": clients}});
+        self.change(bed, change).await;
+        let certificate = CertificateDer::from_pem_slice(chain.as_bytes()).unwrap();
+        let key = PrivateKeyDer::from_pem_slice(key.to_pem().as_bytes()).unwrap();
+        self.trusting().with_client_auth_cert(vec![certificate], key).unwrap()
     }
 
     /// Waits until both ports show what was signed.

@@ -15,7 +15,7 @@ use crate::api::{
     cluster_kind::{ClusterKind, OlderCluster, OlderSurplus},
     v1alpha1,
     v1beta1::{
-        self, ClusterSecurity, Config, Jvm, PilotSettings, PodTemplate, Services, UpdateStrategy,
+        self, Config, DatabaseSecurity, Jvm, PilotSettings, PodTemplate, Services, UpdateStrategy,
         is_default,
     },
 };
@@ -45,7 +45,7 @@ pub struct ClusterSurplus<K: ClusterKind> {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     services: Option<Services>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    security: Option<ClusterSecurity>,
+    security: Option<DatabaseSecurity<K>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pilot_settings: Option<PilotSettings>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -11,6 +11,10 @@ pub const PILOT_UPDATES: &[&str] = &["InPlace", "OnRestart", "Never"];
 pub const SERVICE_TYPES: &[&str] = &["ClusterIP", "NodePort", "LoadBalancer"];
 pub const TRAFFIC_POLICIES: &[&str] = &["Cluster", "Local"];
 pub const NETWORK_POLICIES: &[&str] = &["Managed", "None"];
+pub const CERTIFICATE_USES: &[&str] = &["Internode", "Client"];
+pub const AUTHORITY_SOURCES: &[&str] = &["Managed", "Secret"];
+pub const AUTHORITY_PHASES: &[&str] = &["Current", "Spreading", "Signing", "Retiring"];
+pub const USER_STATES: &[&str] = &["Applied", "Pending", "Failed"];
 pub const RETENTIONS: &[&str] = &["Delete", "Retain"];
 pub const CONDITION_STATUSES: &[&str] = &["True", "False", "Unknown"];
 pub const CLUSTER_PHASES: &[&str] = &[
@@ -50,8 +54,8 @@ pub struct SchemaMarkers {
     pub defaults: &'static [(&'static str, &'static str, &'static str)],
 }
 
-/// Rows of the types that belong to no database. `Cluster`, `ClusterSpec` and `NodePool` stand for
-/// the types of these names of every database.
+/// Rows of the types that belong to no database. Those of [`OF_EVERY_CLUSTER`] stand for the types of
+/// these names of every database.
 pub static SHARED: SchemaMarkers = SchemaMarkers {
     descriptions: &[],
     enums: &[
@@ -63,6 +67,10 @@ pub static SHARED: SchemaMarkers = SchemaMarkers {
         ("ServiceTemplate", "type", SERVICE_TYPES),
         ("ServiceTemplate", "externalTrafficPolicy", TRAFFIC_POLICIES),
         ("NetworkAccess", "policy", NETWORK_POLICIES),
+        ("AuthorityStatus", "use", CERTIFICATE_USES),
+        ("AuthorityStatus", "source", AUTHORITY_SOURCES),
+        ("AuthorityStatus", "phase", AUTHORITY_PHASES),
+        ("UserStatus", "state", USER_STATES),
         ("Retention", "whenScaled", RETENTIONS),
         ("Retention", "whenDeleted", RETENTIONS),
         ("ClusterStatus", "phase", CLUSTER_PHASES),
@@ -75,11 +83,15 @@ pub static SHARED: SchemaMarkers = SchemaMarkers {
         ("ClusterSpec", "nodePools", 50),
         ("Jvm", "options", 100),
         ("ClusterSecurity", "users", 100),
+        ("ClusterSecurity", "roles", 100),
         ("DatabaseUser", "roles", 20),
         ("ClientSecurity", "altNames", 50),
+        ("InternodeSecurity", "trust", 6),
         ("NetworkAccess", "clients", 20),
         ("NetworkAccess", "monitoring", 20),
         ("NetworkAccess", "internode", 20),
+        ("ClusterSecurityStatus", "certificateAuthorities", 10),
+        ("ClusterSecurityStatus", "users", 101),
         ("ClusterStatus", "versions", 10),
         ("ClusterStatus", "nodePools", 100),
         ("ClusterStatus", "conditions", 20),
@@ -99,6 +111,7 @@ pub static SHARED: SchemaMarkers = SchemaMarkers {
         ("PilotSpec", "forget", 256),
         ("NodeCertificate", "chain", 16 * 1024),
         ("NodeCertificate", "trust", 16 * 1024),
+        ("NodeCertificate", "clients", 16 * 1024),
         ("CertificateRequest", "csr", 4 * 1024),
     ],
     defaults: &[
@@ -109,7 +122,7 @@ pub static SHARED: SchemaMarkers = SchemaMarkers {
 };
 
 /// Names of types whose rows apply to every type whose name ends like them.
-const OF_EVERY_CLUSTER: [&str; 2] = ["ClusterSpec", "NodePool"];
+const OF_EVERY_CLUSTER: [&str; 3] = ["ClusterSpec", "ClusterSecurity", "NodePool"];
 
 impl SchemaMarkers {
     /// Are these the rows of [`SHARED`]?

@@ -11,8 +11,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    API_VERSION, ClusterSecurity, ClusterStatus, Config, ImageSpec, Jvm, Persistence,
-    PilotSettings, PodTemplate, SecurityContext, Services, UpdateStrategy, VERSION,
+    API_VERSION, ClusterStatus, Config, DatabaseSecurity, ImageSpec, Jvm, Persistence,
+    PilotSettings, PodTemplate, SecurityContext, SecurityRungs, Services, UpdateStrategy, VERSION,
     shared::is_default,
 };
 use crate::api::cluster_kind::ClusterKind;
@@ -77,7 +77,7 @@ pub struct ClusterSpec<K: ClusterKind> {
     pub services: Option<Services>,
     /// Who may reach the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub security: Option<ClusterSecurity>,
+    pub security: Option<DatabaseSecurity<K>>,
     /// How patient pilots are, and what they insist on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pilot_settings: Option<PilotSettings>,
@@ -88,6 +88,13 @@ pub struct ClusterSpec<K: ClusterKind> {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub node_pools: Vec<NodePool<K>>,
+}
+
+impl<K: ClusterKind> ClusterSpec<K> {
+    /// Returns what is to be encrypted and who is asked.
+    pub fn wanted_security(&self) -> SecurityRungs {
+        self.security.as_ref().map(|security| security.shared.wanted()).unwrap_or_default()
+    }
 }
 
 /// Nodes that are equal to each other.

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::api::open_enum::open_enum;
+use crate::api::{cluster_kind::ClusterKind, open_enum::open_enum};
 
 open_enum! {
     /// One word for encryption and logins together.
@@ -50,6 +50,37 @@ open_enum! {
 }
 
 open_enum! {
+    /// Whether clients must show a certificate.
+    pub enum ClientAuth {
+        /// They need none.
+        #[default]
+        None,
+        /// They must show one, beside what they log in with.
+        Required,
+    }
+}
+
+open_enum! {
+    /// Encryption of the metrics of pilots.
+    pub enum MetricsTls {
+        /// They are served in plain text.
+        #[default]
+        Off,
+        /// They are served over TLS.
+        Required,
+    }
+}
+
+open_enum! {
+    /// In what kind of object CAs are stored.
+    pub enum TrustKind {
+        #[default]
+        Secret,
+        ConfigMap,
+    }
+}
+
+open_enum! {
     /// Whether clients are asked who they are.
     pub enum Authentication {
         /// Nobody is asked.
@@ -60,7 +91,34 @@ open_enum! {
     }
 }
 
-/// How a cluster is kept from those who are not meant to read it.
+/// How a cluster of one database is kept from those who are not meant to read it.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", bound = "")]
+#[schemars(rename = "{K}ClusterSecurity", bound = "K: ClusterKind")]
+pub struct DatabaseSecurity<K: ClusterKind> {
+    /// What the clusters of all databases share.
+    #[serde(flatten)]
+    pub shared: ClusterSecurity,
+    /// Roles of the database that Navigator makes and keeps as they stand here. Users have them by
+    /// name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub roles: Vec<DatabaseRole<K>>,
+}
+
+/// A role of a database.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", bound = "")]
+#[schemars(rename = "{K}Role", bound = "K: ClusterKind")]
+pub struct DatabaseRole<K: ClusterKind> {
+    /// Name by which users have the role.
+    pub name: String,
+    /// What it allows, in the terms of the database.
+    #[serde(flatten)]
+    pub rights: K::Role,
+}
+
+/// How a cluster is kept from those who are not meant to read it: what all databases share.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterSecurity {
@@ -90,6 +148,9 @@ pub struct ClusterSecurity {
     /// Life and renewal of certificates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificates: Option<CertificateSettings>,
+    /// How the metrics of the pilots are served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<MetricsSecurity>,
     /// Who may connect to the pods of the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkAccess>,
@@ -138,6 +199,7 @@ impl ClusterSecurity {
             admin_secret: _,
             users: _,
             certificates: _,
+            metrics: _,
             network: _,
         } = self;
         mode.is_none()
@@ -156,6 +218,29 @@ impl ClusterSecurity {
         if let Some(tls) = other.client.as_ref().and_then(|client| client.tls.as_ref()) {
             self.client.get_or_insert_default().tls = Some(tls.clone());
         }
+    }
+
+    /// Must clients show a certificate?
+    pub fn asks_certificates(&self) -> bool {
+        let asks = self.client.as_ref().and_then(|client| client.client_auth.as_ref());
+        asks == Some(&ClientAuth::Required)
+    }
+
+    /// Are the metrics of pilots to be served over TLS?
+    pub fn encrypts_metrics(&self) -> bool {
+        let tls = self.metrics.as_ref().and_then(|metrics| metrics.tls.as_ref());
+        tls == Some(&MetricsTls::Required)
+    }
+
+    /// Returns the Secret with the certificate that all nodes show to clients, where one is given.
+    pub fn given_certificate(&self) -> Option<&str> {
+        let client = self.client.as_ref()?;
+        client.certificate_secret.as_ref().map(|secret| secret.name.as_str())
+    }
+
+    /// Returns where the CAs of nodes elsewhere are stored.
+    pub fn trust_elsewhere(&self) -> &[TrustSource] {
+        self.internode.as_ref().map_or(&[], |internode| &internode.trust)
     }
 
     /// Returns what is to be encrypted and who is asked; a word of its own wins over `mode`.
@@ -192,6 +277,35 @@ pub struct InternodeSecurity {
     /// and nothing else: whoever has a certificate of it is a node. Without it one is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_secret: Option<SecretName>,
+    /// CAs of nodes elsewhere that are members of the same database cluster: of other clusters of this
+    /// kind, for example in other datacenters. Whoever has a certificate of one is a node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub trust: Vec<TrustSource>,
+}
+
+/// How the metrics of the pilots are served: port 8080 of each pod, and no other.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MetricsSecurity {
+    /// `Off` (default), or `Required`: with the certificate that the node shows to clients.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<MetricsTls>,
+}
+
+/// Where CAs are stored, as PEM, in the cluster's namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TrustSource {
+    /// `Secret` or `ConfigMap`.
+    #[serde(default)]
+    pub kind: TrustKind,
+    /// Name of the object.
+    #[serde(default)]
+    pub name: String,
+    /// Key in its data, `ca.crt` where it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
 }
 
 /// What clients meet at the ports that are theirs.
@@ -206,6 +320,17 @@ pub struct ClientSecurity {
     /// made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_secret: Option<SecretName>,
+    /// Secret with one certificate that all nodes show to clients, as `tls.crt`, `tls.key` and `ca.crt`:
+    /// what clients are to trust. Another one in it is shown at once, by all nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate_secret: Option<SecretName>,
+    /// `None` (default), or `Required`: clients must show a certificate of `clientCA`. It needs TLS for
+    /// clients and between nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_auth: Option<ClientAuth>,
+    /// CAs of clients. Nodes and their pilots are let in with the certificates that they have.
+    #[serde(rename = "clientCA", default, skip_serializing_if = "Option::is_none")]
+    pub client_ca: Option<TrustSource>,
     /// DNS names and addresses that the certificates of all nodes hold beside those of their pods
     /// and Services.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -247,7 +372,7 @@ pub struct DatabaseUser {
     /// May do everything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub superuser: Option<bool>,
-    /// Roles of the user, by the database's own names.
+    /// Roles of the user: those of `security.roles`, or others that the database knows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub roles: Vec<String>,
@@ -301,6 +426,12 @@ pub struct PilotSecurity {
     /// What the mounted users are made of, to be compared with what is mounted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub users: Option<String>,
+    /// `Required`: clients must show a certificate. Absent: they need none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_auth: Option<ClientAuth>,
+    /// How the pilot serves its metrics; absent: in plain text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<MetricsTls>,
 }
 
 impl PilotSecurity {
@@ -309,6 +440,11 @@ impl PilotSecurity {
     pub fn on(rungs: &SecurityRungs) -> Option<Self> {
         let SecurityRungs { internode, client, authentication } = rungs.clone();
         (!rungs.is_open()).then(|| Self { internode, client, authentication, ..Self::default() })
+    }
+
+    /// Must clients show a certificate?
+    pub fn asks_certificates(&self) -> bool {
+        self.client_auth == Some(ClientAuth::Required)
     }
 
     /// Returns the rungs that the node is told.
@@ -348,6 +484,21 @@ pub struct NodeCertificate {
     /// CAs, as PEM; at most 8.
     #[serde(default)]
     pub trust: String,
+    /// SHA-256 of the public key, in hexadecimal, where the certificate is not of the node's own key: its
+    /// private key is mounted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mounted_key: Option<String>,
+    /// CAs whose certificates clients must show, where they must show one, as PEM; at most 8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clients: Option<String>,
+}
+
+impl NodeCertificate {
+    /// Returns the CAs whose certificates the port accepts, as PEM: by default those that it is trusted
+    /// by.
+    pub fn accepted(&self) -> &str {
+        self.clients.as_ref().unwrap_or(&self.trust)
+    }
 }
 
 /// The key for which certificates were signed, and the volume on which it lies.

@@ -100,6 +100,53 @@ pub struct ClusterSecurityStatus {
     /// The certificate in use that ends first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_expiry: Option<CertificateExpiry>,
+    /// CAs that sign the certificates of nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub certificate_authorities: Vec<AuthorityStatus>,
+    /// The administrator, and the users of the spec.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub users: Vec<UserStatus>,
+}
+
+/// A CA that signs the certificates of nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AuthorityStatus {
+    /// `Internode` or `Client`.
+    #[serde(rename = "use", default)]
+    pub usage: String,
+    /// SHA-256 of its certificate, in hexadecimal.
+    #[serde(default)]
+    pub sha256: String,
+    /// When it ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_after: Option<Time>,
+    /// `Managed`: Navigator made it. `Secret`: a Secret that the spec names holds it.
+    #[serde(default)]
+    pub source: String,
+    /// `Current`; while another takes its place, `Spreading`, `Signing` or `Retiring`.
+    #[serde(default)]
+    pub phase: String,
+}
+
+/// A user that Navigator keeps.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UserStatus {
+    /// Name with which the user logs in.
+    #[serde(default)]
+    pub name: String,
+    /// Secret with its password.
+    #[serde(default)]
+    pub secret: String,
+    /// `Applied`: all nodes have it. `Pending`: some do not yet. `Failed`: its Secret cannot be used.
+    #[serde(default)]
+    pub state: String,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }
 
 /// When a certificate that a node shows ends.

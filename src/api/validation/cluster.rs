@@ -84,7 +84,12 @@ fn view<K: ClusterRules>(cluster: &v1beta1::Cluster<K>) -> ClusterView<'_> {
         pod_template,
         update_strategy: update_strategy.as_ref(),
         services: services.as_ref(),
-        security: security.as_ref(),
+        security: security.as_ref().map(|security| &security.shared),
+        role_names: security
+            .iter()
+            .flat_map(|security| &security.roles)
+            .map(|role| role.name.as_str())
+            .collect(),
         pilot_settings: pilot_settings.as_ref(),
         pools: node_pools.iter().map(view_pool).collect(),
         status,

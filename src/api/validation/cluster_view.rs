@@ -35,6 +35,8 @@ pub(super) struct ClusterView<'a> {
     pub(super) update_strategy: Option<&'a UpdateStrategy>,
     pub(super) services: Option<&'a Services>,
     pub(super) security: Option<&'a ClusterSecurity>,
+    /// Names of the roles that are declared beside it.
+    pub(super) role_names: Vec<&'a str>,
     pub(super) pilot_settings: Option<&'a PilotSettings>,
     pub(super) pools: Vec<PoolView<'a>>,
     pub(super) status: &'a ClusterStatus,

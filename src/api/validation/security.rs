@@ -15,7 +15,7 @@ use super::{
 use crate::{
     api::v1beta1::{
         Authentication, CertificateSettings, ClientTls, ClusterSecurity, DatabaseUser,
-        InternodeTls, SecretKey, SecretName, SecurityMode, SecurityRungs,
+        InternodeTls, SecretKey, SecretName, SecurityMode, SecurityRungs, TrustSource,
     },
     machinery::{field_error::FieldPath, go_duration},
 };
@@ -28,9 +28,13 @@ const LONGEST_LIFE: Duration = Duration::from_secs(8760 * 60 * 60);
 pub(super) fn validate(validator: &mut Validator, cluster: &ClusterView<'_>, path: &FieldPath) {
     let Some(security) = cluster.security else { return };
     match secured_by(cluster) {
-        Ok(support) => secured(validator, cluster.names.title, security, support, path),
+        Ok(support) => {
+            secured(validator, cluster.names.title, security, support, path);
+            roles(validator, cluster, security, support, &path.child("roles"));
+        }
         Err(why) => {
-            for place in demands(security, path) {
+            let roles = (!cluster.role_names.is_empty()).then(|| path.child("roles"));
+            for place in demands(security, path).into_iter().chain(roles) {
                 validator.forbidden(&place, &why);
             }
         }
@@ -60,6 +64,10 @@ pub(super) fn validate_unasked(
     }
     if !security.users.is_empty() && !had(|before| !before.users.is_empty()) {
         validator.forbidden(&path.child("users"), without);
+    }
+    let had_roles = old.is_some_and(|old| !old.role_names.is_empty());
+    if !new.role_names.is_empty() && !had_roles {
+        validator.forbidden(&path.child("roles"), without);
     }
 }
 
@@ -154,6 +162,7 @@ fn demands(security: &ClusterSecurity, path: &FieldPath) -> Vec<FieldPath> {
         admin_secret,
         users,
         certificates,
+        metrics: _,
         network: _,
     } = security;
     let internode_tls = internode.as_ref().and_then(|internode| internode.tls.as_ref());
@@ -179,6 +188,9 @@ fn demands(security: &ClusterSecurity, path: &FieldPath) -> Vec<FieldPath> {
             client.as_ref().is_some_and(|client| client.ca_secret.is_some()),
             client_path.child("caSecret"),
         ),
+        (security.asks_certificates(), client_path.child("clientAuth")),
+        (security.given_certificate().is_some(), client_path.child("certificateSecret")),
+        (!security.trust_elsewhere().is_empty(), path.child("internode").child("trust")),
         (
             authentication.as_ref().is_some_and(|asks| *asks != Authentication::Off),
             path.child("authentication"),
@@ -186,6 +198,7 @@ fn demands(security: &ClusterSecurity, path: &FieldPath) -> Vec<FieldPath> {
         (admin_secret.is_some(), path.child("adminSecret")),
         (!users.is_empty(), path.child("users")),
         (certificates.is_some(), path.child("certificates")),
+        (security.encrypts_metrics(), path.child("metrics").child("tls")),
     ];
     said.into_iter().filter_map(|(is, place)| is.then_some(place)).collect()
 }
@@ -206,6 +219,7 @@ fn secured(
         admin_secret,
         users,
         certificates,
+        metrics: _,
         network: _,
     } = security;
     let wanted = security.wanted();
@@ -231,9 +245,34 @@ fn secured(
             secret_name(validator, name, &path.child(field).child("caSecret").child("name"));
         }
     }
+    for (index, source) in security.trust_elsewhere().iter().enumerate() {
+        trust_source(validator, source, &path.child("internode").child("trust").index(index));
+    }
     if given[0].is_some() && given[0] == given[1] {
         let text = "must be another one than internode.caSecret: whoever has a certificate of that is a node";
         validator.forbidden(&path.child("client").child("caSecret"), text);
+    }
+    client_certificates(validator, security, &wanted, title, support, &path.child("client"));
+    if let Some(name) = security.given_certificate() {
+        let path = path.child("client").child("certificateSecret");
+        secret_name(validator, name, &path.child("name"));
+        if given[1].is_some() {
+            validator.forbidden(&path, "may not specify both caSecret and certificateSecret");
+        }
+        if client.as_ref().is_some_and(|client| !client.alt_names.is_empty()) {
+            let text = "may not specify both altNames and certificateSecret: it has its own names";
+            validator.forbidden(&path, text);
+        }
+        if support.one_port {
+            let text =
+                format!("{title} has one port for nodes and clients, who would not trust it");
+            validator.forbidden(&path, &text);
+        } else if wanted.authentication != Authentication::Password
+            || wanted.client == ClientTls::Off
+        {
+            let text = "needs client.tls, and authentication: Password: its key comes to nodes with their users";
+            validator.forbidden(&path, text);
+        }
     }
     let alt_names = client.iter().flat_map(|client| &client.alt_names);
     for (index, name) in alt_names.enumerate() {
@@ -246,8 +285,50 @@ fn secured(
     for (index, user) in users.iter().enumerate() {
         self::user(validator, user, support.reserved_users, &path.child("users").index(index));
     }
+    if security.encrypts_metrics() && wanted.client == ClientTls::Off {
+        let text = "needs client.tls: pilots show the certificate for clients";
+        validator.forbidden(&path.child("metrics").child("tls"), text);
+    }
     if let Some(certificates) = certificates {
         self::certificates(validator, certificates, &path.child("certificates"));
+    }
+}
+
+/// Validates what clients must show (V63).
+fn client_certificates(
+    validator: &mut Validator,
+    security: &ClusterSecurity,
+    wanted: &SecurityRungs,
+    title: &str,
+    support: SecuritySupport,
+    path: &FieldPath,
+) {
+    let source = security.client.as_ref().and_then(|client| client.client_ca.as_ref());
+    if let Some(source) = source {
+        trust_source(validator, source, &path.child("clientCA"));
+    }
+    if !security.asks_certificates() {
+        return;
+    }
+    let auth = path.child("clientAuth");
+    if source.is_none() {
+        validator.required(&path.child("clientCA"), "clientAuth needs it");
+    }
+    if support.one_port {
+        let text = format!("{title} has one port for nodes and clients");
+        validator.forbidden(&auth, &text);
+    } else if wanted.client != ClientTls::Required || wanted.internode == InternodeTls::Off {
+        let text = "needs client.tls: Required, and internode.tls: pilots show the certificates that \
+                    nodes show each other";
+        validator.forbidden(&auth, text);
+    }
+}
+
+fn trust_source(validator: &mut Validator, source: &TrustSource, path: &FieldPath) {
+    let TrustSource { kind: _, name, key } = source;
+    secret_name(validator, name, &path.child("name"));
+    if let Some(key) = key {
+        validator.invalid_each(&path.child("key"), key, &format::secret_key(key));
     }
 }
 
@@ -307,6 +388,38 @@ fn user(validator: &mut Validator, user: &DatabaseUser, reserved: &[&str], path:
     }
 }
 
+/// Validates the names of roles (V64). What they allow is for the database's own rules.
+fn roles(
+    validator: &mut Validator,
+    cluster: &ClusterView<'_>,
+    security: &ClusterSecurity,
+    support: SecuritySupport,
+    path: &FieldPath,
+) {
+    if !support.makes_roles && !cluster.role_names.is_empty() {
+        let text = format!(
+            "{} has no roles that can be made; its users have those that it knows",
+            cluster.names.title
+        );
+        validator.forbidden(path, &text);
+    }
+    for (index, name) in cluster.role_names.iter().enumerate() {
+        let path = path.index(index).child("name");
+        if name.is_empty() {
+            validator.required(&path, "");
+        } else {
+            validator.invalid_each(&path, name, &format::login_name(name));
+        }
+        if name.starts_with(OWN_USERS) || support.reserved_users.contains(name) {
+            validator
+                .forbidden(&path, "is reserved for Navigator and for users that databases make");
+        }
+        if security.users.iter().any(|user| user.name == *name) {
+            validator.forbidden(&path, "is the name of a user");
+        }
+    }
+}
+
 fn secret_name(validator: &mut Validator, name: &str, path: &FieldPath) {
     if name.is_empty() {
         validator.required(path, "");
@@ -344,6 +457,7 @@ mod tests {
         all_at_once: true,
         one_port: false,
         reserved_users: &["first"],
+        makes_roles: true,
     };
 
     /// What is said about `security`: fields below it, and reasons.
@@ -363,7 +477,7 @@ mod tests {
             mode: word(mode).map(Into::into),
             internode: Some(InternodeSecurity {
                 tls: word(internode).map(Into::into),
-                ca_secret: None,
+                ..InternodeSecurity::default()
             }),
             client: Some(ClientSecurity {
                 tls: word(client).map(Into::into),

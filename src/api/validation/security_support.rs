@@ -14,4 +14,6 @@ pub struct SecuritySupport {
     pub one_port: bool,
     /// Names that no user of a spec may have, beside those of Navigator's own users.
     pub reserved_users: &'static [&'static str],
+    /// Roles can be declared, whose rights its rules validate.
+    pub makes_roles: bool,
 }

@@ -70,8 +70,8 @@ pub(crate) fn spec_patch(found: &PilotSpec, wanted: &PilotSpec) -> Option<Value>
 fn with_own_security(found: &PilotSpec, wanted: &PilotSpec) -> PilotSpec {
     let mut wanted = wanted.clone();
     if let (Some(found), Some(wanted)) = (&found.security, &mut wanted.security) {
-        let PilotSecurity { internode, client, authentication, .. } = wanted.clone();
-        *wanted = PilotSecurity { internode, client, authentication, ..found.clone() };
+        let PilotSecurity { internode, client, authentication, client_auth, .. } = wanted.clone();
+        *wanted = PilotSecurity { internode, client, authentication, client_auth, ..found.clone() };
     }
     wanted
 }

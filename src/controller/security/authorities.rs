@@ -9,16 +9,18 @@ use std::{collections::BTreeMap, time::Duration};
 use k8s_openapi::{
     ByteString,
     api::core::v1::{ConfigMap, Secret},
+    apimachinery::pkg::apis::meta::v1::Time,
     jiff::Timestamp,
 };
 use tracing::info;
 
 use super::{
+    given::ClientCertificate,
     secrets::{self, FoundSecret},
     succession::{Succession, SuccessionTurn},
 };
 use crate::{
-    api::v1beta1::{CertificateSettings, ClusterSecurity},
+    api::v1beta1::{AuthorityStatus, CertificateSettings, ClusterSecurity, TrustSource},
     controller::{
         context::{ControllerContext, Error},
         desired_state::DesiredCluster,
@@ -31,10 +33,10 @@ use crate::{
     },
     engine::pki::{
         CertificateAuthority, CertificateUse, TrustBundle,
-        rollover::{AuthoritySecret, RolloverStep, RolloverWish},
+        rollover::{AuthoritySecret, RolloverPhase, RolloverStep, RolloverWish},
     },
     error::chain,
-    machinery::go_duration,
+    machinery::{go_duration, x509::CertificateDetails},
 };
 
 /// Key of a Secret with a CA's certificate, and with its private key.
@@ -48,32 +50,39 @@ const PREVIOUS: &str = "previous.crt";
 const CLIENT_OVERLAP: Duration = Duration::from_secs(24 * 3600);
 /// Key of the ConfigMap with what clients trust.
 const BUNDLE: &str = "ca.crt";
+/// Key of it with what other clusters of the same database cluster are to trust.
+const INTERNODE_BUNDLE: &str = "internode-ca.crt";
 
 /// The CAs by which the nodes of a cluster are signed.
 pub(super) struct ClusterAuthorities {
     internode: SigningAuthority,
-    client: SigningAuthority,
+    /// `None` where a certificate is given that they show to clients.
+    client: Option<SigningAuthority>,
+    /// What clients trust.
+    client_trust: TrustBundle,
 }
 
 impl ClusterAuthorities {
-    pub(super) fn of(&self, usage: CertificateUse) -> &SigningAuthority {
+    pub(super) fn of(&self, usage: CertificateUse) -> Option<&SigningAuthority> {
         match usage {
-            CertificateUse::Internode => &self.internode,
-            CertificateUse::Client => &self.client,
+            CertificateUse::Internode => Some(&self.internode),
+            CertificateUse::Client => self.client.as_ref(),
         }
     }
 
     /// What clients trust, as PEM.
     pub(super) fn client_trust(&self) -> String {
-        self.client.trust.to_pem()
+        self.client_trust.to_pem()
     }
 }
 
 /// A CA, for whom it may sign, and whom nodes trust.
 pub(super) struct SigningAuthority {
     pub(super) authority: CertificateAuthority,
-    /// What each node is to trust: this CA, and the one whose place it takes.
+    /// What each node is to trust: this CA, the one whose place it takes, and those of nodes elsewhere.
     pub(super) trust: TrustBundle,
+    /// The same without those of nodes elsewhere.
+    pub(super) own: TrustBundle,
     /// Does each node trust it?
     pub(super) may_sign: bool,
     /// The node that is to change to a certificate of it now.
@@ -162,30 +171,45 @@ pub(super) async fn keep(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     security: &ClusterSecurity,
+    given: Option<&ClientCertificate>,
     objects: &ClusterObjects,
     now: Timestamp,
     findings: &mut SecurityFindings,
 ) -> Result<Option<ClusterAuthorities>, Error> {
     let names = desired.database.names;
-    let mut found = Vec::new();
+    let mut found = [None, None];
     let ClusterSecurity { internode, client, .. } = security;
     let between = internode.as_ref().and_then(|internode| internode.ca_secret.as_ref());
     let for_clients = client.as_ref().and_then(|client| client.ca_secret.as_ref());
-    for (usage, name, given) in [
+    let signed = [
         (CertificateUse::Internode, names.internode_ca(&desired.name), between),
         (CertificateUse::Client, names.client_ca(&desired.name), for_clients),
-    ] {
-        let given = given.map(|given| given.name.as_str()).filter(|given| *given != name);
+    ];
+    for (slot, (usage, name, authority)) in found.iter_mut().zip(signed) {
+        if usage == CertificateUse::Client && given.is_some() {
+            continue;
+        }
+        let given = authority.map(|given| given.name.as_str()).filter(|given| *given != name);
         let settings = security.certificates.clone().unwrap_or_default();
         let place = AuthorityPlace { ctx, desired, usage, name, given, settings, now };
         let succession = Succession::of(desired, objects, usage, now);
-        match place.lead(&succession, findings).await? {
-            Ok(authority) => found.push(authority),
+        let trust = match usage {
+            CertificateUse::Internode => security.trust_elsewhere(),
+            CertificateUse::Client => &[],
+        };
+        match place.lead(succession, trust, findings).await? {
+            Ok(authority) => *slot = Some(authority),
             Err(problem) => findings.certificates.push(problem),
         }
     }
-    let (Some(client), Some(internode), None) = (found.pop(), found.pop(), found.pop()) else {
-        return Ok(None);
+    let [Some(internode), client] = found else { return Ok(None) };
+    let client_trust = match (&client, given) {
+        (Some(client), _) => client.trust.clone(),
+        (None, Some(ClientCertificate::Given(given))) => given.trust.clone(),
+        (None, Some(ClientCertificate::Unusable)) => {
+            Succession::told_to(desired, objects, CertificateUse::Client)
+        }
+        (None, None) => return Ok(None),
     };
     let bundle = ConfigMap {
         metadata: resources::cluster_metadata(
@@ -193,18 +217,22 @@ pub(super) async fn keep(
             &ctx.settings,
             &names.ca_bundle(&desired.name),
         ),
-        data: Some(BTreeMap::from([(BUNDLE.to_owned(), client.trust.to_pem())])),
+        data: Some(BTreeMap::from([
+            (BUNDLE.to_owned(), client_trust.to_pem()),
+            (INTERNODE_BUNDLE.to_owned(), internode.own.to_pem()),
+        ])),
         ..ConfigMap::default()
     };
     ensure_object(ctx, desired, &PreparedObject::of(&bundle)).await?;
-    Ok(Some(ClusterAuthorities { internode, client }))
+    Ok(Some(ClusterAuthorities { internode, client, client_trust }))
 }
 
 impl AuthorityPlace<'_> {
     /// Does the next step of a rollover, where there is one. Returns the CA as it was before.
     async fn lead(
         &self,
-        succession: &Succession,
+        mut succession: Succession,
+        trust: &[TrustSource],
         findings: &mut SecurityFindings,
     ) -> Result<Result<SigningAuthority, SecurityProblem>, Error> {
         let (mut given, refused) = match self.given().await? {
@@ -212,7 +240,7 @@ impl AuthorityPlace<'_> {
             Some(Err(problem)) => (None, Some(problem)),
             None => (None, None),
         };
-        let (mut stored, mut version) = match self.stored(succession, &mut given).await? {
+        let (mut stored, mut version) = match self.stored(&succession, &mut given).await? {
             Ok(found) => found,
             Err(problem) => return Ok(Err(refused.unwrap_or(problem))),
         };
@@ -226,10 +254,24 @@ impl AuthorityPlace<'_> {
             version = found.and_then(|found| found.meta.resource_version);
             stored = StoredAuthority { current: given, next: None, previous: None };
         }
-        let wish = self.wish(&stored);
-        let turn = succession.turn(&stored.keys(), &stored.certificates(), wish);
-        let trust = match &turn.trust {
-            Ok(trust) => trust.clone(),
+        let keys = stored.keys();
+        let elsewhere = match self.elsewhere(trust).await? {
+            Ok(bundle) => bundle,
+            Err(problem) => {
+                findings.certificates.push(problem);
+                succession.told(&succession.elsewhere(&keys))
+            }
+        };
+        let mut foreign = elsewhere.key_sha256s();
+        let ours = [&keys.current, &keys.next, &keys.previous];
+        foreign.retain(|key| !ours.into_iter().flatten().any(|own| own == key));
+        succession.leave_out(&foreign);
+        let wish = self.wish(&stored, !elsewhere.is_empty());
+        let turn = succession.turn(&keys, &stored.certificates(), wish);
+        let own = turn.trust.clone();
+        let all = own.and_then(|own| Ok((TrustBundle::join([&own, &elsewhere])?, own)));
+        let (trust, own) = match all {
+            Ok(all) => all,
             Err(refusal) => {
                 let message = format!("Secret {}: what nodes are to trust {refusal}", self.name);
                 return Ok(Err(SecurityProblem { reason: "SecretInvalid", message }));
@@ -239,6 +281,7 @@ impl AuthorityPlace<'_> {
             let message = format!("the CA for {} is replaced: {waits}", self.title());
             findings.succession.get_or_insert(message);
         }
+        findings.authorities.extend(self.told(&stored, turn.phase));
         if let Some(written) = self.written(&turn.step, &stored)? {
             change(self.ctx, self.desired, &written.object, version).await?;
             if let Some((reason, what)) = written.told {
@@ -249,7 +292,35 @@ impl AuthorityPlace<'_> {
             }
         }
         let SuccessionTurn { may_sign, turn, .. } = turn;
-        Ok(Ok(SigningAuthority { authority: stored.current, trust, may_sign, turn }))
+        Ok(Ok(SigningAuthority { authority: stored.current, trust, own, may_sign, turn }))
+    }
+
+    /// Says what there is of the CA, the one that takes its place, and the one whose place it took.
+    fn told(&self, stored: &StoredAuthority, phase: RolloverPhase) -> Vec<AuthorityStatus> {
+        let (usage, source) = (self.usage, if self.given.is_some() { "Secret" } else { "Managed" });
+        let one = |details: &CertificateDetails, phase: RolloverPhase| AuthorityStatus {
+            usage: match usage {
+                CertificateUse::Internode => "Internode".to_owned(),
+                CertificateUse::Client => "Client".to_owned(),
+            },
+            sha256: details.sha256.clone(),
+            not_after: Timestamp::from_second(details.not_after).ok().map(Time),
+            source: source.to_owned(),
+            phase: format!("{phase:?}"),
+        };
+        let StoredAuthority { current, next, previous } = stored;
+        let of_current = if next.is_some() { RolloverPhase::Current } else { phase };
+        let of_current = match of_current {
+            // What retires is the former one.
+            RolloverPhase::Retiring => RolloverPhase::Current,
+            other => other,
+        };
+        let mut all = vec![one(&current.details(), of_current)];
+        all.extend(next.iter().map(|next| one(&next.details(), phase)));
+        let former =
+            previous.iter().flat_map(|former| CertificateDetails::read_all(&former.to_pem()));
+        all.extend(former.map(|details| one(&details, RolloverPhase::Retiring)));
+        all
     }
 
     /// What a step changes in the Secret; `None` where it changes nothing there.
@@ -286,8 +357,8 @@ impl AuthorityPlace<'_> {
         }))
     }
 
-    /// Is another CA asked for, and must clients be waited for?
-    fn wish(&self, stored: &StoredAuthority) -> RolloverWish {
+    /// Is another CA asked for, and must clients be waited for, or nodes elsewhere?
+    fn wish(&self, stored: &StoredAuthority, shares: bool) -> RolloverWish {
         let made = stored.target().details().made();
         let overlap = self.settings.ca_overlap.as_deref().and_then(go_duration::parse);
         let overlap = overlap.unwrap_or(CLIENT_OVERLAP).as_secs();
@@ -295,7 +366,8 @@ impl AuthorityPlace<'_> {
         RolloverWish {
             // Another CA comes by the Secret of a person, where there is one.
             rotate: self.given.is_none() && self.is_asked_since(made),
-            wait_for_clients: self.usage == CertificateUse::Client && self.now.as_second() < over,
+            wait_for_clients: (self.usage == CertificateUse::Client || shares)
+                && self.now.as_second() < over,
         }
     }
 
@@ -348,6 +420,25 @@ impl AuthorityPlace<'_> {
         ours_or_former(desired, &object, &secret.meta)?;
         ensure_object(ctx, desired, &object).await?;
         Ok(Ok((stored, secret.meta.resource_version)))
+    }
+
+    /// Reads the CAs of nodes elsewhere.
+    async fn elsewhere(
+        &self,
+        sources: &[TrustSource],
+    ) -> Result<Result<TrustBundle, SecurityProblem>, Error> {
+        let mut bundles = Vec::new();
+        for source in sources {
+            let what = "with CAs of nodes elsewhere";
+            match secrets::trust(self.ctx, self.desired, source, what).await? {
+                Ok(bundle) => bundles.push(bundle),
+                Err(problem) => return Ok(Err(problem)),
+            }
+        }
+        Ok(TrustBundle::join(&bundles).map_err(|refusal| {
+            let message = format!("internode.trust {refusal}");
+            SecurityProblem { reason: "SecretInvalid", message }
+        }))
     }
 
     /// Reads the CA of a person's Secret, where one is named.

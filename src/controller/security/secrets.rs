@@ -4,18 +4,28 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::{
-    ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    ByteString,
+    api::core::v1::{ConfigMap, Secret},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::api::{ApiResource, DynamicObject};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    api::names::label,
+    api::{
+        names::label,
+        v1beta1::{TrustKind, TrustSource},
+    },
     controller::{
         context::{ControllerContext, Error},
         desired_state::DesiredCluster,
+        security_findings::SecurityProblem,
     },
+    engine::pki::TrustBundle,
 };
+
+/// Key with CAs, where none is named.
+const TRUST: &str = "ca.crt";
 
 /// A Secret with its values. It cannot be printed.
 pub(super) struct FoundSecret {
@@ -78,6 +88,46 @@ pub(super) async fn ours(
         Some(known) => Ok(Some(FoundSecret::new(&known))),
         None => given(ctx, desired, name).await,
     }
+}
+
+/// Returns the CAs in an object that a person named.
+pub(super) async fn trust(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    source: &TrustSource,
+    what: &str,
+) -> Result<Result<TrustBundle, SecurityProblem>, Error> {
+    let TrustSource { kind, name, key } = source;
+    let key = key.as_deref().unwrap_or(TRUST);
+    let wrong = |reason, why: String| {
+        let message =
+            format!("{kind} {name}, key {key}, {what}: {why}; nodes trust those that they trusted");
+        Ok(Err(SecurityProblem { reason, message }))
+    };
+    let found = if *kind == TrustKind::ConfigMap {
+        config_map(ctx, desired, name, key).await?
+    } else {
+        given(ctx, desired, name).await?.and_then(|secret| secret.value(key).map(<[u8]>::to_vec))
+    };
+    match found.map(|pem| TrustBundle::read(&pem)) {
+        None => wrong("SecretMissing", "is not there: make it".to_owned()),
+        Some(Err(refusal)) => wrong("SecretInvalid", refusal.to_string()),
+        Some(Ok(bundle)) => Ok(Ok(bundle)),
+    }
+}
+
+/// Returns a value of a ConfigMap as the server has it.
+async fn config_map(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    name: &str,
+    key: &str,
+) -> Result<Option<Vec<u8>>, Error> {
+    let resource = ApiResource::erase::<ConfigMap>(&());
+    let found = ctx.read(&resource, &desired.namespace).get_opt(name).await;
+    let found = found.map_err(|error| Error::request("get", "ConfigMap", name, error))?;
+    let value = found.and_then(|found| found.data["data"][key].as_str().map(str::to_owned));
+    Ok(value.map(String::into_bytes))
 }
 
 /// Returns a Secret as the server has it.

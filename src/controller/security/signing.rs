@@ -110,7 +110,9 @@ impl SigningOrder<'_> {
         if signing.turn.as_deref() == Some(self.pilot) {
             return true;
         }
-        let Some(NodeCertificate { chain, trust: _ }) = before else { return true };
+        let Some(NodeCertificate { chain, .. }) = before else {
+            return true;
+        };
         let Some(details) = CertificateDetails::read(chain) else { return true };
         let asked = settings.renewed_at.as_ref().map(|time| time.0.as_second());
         !judge(chain, &self.record.sha256, &signing.trust, &self.names.of(usage), now).is_empty()
@@ -140,6 +142,6 @@ impl SigningOrder<'_> {
             life,
         };
         let chain = signing.authority.sign(&self.key, &order, now)?;
-        Ok(NodeCertificate { chain, trust: signing.trust.to_pem() })
+        Ok(NodeCertificate { chain, trust: signing.trust.to_pem(), ..NodeCertificate::default() })
     }
 }

@@ -21,6 +21,8 @@ pub(super) struct Succession {
     members: Vec<RolloverMember<String>>,
     /// Every CA that a member was told to trust.
     told: TrustBundle,
+    /// For whom the certificates are.
+    usage: CertificateUse,
 }
 
 impl Succession {
@@ -39,7 +41,53 @@ impl Succession {
             told.push(trust);
         }
         let told = TrustBundle::join(&told).unwrap_or_default();
-        Self { names, members, told }
+        Self { names, members, told, usage }
+    }
+
+    /// Returns the CAs that nodes were told to trust, whoever signed their certificates.
+    pub(super) fn told_to(
+        desired: &DesiredCluster,
+        objects: &ClusterObjects,
+        usage: CertificateUse,
+    ) -> TrustBundle {
+        let told =
+            objects.pilots.iter().filter(|pilot| is_ours(pilot, desired)).filter_map(|pilot| {
+                let security = pilot.spec.security.as_ref()?;
+                let told = match usage {
+                    CertificateUse::Internode => security.internode_certificate.as_ref(),
+                    CertificateUse::Client => security.client_certificate.as_ref(),
+                };
+                TrustBundle::read(told?.trust.as_bytes()).ok()
+            });
+        TrustBundle::join(&told.collect::<Vec<_>>()).unwrap_or_default()
+    }
+
+    /// Returns the CAs that members were told to trust, and that are neither in the Secret nor in use.
+    pub(super) fn elsewhere(&self, secret: &AuthoritySecret<String>) -> Vec<String> {
+        let mut keys = self.told.key_sha256s();
+        let of_secret = [&secret.current, &secret.next, &secret.previous];
+        let in_use = self.members.iter().flat_map(|member| [&member.told, &member.shows]);
+        for own in of_secret.into_iter().chain(in_use).flatten() {
+            keys.retain(|key| key != own);
+        }
+        keys
+    }
+
+    /// Returns the certificates of CAs that members were told to trust.
+    pub(super) fn told(&self, keys: &[String]) -> TrustBundle {
+        let bundles: Vec<_> = keys.iter().map(|key| self.told.of_key(key)).collect();
+        TrustBundle::join(&bundles).unwrap_or_default()
+    }
+
+    /// Leaves CAs out that are not this cluster's, and whose way is no business of ours.
+    pub(super) fn leave_out(&mut self, keys: &[String]) {
+        for member in &mut self.members {
+            let RolloverMember { told: _, told_trust, shows: _, may_show, trusts, heard: _ } =
+                member;
+            for list in [told_trust, may_show, trusts] {
+                list.retain(|key| !keys.contains(key));
+            }
+        }
     }
 
     /// Has any member a certificate?
@@ -68,9 +116,12 @@ impl Succession {
         };
         let waits = match &step {
             RolloverStep::Wait { members } => Some(format!("waits for {}", names(members))),
-            RolloverStep::WaitForClients => {
-                Some("gives clients time to learn of the new CA".into())
-            }
+            RolloverStep::WaitForClients => Some(match self.usage {
+                CertificateUse::Client => "gives clients time to learn of the new CA".to_owned(),
+                CertificateUse::Internode => {
+                    "gives the clusters elsewhere time to trust the new CA".to_owned()
+                }
+            }),
             RolloverStep::Trust { members, .. } => {
                 Some(format!("tells {} whom to trust", names(members)))
             }
@@ -96,6 +147,7 @@ impl Succession {
             },
             waits: waits.filter(|_| rollover.phase() != RolloverPhase::Current),
             trust: TrustBundle::join(&bundles),
+            phase: rollover.phase(),
             step,
         }
     }
@@ -112,6 +164,8 @@ pub(super) struct SuccessionTurn {
     pub(super) waits: Option<String>,
     /// What each member is to trust.
     pub(super) trust: Result<TrustBundle, BundleRefusal>,
+    /// Where the CA is on its way, for people to see.
+    pub(super) phase: RolloverPhase,
 }
 
 /// Reads a Pilot as a member; `None` where it has no certificate for this use.
@@ -135,7 +189,8 @@ fn member(
                 security.client != ClientTls::Off,
             ),
         };
-    let told = told?;
+    // One that was given is of no CA whose place another takes.
+    let told = told.filter(|told| told.mounted_key.is_none())?;
     let trust = TrustBundle::read(told.trust.as_bytes()).unwrap_or_default();
     let told_trust = trust.key_sha256s();
     let told = authority_of(&told.chain, &trust, now);

@@ -18,12 +18,12 @@ use crate::{
         desired_state::{ClusterService, DesiredCluster, LoginNames},
         ensure::ensure_object,
         resources::{self, PreparedObject},
-        security_findings::{SecurityFindings, SecurityProblem},
+        security_findings::{DeclaredLogin, SecurityFindings, SecurityProblem},
         write::{change, create},
     },
     engine::{
         password::{self, PasswordHashing},
-        users::{DocumentedUser, FILE, OwnLogin, UsersDocument},
+        users::{CLIENT_KEY, DocumentedUser, FILE, OwnLogin, UsersDocument},
     },
 };
 
@@ -54,12 +54,21 @@ struct DeclaredUser<'a> {
     roles: &'a [String],
 }
 
+/// The private key of a certificate that is given for all nodes, which is mounted beside their users.
+pub(super) enum ClientKey<'a> {
+    Given(&'a str),
+    /// The one that is mounted is in use.
+    AsBefore,
+    None,
+}
+
 /// Keeps the Secrets of users and the one with their hashes.
 pub(super) async fn keep(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     security: &ClusterSecurity,
     trust: Option<String>,
+    key: ClientKey<'_>,
     findings: &mut SecurityFindings,
 ) -> Result<(), Error> {
     let Some(login) = desired.database.login else { return Ok(()) };
@@ -82,6 +91,11 @@ pub(super) async fn keep(
         let secret = declared.given.as_ref().map_or(&declared.made, |given| &given.name);
         let (hash, source, problem) =
             hash(login.hashing, &known, &name, secret, found.as_ref(), &key).await;
+        findings.declared.push(DeclaredLogin {
+            name: name.clone(),
+            secret: secret.clone(),
+            problem: problem.as_ref().map(|problem| problem.message.clone()),
+        });
         findings.users.extend(problem);
         if !taken.insert(name.clone()) {
             let message = format!("two users are named {name}: rename one, or the administrator");
@@ -103,13 +117,30 @@ pub(super) async fn keep(
     } else {
         None
     };
-    let document = UsersDocument::new(users, own);
+    let mut roles = desired.roles.clone();
+    roles.retain(|role| {
+        let is_free = !taken.contains(&role.name);
+        if !is_free {
+            let message = format!("a role and a user are named {}: rename one", role.name);
+            findings.users.push(SecurityProblem { reason: "UserNameTaken", message });
+        }
+        is_free
+    });
+    let document = UsersDocument::new(users, own).with_roles(roles);
     findings.revision = Some(document.revision().to_owned());
     let sources = serde_json::to_vec(&sources).expect("our own types have string keys only");
-    let values = BTreeMap::from([
+    let mut values = BTreeMap::from([
         (FILE.to_owned(), ByteString(document.to_json())),
         (SOURCES.to_owned(), ByteString(sources)),
     ]);
+    let mounted_key = before.as_ref().and_then(|before| before.value(CLIENT_KEY));
+    let key = match key {
+        ClientKey::Given(pem) => Some(pem.as_bytes()),
+        ClientKey::AsBefore => mounted_key,
+        ClientKey::None => None,
+    };
+    let has_other_key = mounted_key != key;
+    values.extend(key.map(|pem| (CLIENT_KEY.to_owned(), ByteString(pem.to_vec()))));
     if document.own().is_none() {
         let object = PreparedObject::of(&Secret {
             metadata: resources::cluster_metadata(desired, &ctx.settings, &mounted),
@@ -121,7 +152,7 @@ pub(super) async fn keep(
     let stands = |found: &FoundSecret| {
         values.iter().all(|(key, value)| found.value(key) == Some(value.0.as_slice()))
     };
-    let same = before.as_ref().is_some_and(stands);
+    let same = !has_other_key && before.as_ref().is_some_and(stands);
     let object = left_behind(ctx, desired, &mounted, values);
     match before {
         Some(_) if same => Ok(()),

@@ -10,11 +10,12 @@ use super::{
 use crate::{
     api::v1beta1::{
         Authentication, CertificateExpiry, ClientTls, ClusterSecurityStatus, InternodeTls,
-        SecretName, SecurityRungs,
+        SecretName, SecurityRungs, UserStatus,
     },
     controller::{
         desired_state::DesiredCluster,
         observe::{Member, ObservedCluster, PilotFacts},
+        security_findings::DeclaredLogin,
     },
 };
 
@@ -127,7 +128,11 @@ pub(super) fn certificates_valid(facts: &ConditionInputs<'_>) -> Option<Conditio
     }
     Some(told.unwrap_or_else(|| match next_expiry(observed) {
         Some(CertificateExpiry { pilot, not_after: Some(end) }) => {
-            let message = format!("the first to end is that of {pilot}, at {}", end.0);
+            let lacks = observed.security.lacks.as_ref().map(|name| {
+                format!("; what is given for clients does not cover {name}, which the Secrets of users name")
+            });
+            let lacks = lacks.unwrap_or_default();
+            let message = format!("the first to end is that of {pilot}, at {}{lacks}", end.0);
             finding("True", "CertificatesCurrent", message)
         }
         _ => finding("Unknown", "CertificatesPending", "no node has shown a certificate yet"),
@@ -184,7 +189,30 @@ pub(super) fn status(
         admin_secret: asks.then(|| admin_secret(desired)),
         ca_config_map: in_force.encrypts().then(|| desired.database.names.ca_bundle(&desired.name)),
         next_expiry: next_expiry(observed),
+        certificate_authorities: observed.security.authorities.clone(),
+        users: users(observed),
     })
+}
+
+/// The users that there are to be, and whether all nodes that serve have them.
+fn users(observed: &ObservedCluster) -> Vec<UserStatus> {
+    let revision = observed.security.revision.as_ref();
+    let has = |member: &Member| {
+        let pilot = member.pilot.as_ref();
+        pilot.and_then(|pilot| pilot.security.as_ref()?.users.as_ref()) == revision
+    };
+    let applied = revision.is_some() && members(observed).all(has);
+    let user = |login: &DeclaredLogin| {
+        let DeclaredLogin { name, secret, problem } = login;
+        let state = match problem {
+            Some(_) => "Failed",
+            None if applied => "Applied",
+            None => "Pending",
+        };
+        let message = problem.clone();
+        UserStatus { name: name.clone(), secret: secret.clone(), state: state.to_owned(), message }
+    };
+    observed.security.declared.iter().map(user).collect()
 }
 
 /// The Secret by which an application connects: that of the first user, or of the administrator.

@@ -456,7 +456,10 @@ fn what_is_left_open_on_the_rungs_that_are_wanted_is_said() {
     let said = |internode: InternodeTls, client: ClientTls, authentication: Authentication| {
         let mut cluster = desired(&[("a", 1)], "new");
         let security = ClusterSecurity {
-            internode: Some(InternodeSecurity { tls: Some(internode), ca_secret: None }),
+            internode: Some(InternodeSecurity {
+                tls: Some(internode),
+                ..InternodeSecurity::default()
+            }),
             client: Some(ClientSecurity { tls: Some(client), ..ClientSecurity::default() }),
             authentication: Some(authentication),
             ..ClusterSecurity::default()

@@ -31,6 +31,7 @@ impl ClusterKind for Example {
     const NAMES: &'static DatabaseNames = &NAMES;
 
     type Pool = Self;
+    type Role = Self;
     type Older = NoOlderVersion;
 }
 

@@ -43,6 +43,7 @@ pub(crate) fn desired(pools: &[(&str, u32)], revision: &str) -> DesiredCluster {
         services: Services::default(),
         network: None,
         security: None,
+        roles: Vec::new(),
         round: SecurityRound::default(),
         nodes_elsewhere: false,
         pools: pools.iter().map(|(name, replicas)| pool(name, *replicas, revision)).collect(),

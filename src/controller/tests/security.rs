@@ -14,7 +14,10 @@ use crate::{
     api::{names::annotation, v1beta1::PilotSecurity},
     engine::{
         password,
-        pki::{CertificateAuthority, KeyRequest, PrivateKey, TrustBundle, authority_of, judge},
+        pki::{
+            CertificateAuthority, CertificateUse, KeyRequest, LeafOrder, PrivateKey, TrustBundle,
+            authority_of, judge,
+        },
         users::UsersDocument,
     },
     machinery::x509::CertificateDetails,
@@ -121,6 +124,20 @@ async fn a_secured_cluster_has_its_secrets_and_signs_what_its_nodes_ask_for() {
     let between = told["internodeCertificate"]["chain"].as_str().unwrap();
     let details = CertificateDetails::read(between).unwrap();
     assert!(!details.names.contains(&"shop.example.org".to_owned()), "{details:?}");
+    let status = harness.object("exampleclusters", "shop")["status"]["security"].clone();
+    let authorities = status["certificateAuthorities"].as_array().unwrap();
+    let shown = |one: &Value| format!("{} {} {}", one["use"], one["source"], one["phase"]);
+    let shown: Vec<_> = authorities.iter().map(shown).collect();
+    assert_eq!(
+        shown,
+        [r#""Internode" "Managed" "Current""#, r#""Client" "Managed" "Current""#],
+        "{status}"
+    );
+    let users = json!([
+        {"name": "admin", "secret": "ex-shop-admin", "state": "Pending"},
+        {"name": "app", "secret": "ex-shop-user-app", "state": "Pending"},
+    ]);
+    assert_eq!(status["users"], users);
     let bundle = harness.object("configmaps", "ex-shop-ca")["data"]["ca.crt"].clone();
     assert_eq!(bundle, told["clientCertificate"]["trust"]);
     assert_eq!(harness.object("pilots", "ex-shop-a-1")["spec"]["security"]["key"], Value::Null);
@@ -358,7 +375,11 @@ async fn lead_on(harness: &Harness, nodes: &[&str]) -> Vec<String> {
             messages.push(valid["message"].as_str().unwrap().to_owned());
         }
         let pilots: Vec<_> = nodes.iter().map(|node| harness.object("pilots", node)).collect();
-        for (port, field) in PORTS {
+        // Nodes check nobody on the port of clients, so one that was given may come all at once.
+        let client_is_given = harness.object("secrets", "given") != Value::Null;
+        for (port, field) in
+            PORTS.into_iter().filter(|(port, _)| !client_is_given || *port != "client")
+        {
             for pilot in &pilots {
                 let (_, trust) = told_on(pilot, field);
                 for other in &pilots {
@@ -542,6 +563,204 @@ async fn a_ca_of_a_persons_secret_is_taken_and_followed_and_never_written() {
     assert_eq!(valid["reason"], "SecretInvalid");
     assert!(valid["message"].as_str().unwrap().starts_with("Secret ours: "), "{valid}");
     assert_eq!(told(&harness)["internodeCertificate"]["trust"], json!(second), "what runs goes on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_certificate_of_a_persons_secret_is_shown_to_clients_by_all_nodes() {
+    let now = k8s_openapi::jiff::Timestamp::now();
+    let harness = secured(2).await;
+    let nodes = [NODE, "ex-shop-a-1"];
+    for node in nodes {
+        ask(&harness, node, &PrivateKey::generate().unwrap());
+    }
+    lead_on(&harness, &nodes).await;
+    let own = told(&harness)["clientCertificate"].clone();
+    harness.api.server().edit(&cluster_id(), |cluster| {
+        cluster["spec"]["security"]["client"] = json!({"certificateSecret": {"name": "given"}});
+    });
+    lead_on(&harness, &nodes).await;
+    assert_eq!(harness.condition("CertificatesValid")["reason"], "SecretMissing");
+    assert_eq!(told(&harness)["clientCertificate"], own, "what runs goes on");
+    let bundle = || harness.object("configmaps", "ex-shop-ca")["data"]["ca.crt"].clone();
+    assert_eq!(bundle(), own["trust"]);
+
+    let authority = CertificateAuthority::create("given", now).unwrap();
+    let made = |name: &str| {
+        let key = PrivateKey::generate().unwrap();
+        let request = KeyRequest::read(&KeyRequest::create(&key).unwrap()).unwrap();
+        let order = LeafOrder {
+            common_name: name,
+            dns_names: &[name.to_owned()],
+            addresses: &[],
+            usage: CertificateUse::Client,
+            life: std::time::Duration::from_secs(90 * 24 * 3600),
+        };
+        (authority.sign(&request, &order, now).unwrap(), key)
+    };
+    let bytes = |text: &str| json!(ByteString(text.as_bytes().to_vec()));
+    let (chain, key) = made("db.example.org");
+    harness.api.server().add(
+        &id("secrets", "given"),
+        json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": "given", "namespace": "default"},
+            "data": {
+                "tls.crt": bytes(&chain), "tls.key": bytes(&key.to_pem()),
+                "ca.crt": bytes(&authority.chain_pem()),
+            },
+        }),
+    );
+    lead_on(&harness, &nodes).await;
+    let expected = json!({
+        "chain": chain, "trust": authority.chain_pem(), "mountedKey": key.sha256(),
+    });
+    for node in nodes {
+        let told = harness.object("pilots", node)["spec"]["security"].clone();
+        assert_eq!(told["clientCertificate"], expected, "{node}");
+    }
+    assert_eq!(bundle(), expected["trust"]);
+    assert_eq!(values(&harness, "ex-shop-user-app")["ca.crt"], authority.chain_pem());
+    assert_eq!(values(&harness, "ex-shop-pilot")["client.key"], key.to_pem());
+    let valid = harness.condition("CertificatesValid");
+    let lacks = "does not cover ex-shop-nodes.default.svc";
+    assert!(valid["message"].as_str().unwrap().contains(lacks), "{valid}");
+    let revision = told(&harness)["users"].as_str().unwrap().to_owned();
+    let pod = harness.object("pods", NODE)["metadata"]["annotations"][annotation::USERS].clone();
+    assert_eq!(pod, format!("{revision}.{}", &key.sha256()[..16]), "kubelet is to look");
+    let writes = harness.writes();
+    harness.settle().await;
+    assert_eq!(harness.writes(), writes);
+
+    // Another one in it is shown; what cannot be used is not.
+    let (chain, key) = made("ex-shop-nodes.default.svc");
+    set(&harness, "given", "tls.crt", &chain);
+    lead_on(&harness, &nodes).await;
+    assert_eq!(harness.condition("CertificatesValid")["reason"], "SecretInvalid");
+    assert_eq!(told(&harness)["clientCertificate"], expected);
+    set(&harness, "given", "tls.key", &key.to_pem());
+    lead_on(&harness, &nodes).await;
+    assert_eq!(told(&harness)["clientCertificate"]["mountedKey"], json!(key.sha256()));
+    let valid = harness.condition("CertificatesValid");
+    assert!(!valid["message"].as_str().unwrap().contains("does not cover"), "{valid}");
+
+    harness.api.server().edit(&cluster_id(), |cluster| {
+        cluster["spec"]["security"]["client"] = Value::Null;
+    });
+    lead_on(&harness, &nodes).await;
+    let back = told(&harness)["clientCertificate"].clone();
+    assert_eq!((&back["trust"], back.get("mountedKey")), (&own["trust"], None), "{back}");
+    assert_eq!(bundle(), own["trust"]);
+    harness.settle().await;
+    assert!(!values(&harness, "ex-shop-pilot").contains_key("client.key"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_are_asked_for_certificates_of_the_cas_that_are_named() {
+    let harness = secured(1).await;
+    ask(&harness, NODE, &PrivateKey::generate().unwrap());
+    lead_on(&harness, &[NODE]).await;
+    let own = values(&harness, "ex-shop-internode-ca")["tls.crt"].clone();
+    harness.api.server().edit(&cluster_id(), |cluster| {
+        cluster["spec"]["security"]["client"] = json!({
+            "clientAuth": "Required", "clientCA": {"kind": "ConfigMap", "name": "apps"},
+        });
+    });
+    lead_on(&harness, &[NODE]).await;
+    let valid = harness.condition("CertificatesValid");
+    assert_eq!(valid["reason"], "SecretMissing");
+    let text = valid["message"].as_str().unwrap();
+    assert!(text.starts_with("ConfigMap apps, key ca.crt, with CAs of clients: "), "{valid}");
+    let now = k8s_openapi::jiff::Timestamp::now();
+    let apps = CertificateAuthority::create("apps", now).unwrap().chain_pem();
+    harness.api.server().add(
+        &id("configmaps", "apps"),
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "apps", "namespace": "default"}, "data": {"ca.crt": apps},
+        }),
+    );
+    lead_on(&harness, &[NODE]).await;
+    let clients = told(&harness)["clientCertificate"]["clients"].clone();
+    assert_eq!(clients, json!(format!("{apps}{own}")), "pilots are clients, too");
+    assert_eq!(harness.condition("CertificatesValid")["reason"], "CertificatesCurrent");
+    let writes = harness.writes();
+    harness.settle().await;
+    assert_eq!(harness.writes(), writes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_trust_cas_of_nodes_elsewhere_beside_their_own_which_goes_its_own_way() {
+    let now = k8s_openapi::jiff::Timestamp::now();
+    let harness = secured(1).await;
+    ask(&harness, NODE, &PrivateKey::generate().unwrap());
+    lead_on(&harness, &[NODE]).await;
+    let own = values(&harness, "ex-shop-internode-ca")["tls.crt"].clone();
+    let trust = || {
+        let pem = told(&harness)["internodeCertificate"]["trust"].as_str().unwrap().to_owned();
+        TrustBundle::read(pem.as_bytes()).unwrap()
+    };
+    let made = |name: &str| CertificateAuthority::create(name, now).unwrap().chain_pem();
+    let (first, second) = (made("first"), made("second"));
+    harness.api.server().edit(&cluster_id(), |cluster| {
+        cluster["spec"]["security"]["internode"] = json!({"trust": [
+            {"kind": "ConfigMap", "name": "there", "key": "internode-ca.crt"},
+            {"kind": "Secret", "name": "further"},
+        ]});
+    });
+    lead_on(&harness, &[NODE]).await;
+    let valid = harness.condition("CertificatesValid");
+    assert_eq!(valid["reason"], "SecretMissing");
+    let text = valid["message"].as_str().unwrap();
+    assert!(text.starts_with("ConfigMap there, key internode-ca.crt"), "{valid}");
+    assert_eq!(trust().to_pem(), own, "what runs goes on");
+
+    let object = |kind: &str, name: &str| {
+        json!({
+            "apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "default"},
+        })
+    };
+    let mut there = object("ConfigMap", "there");
+    there["data"] = json!({"internode-ca.crt": first});
+    harness.api.server().add(&id("configmaps", "there"), there);
+    let mut further = object("Secret", "further");
+    // Its own among them is its own all the same.
+    further["data"] = json!({"ca.crt": ByteString(format!("{second}{own}").into_bytes())});
+    harness.api.server().add(&id("secrets", "further"), further);
+    lead_on(&harness, &[NODE]).await;
+    assert_eq!(trust().to_pem(), format!("{own}{first}{second}"));
+    assert_eq!(harness.condition("CertificatesValid")["reason"], "CertificatesCurrent");
+    let bundle = || harness.object("configmaps", "ex-shop-ca")["data"]["internode-ca.crt"].clone();
+    assert_eq!(bundle(), json!(own), "what those elsewhere are to trust");
+
+    // Its own CA changes, and those elsewhere have time to learn of it.
+    set(&harness, "further", "ca.crt", &second);
+    let asked = in_a_second().await;
+    harness.api.server().edit(&cluster_id(), |cluster| {
+        cluster["spec"]["security"]["certificates"] = json!({"caRotatedAt": asked});
+    });
+    let messages = lead_on(&harness, &[NODE]).await;
+    let waits =
+        "the CA for nodes is replaced: gives the clusters elsewhere time to trust the new CA";
+    assert!(messages.last().unwrap().starts_with(waits), "{messages:#?}");
+    assert_eq!(trust().key_sha256s().len(), 4);
+    assert_eq!(bundle().as_str().unwrap().matches("BEGIN CERT").count(), 2);
+    harness.api.server().edit(&cluster_id(), |cluster| {
+        cluster["spec"]["security"]["certificates"]["caOverlap"] = json!("0s");
+    });
+    lead_on(&harness, &[NODE]).await;
+    let next = values(&harness, "ex-shop-internode-ca")["tls.crt"].clone();
+    assert!(next != own && trust().to_pem() == format!("{next}{first}{second}"));
+
+    // What cannot be read takes nothing away, and a source that is taken out does.
+    harness.api.server().objects.remove(&id("configmaps", "there"));
+    lead_on(&harness, &[NODE]).await;
+    assert_eq!(trust().key_sha256s().len(), 3);
+    assert_eq!(harness.condition("CertificatesValid")["reason"], "SecretMissing");
+    harness.api.server().edit(&cluster_id(), |cluster| {
+        cluster["spec"]["security"]["internode"] = Value::Null;
+    });
+    lead_on(&harness, &[NODE]).await;
+    assert_eq!(trust().to_pem(), next);
 }
 
 #[tokio::test(start_paused = true)]

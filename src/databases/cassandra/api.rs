@@ -8,7 +8,8 @@ use super::{
     conversion::{CassandraNodeV1alpha1, CassandraV1alpha1},
     names,
     v1beta1::{
-        Cassandra, CassandraCluster, CassandraNode, PilotCassandraSpec, PilotCassandraStatus, Rack,
+        Cassandra, CassandraCluster, CassandraNode, CassandraRights, PilotCassandraSpec,
+        PilotCassandraStatus, Rack,
     },
 };
 use crate::{
@@ -47,7 +48,7 @@ const ROWS: SchemaMarkers = SchemaMarkers {
         ("CassandraNodePool", "", "Nodes of one rack in one datacenter."),
     ],
     enums: &[("CassandraCleanup", "phase", &["Waiting", "Running", "Done", "Failed"])],
-    max_items: &[("CassandraClusterSpec", "additionalSeeds", 20)],
+    max_items: &[("CassandraClusterSpec", "additionalSeeds", 20), ("CassandraRole", "grants", 100)],
     max_bytes: &[],
     defaults: &[("CassandraNodePool", "datacenter", "\"navigator-default-datacenter\"")],
 };
@@ -57,6 +58,7 @@ impl ClusterKind for Cassandra {
     const COLUMNS: &'static [PrinterColumn] = columns::COLUMNS;
 
     type Pool = Rack;
+    type Role = CassandraRights;
     type Older = CassandraV1alpha1;
 
     fn default_pool(name: &str, pool: &mut Rack) {

@@ -29,7 +29,10 @@ pub const STREAMS_IDLE: Predicate =
     Predicate { calm: true, ..Predicate::against_stop("StreamsIdle", "data are being streamed") };
 pub const SCHEMA_AGREEMENT: Predicate = Predicate {
     against: ANY_CHANGE,
-    ..Predicate::against_stop("SchemaAgreement", "live nodes have several schema versions")
+    ..Predicate::against_stop(
+        "SchemaAgreement",
+        "live nodes of one release have several schema versions",
+    )
 };
 pub const CLEANUP_PENDING: Predicate = Predicate {
     against: &[NodeChange::Leave],

@@ -25,6 +25,34 @@ pub struct Cassandra {
     pub additional_seeds: Vec<String>,
 }
 
+/// What a role of Cassandra allows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CassandraRights {
+    /// Rights on data. Other rights on data are taken from the role.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub grants: Vec<CassandraGrant>,
+}
+
+/// Rights on all keyspaces, on one, or on one table.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CassandraGrant {
+    /// `ALL`, or some of `SELECT`, `MODIFY`, `CREATE` (not on a table), `ALTER`, `DROP`, `AUTHORIZE`,
+    /// and from 5.0 on `UNMASK` and `SELECT_MASKED`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    pub permissions: Vec<String>,
+    /// Name of the keyspace as it is stored: in lower case, unless it was made with quotes. `*`: all
+    /// keyspaces, also later ones. The keyspace may be made later.
+    #[serde(default)]
+    pub keyspace: String,
+    /// Name of a table as it is stored. Without it the rights are on all tables of the keyspace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table: Option<String>,
+}
+
 /// What only a node pool of Cassandra has.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -3,14 +3,14 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use super::{
-    names,
+    names, permissions,
     releases::RELEASES,
     settings::{self, lets_everybody_in},
-    v1beta1::{Cassandra, CassandraCluster},
+    v1beta1::{Cassandra, CassandraCluster, CassandraGrant},
 };
 use crate::{
     api::{
-        v1beta1::{Authentication, ClusterSecurity, InternodeTls},
+        v1beta1::{Authentication, InternodeTls},
         validation::{
             ClusterRules, DatabaseVersion, SecuritySupport, UnsafeOverrides, Validator, format,
             immutable, pool_path,
@@ -28,6 +28,7 @@ impl ClusterRules for Cassandra {
         // The administrator's name where its Secret says none, and the first user of each database,
         // so that one list of users is good for either.
         reserved_users: &["admin", "cassandra", "elastic"],
+        makes_roles: true,
     });
 
     fn is_managed(key: &str, asks: bool) -> bool {
@@ -35,7 +36,7 @@ impl ClusterRules for Cassandra {
     }
 
     fn reason_to_stay_open(new: &CassandraCluster) -> Option<String> {
-        let text = "the nodes behind additionalSeeds do not trust certificates of this cluster";
+        let text = "the nodes behind additionalSeeds do not trust certificates of this cluster yet";
         (!new.spec.own.additional_seeds.is_empty()).then(|| text.to_owned())
     }
 
@@ -72,17 +73,17 @@ impl ClusterRules for Cassandra {
                 validator.invalid_each(&path, seed, &format::dns_subdomain(seed));
             }
         }
-        // V67: certificates and logins of a ring that several clusters share.
-        let security = new.spec.security.as_ref().map(ClusterSecurity::wanted).unwrap_or_default();
-        if !additional_seeds.is_empty() {
-            let path = path.child("security");
-            if security.internode != InternodeTls::Off {
-                let text = "the nodes behind additionalSeeds do not trust certificates of this cluster; set it to \"Off\"";
-                validator.forbidden(&path.child("internode").child("tls"), text);
-            }
-            if security.authentication != Authentication::Off {
-                let text = "logins of a ring that several clusters share are its people's to keep; set it to \"Off\", and config.authenticator";
-                validator.forbidden(&path.child("authentication"), text);
+        // V67: logins of a ring that several clusters share.
+        let asks = new.spec.wanted_security().authentication != Authentication::Off;
+        if !additional_seeds.is_empty() && asks {
+            let text = "logins of a ring that several clusters share are its people's to keep; set it to \"Off\", and config.authenticator";
+            validator.forbidden(&path.child("security").child("authentication"), text);
+        }
+        let roles = new.spec.security.iter().flat_map(|security| &security.roles);
+        for (index, role) in roles.enumerate() {
+            let path = path.child("security").child("roles").index(index).child("grants");
+            for (index, grant) in role.rights.grants.iter().enumerate() {
+                self::grant(validator, grant, &new.spec.version, &path.index(index));
             }
         }
         for (index, pool) in new.spec.node_pools.iter().enumerate() {
@@ -110,6 +111,7 @@ impl ClusterRules for Cassandra {
         let (now, was) = (&new.spec.own, &old.spec.own);
         immutable(validator, &path.child("clusterName"), &now.cluster_name, &was.cluster_name);
         immutable(validator, &path.child("numTokens"), &now.num_tokens, &was.num_tokens);
+        one_rung(validator, new, old);
         for (index, pool) in new.spec.node_pools.iter().enumerate() {
             let Some(before) = old.spec.node_pools.iter().find(|before| before.name == pool.name)
             else {
@@ -137,7 +139,8 @@ impl ClusterRules for Cassandra {
     fn warn(validator: &mut Validator, cluster: &CassandraCluster) {
         let written = &cluster.spec.version;
         // W28: nodes that are not ours, behind a policy.
-        let network = cluster.spec.security.as_ref().and_then(ClusterSecurity::managed_network);
+        let network = cluster.spec.security.as_ref();
+        let network = network.and_then(|security| security.shared.managed_network());
         let elsewhere = !cluster.spec.own.additional_seeds.is_empty();
         if elsewhere && network.is_some_and(|network| network.internode.is_empty()) {
             validator.warn(
@@ -146,8 +149,8 @@ impl ClusterRules for Cassandra {
                     .to_owned(),
             );
         }
-        let security = cluster.spec.security.as_ref().map(ClusterSecurity::wanted);
-        let asks = security.is_some_and(|wanted| wanted.authentication == Authentication::Password);
+        let security = cluster.spec.wanted_security();
+        let asks = security.authentication == Authentication::Password;
         // W21: no authenticator.
         if asks {
             // Copies of logins are Navigator's to keep.
@@ -189,6 +192,70 @@ impl ClusterRules for Cassandra {
             }
         }
     }
+}
+
+/// V67: between nodes elsewhere and ours, each rung is a word of people, who see both sides. Alone, a
+/// cluster goes over all rungs by itself.
+fn one_rung(validator: &mut Validator, new: &CassandraCluster, old: &CassandraCluster) {
+    let shares = |cluster: &CassandraCluster| {
+        let security = cluster.spec.security.as_ref();
+        let trusts = security.is_some_and(|one| !one.shared.trust_elsewhere().is_empty());
+        trusts || !cluster.spec.own.additional_seeds.is_empty()
+    };
+    let rung = |cluster: &CassandraCluster| match cluster.spec.wanted_security().internode {
+        InternodeTls::Off => 0_u8,
+        InternodeTls::Allow => 1,
+        InternodeTls::Prefer => 2,
+        _ => 3,
+    };
+    let runs = old.status.replicas.is_some_and(|replicas| replicas > 0);
+    if runs && (shares(new) || shares(old)) && rung(new).abs_diff(rung(old)) > 1 {
+        let text = "say \"Off\", Allow, Prefer and Required one after the other, each once it is so in \
+                    every cluster of the ring: the nodes elsewhere are not ours";
+        let path = FieldPath::new("spec").child("security").child("internode").child("tls");
+        validator.forbidden(&path, text);
+    }
+}
+
+/// Validates what a role is to be granted (V64).
+fn grant(validator: &mut Validator, grant: &CassandraGrant, version: &str, path: &FieldPath) {
+    let CassandraGrant { permissions, keyspace, table } = grant;
+    let version = DatabaseVersion::parse(version).map(|version| (version.major, version.minor));
+    let known = permissions::known(version.unwrap_or(permissions::MASKING_SINCE));
+    let permissions_path = path.child("permissions");
+    if permissions.is_empty() {
+        validator.required(&permissions_path, "");
+    }
+    for (index, permission) in permissions.iter().enumerate() {
+        let path = permissions_path.index(index);
+        if !known.contains(&permission.as_str()) {
+            validator.unsupported(&path, permission.as_str(), &known);
+        } else if permission == permissions::CREATE && table.is_some() {
+            validator.invalid(&path, permission.as_str(), "is no right on a table");
+        }
+    }
+    let keyspace_path = path.child("keyspace");
+    if keyspace.is_empty() {
+        validator.required(&keyspace_path, "a name, or \"*\" for all keyspaces");
+    } else if keyspace == permissions::EVERYWHERE {
+        if table.is_some() {
+            validator.forbidden(&path.child("table"), "name the keyspace of the table");
+        }
+    } else {
+        validator.invalid_each(&keyspace_path, keyspace, &data_name(keyspace));
+    }
+    if let Some(table) = table {
+        validator.invalid_each(&path.child("table"), table, &data_name(table));
+    }
+}
+
+/// Names of keyspaces and tables are words of up to 48 characters, in each version.
+fn data_name(name: &str) -> Vec<String> {
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    if (1..=48).contains(&name.len()) && name.bytes().all(is_word) {
+        return Vec::new();
+    }
+    vec!["must consist of at most 48 alphanumeric characters or '_', without quotes".to_owned()]
 }
 
 /// Returns the replication that the keyspace of logins should have, in CQL's notation, so that a

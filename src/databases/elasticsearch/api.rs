@@ -5,8 +5,8 @@ use super::{
     conversion::{ElasticsearchNodeV1alpha1, ElasticsearchV1alpha1},
     names,
     v1beta1::{
-        Elasticsearch, ElasticsearchCluster, ElasticsearchNode, PilotElasticsearchSpec,
-        PilotElasticsearchStatus, Roles,
+        Elasticsearch, ElasticsearchCluster, ElasticsearchNode, ElasticsearchRights,
+        PilotElasticsearchSpec, PilotElasticsearchStatus, Roles,
     },
 };
 use crate::api::{
@@ -58,7 +58,17 @@ const ROWS: SchemaMarkers = SchemaMarkers {
         ),
     ],
     enums: &[("PluginStatus", "status", PLUGIN_STATUSES)],
-    max_items: &[("ElasticsearchClusterSpec", "plugins", 50)],
+    max_items: &[
+        ("ElasticsearchClusterSpec", "plugins", 50),
+        ("ElasticsearchRole", "cluster", 100),
+        ("ElasticsearchRole", "indices", 100),
+        ("ElasticsearchRole", "applications", 100),
+        ("ElasticsearchRole", "runAs", 100),
+        ("IndexRights", "names", 100),
+        ("IndexRights", "privileges", 100),
+        ("ApplicationRights", "privileges", 100),
+        ("ApplicationRights", "resources", 100),
+    ],
     max_bytes: &[("ElasticsearchPlugin", "name", 512), ("PluginStatus", "message", 256)],
     defaults: &[],
 };
@@ -67,6 +77,7 @@ impl ClusterKind for Elasticsearch {
     const NAMES: &'static DatabaseNames = &names::NAMES;
 
     type Pool = Roles;
+    type Role = ElasticsearchRights;
     type Older = ElasticsearchV1alpha1;
 }
 

@@ -11,8 +11,8 @@ pub use exits::EXITS;
 pub use release::{Release, UnsupportedVersion};
 pub use render::{NodeSettings, RenderError, RenderedFiles, SEED_FILE, SecuritySettings, render};
 pub use users::{
-    OWN_USER, ROLES, ROLES_FILE, USER_ROLES_FILE, USERS_FILE, UserFiles, UserFilesError,
-    UsersMarker,
+    OWN_USER, ROLES_FILE, USER_ROLES_FILE, USERS_FILE, UserFiles, UserFilesError, UsersMarker,
+    are_in_force, are_known,
 };
 
 use crate::{

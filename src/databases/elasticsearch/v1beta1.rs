@@ -22,6 +22,62 @@ pub struct Elasticsearch {
     pub minimum_masters: Option<i32>,
 }
 
+/// What a role of Elasticsearch allows, by Elasticsearch's own names of privileges.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ElasticsearchRights {
+    /// Privileges on the cluster, for example `monitor`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    pub cluster: Vec<String>,
+    /// Privileges on indices.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub indices: Vec<IndexRights>,
+    /// Privileges on applications, for example on Kibana.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub applications: Vec<ApplicationRights>,
+    /// Users in whose name requests may be made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    pub run_as: Vec<String>,
+}
+
+/// Privileges on some indices of Elasticsearch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct IndexRights {
+    /// Names of indices, data streams and aliases; `*` stands for any characters.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    pub names: Vec<String>,
+    /// Privileges, for example `read`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    pub privileges: Vec<String>,
+    /// The names stand also for indices of Elasticsearch itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allow_restricted_indices: Option<bool>,
+}
+
+/// Privileges on an application that asks Elasticsearch what its users may do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ApplicationRights {
+    /// Name of the application, for example `kibana-.kibana`.
+    #[serde(default)]
+    pub application: String,
+    /// Privileges by the application's own names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    pub privileges: Vec<String>,
+    /// Resources of the application, for example `*`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    pub resources: Vec<String>,
+}
+
 /// What only a node pool of Elasticsearch has.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

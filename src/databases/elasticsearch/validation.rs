@@ -6,13 +6,16 @@ use super::{
     releases::RELEASES,
     settings,
     v1beta1::{
-        Elasticsearch, ElasticsearchCluster, ElasticsearchNodePool, holds_shards, is_master,
-        keeps_data,
+        ApplicationRights, Elasticsearch, ElasticsearchCluster, ElasticsearchNodePool,
+        ElasticsearchRights, IndexRights, holds_shards, is_master, keeps_data,
     },
 };
 use crate::{
-    api::validation::{
-        ClusterRules, DatabaseVersion, SecuritySupport, UnsafeOverrides, Validator, pool_path,
+    api::{
+        v1beta1::DatabaseRole,
+        validation::{
+            ClusterRules, DatabaseVersion, SecuritySupport, UnsafeOverrides, Validator, pool_path,
+        },
     },
     machinery::field_error::FieldPath,
 };
@@ -33,6 +36,43 @@ const LATER_ROLES: &[(&str, (u64, u64))] = &[
     ("data_frozen", (7, 12)),
 ];
 
+/// Names that `ReservedRolesStore` of 7.17 or 8.19 has: a file cannot say what they allow.
+const RESERVED_ROLES: &[&str] = &[
+    "apm_system",
+    "apm_user",
+    "beats_admin",
+    "beats_system",
+    "data_frame_transforms_admin",
+    "data_frame_transforms_user",
+    "editor",
+    "enrich_user",
+    "inference_admin",
+    "inference_user",
+    "ingest_admin",
+    "kibana_admin",
+    "kibana_dashboard_only_user",
+    "kibana_system",
+    "kibana_user",
+    "logstash_admin",
+    "logstash_system",
+    "machine_learning_admin",
+    "machine_learning_user",
+    "monitoring_user",
+    "remote_monitoring_agent",
+    "remote_monitoring_collector",
+    "reporting_user",
+    "rollup_admin",
+    "rollup_user",
+    "snapshot_user",
+    "superuser",
+    "transform_admin",
+    "transform_user",
+    "transport_client",
+    "viewer",
+    "watcher_admin",
+    "watcher_user",
+];
+
 impl ClusterRules for Elasticsearch {
     const MANAGED: &'static [&'static str] = settings::MANAGED;
     const SECURITY: Option<SecuritySupport> = Some(SecuritySupport {
@@ -42,6 +82,7 @@ impl ClusterRules for Elasticsearch {
         // The administrator's name where its Secret says none, and the first user of the other
         // database, so that one list of users is good for either.
         reserved_users: &["elastic", "cassandra"],
+        makes_roles: true,
     });
 
     fn is_managed(key: &str, asks: bool) -> bool {
@@ -79,6 +120,10 @@ impl ClusterRules for Elasticsearch {
             );
         }
         self::minimum_masters(validator, *minimum_masters, masters, allowed);
+        let roles = new.spec.security.iter().flat_map(|security| &security.roles);
+        for (index, role) in roles.enumerate() {
+            login_role(validator, role, &path.child("security").child("roles").index(index));
+        }
         for (index, plugin) in plugins.iter().enumerate() {
             let path = path.child("plugins").index(index);
             plugin_name(validator, &plugin.name, &path.child("name"));
@@ -98,8 +143,7 @@ impl ClusterRules for Elasticsearch {
     fn warn(validator: &mut Validator, cluster: &ElasticsearchCluster) {
         let written = &cluster.spec.version;
         // W21: no login and no TLS.
-        let security = cluster.spec.security.as_ref();
-        if security.is_none_or(|security| security.wanted().is_open()) {
+        if cluster.spec.wanted_security().is_open() {
             validator.warn(
                 "spec: no login and no TLS: every client that reaches port 9200 or 9300 may read, change and delete all data; \
                  keep others out with a NetworkPolicy"
@@ -170,6 +214,48 @@ fn roles(
     }
     if roles.len() > 1 && roles.iter().any(|role| role == "coordinating") {
         validator.invalid(path, json!(roles), "coordinating may not be combined with other roles");
+    }
+}
+
+/// Validates a role of users (V64). Which privileges there are is the version's own to know: the pilot
+/// asks its node.
+fn login_role(validator: &mut Validator, role: &DatabaseRole<Elasticsearch>, path: &FieldPath) {
+    let DatabaseRole { name, rights } = role;
+    let ElasticsearchRights { cluster, indices, applications, run_as } = rights;
+    if RESERVED_ROLES.contains(&name.as_str()) {
+        validator.forbidden(&path.child("name"), "is a role that Elasticsearch has itself");
+    }
+    named(validator, cluster, &path.child("cluster"));
+    named(validator, run_as, &path.child("runAs"));
+    for (index, rights) in indices.iter().enumerate() {
+        let path = path.child("indices").index(index);
+        let IndexRights { names, privileges, allow_restricted_indices: _ } = rights;
+        some(validator, names, &path.child("names"));
+        some(validator, privileges, &path.child("privileges"));
+    }
+    for (index, rights) in applications.iter().enumerate() {
+        let path = path.child("applications").index(index);
+        let ApplicationRights { application, privileges, resources } = rights;
+        if application.is_empty() {
+            validator.required(&path.child("application"), "");
+        }
+        some(validator, privileges, &path.child("privileges"));
+        some(validator, resources, &path.child("resources"));
+    }
+}
+
+fn some(validator: &mut Validator, names: &[String], path: &FieldPath) {
+    if names.is_empty() {
+        validator.required(path, "");
+    }
+    named(validator, names, path);
+}
+
+fn named(validator: &mut Validator, names: &[String], path: &FieldPath) {
+    for (index, name) in names.iter().enumerate() {
+        if name.is_empty() {
+            validator.invalid(&path.index(index), name.as_str(), "must not be empty");
+        }
     }
 }
 

@@ -245,6 +245,13 @@ impl GivenCertificate {
         self.key.to_pem()
     }
 
+    /// The CAs that come with the certificate; `None` where none does.
+    pub fn authorities(&self) -> Option<TrustBundle> {
+        let all: Vec<_> = self.chain[1..].iter().cloned().map(TrustBundle::single).collect();
+        let bundle = TrustBundle::join(&all).ok().filter(|bundle| !bundle.is_empty())?;
+        TrustBundle::read(bundle.to_pem().as_bytes()).ok()
+    }
+
     pub fn key_kind(&self) -> KeyKind {
         self.key.kind()
     }

@@ -83,6 +83,16 @@ pub enum AuthenticatedUser {
     Refused(StatusCode),
 }
 
+/// Whether this client has privileges that were asked about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PrivilegesAnswer {
+    All,
+    /// It has not all of them.
+    Some,
+    /// The engine does not know what is asked about, or has none of this: in its words.
+    Refused(String),
+}
+
 /// The nodes of a cluster, as its elected master knows them.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterNodes {
@@ -138,6 +148,23 @@ impl SearchClient {
         }
         let UserAnswer { roles } = answer.heard("/_security/_authenticate").or_fail()?;
         Ok(AuthenticatedUser::Known { roles })
+    }
+
+    /// Asks the engine whether this client has privileges; an engine that is not ready is an error.
+    pub async fn privileges(&self, question: &Value) -> Result<PrivilegesAnswer, Error> {
+        let path = "/_security/user/_has_privileges";
+        let answer = self.send(Method::POST, path, Some(question), PATIENCE).await?;
+        if answer.status.is_client_error() {
+            let reason = answer.body["error"]["reason"].as_str().map(str::to_owned);
+            return Ok(PrivilegesAnswer::Refused(
+                reason.unwrap_or_else(|| answer.body.to_string()),
+            ));
+        }
+        match answer.body["has_all_requested"].as_bool() {
+            Some(true) => Ok(PrivilegesAnswer::All),
+            Some(false) => Ok(PrivilegesAnswer::Some),
+            None => Err(Error::NotYet(format!("{path} was answered with {}", answer.status))),
+        }
     }
 
     /// Sends a request that any answer satisfies: whatever the answer says, the node lives.

@@ -6,7 +6,7 @@ use super::{DatabaseNode, DriverAnswer, Error};
 use crate::{
     api::v1beta1::ClientConnections,
     engine::{pki::CertificateUse, users::UsersDocument},
-    pilot::tls::{NodeCertificates, PinnedLeaves, TlsFile},
+    pilot::tls::{NodeCertificates, PinnedLeaves, TlsFile, TlsKeys},
 };
 
 /// A port that shows a certificate.
@@ -39,10 +39,9 @@ pub struct RunningSecurity {
 
 /// A database that can encrypt and ask for passwords.
 pub trait SecuredDatabase: Send + Sync {
-    /// Returns the files with which the database encrypts, in the form that it reads. `key` is the
-    /// node's private key, as PEM.
-    fn tls_files(&self, key: &str, certificates: &NodeCertificates) -> Vec<TlsFile> {
-        TlsFile::apart(key, certificates)
+    /// Returns the files with which the database encrypts, in the form that it reads.
+    fn tls_files(&self, keys: &TlsKeys, certificates: &NodeCertificates) -> Vec<TlsFile> {
+        TlsFile::apart(keys, certificates)
     }
     /// Writes, before a start and after [`Driver::configure`](crate::pilot::driver::Driver), who may
     /// log in; without a document the pilot alone.

@@ -16,7 +16,10 @@ use axum::{Router, extract::State, http::StatusCode, response::IntoResponse, rou
 use prometheus::Registry;
 use tokio::{net::TcpListener, sync::watch};
 
-use crate::runtime::{Runtime, admin};
+use crate::runtime::{
+    Runtime,
+    admin::{self, PortSecurity},
+};
 
 /// TCP ports of the probes; 0 takes a free one.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +41,8 @@ pub struct ProbeAnswers {
     pub gauges: BTreeMap<String, f64>,
 }
 
+const METRICS: &str = "metrics";
+
 pub type ProbeAnswersReceiver = watch::Receiver<ProbeAnswers>;
 
 /// Listening sockets by the name of their probe. `serve` takes those that an earlier program of
@@ -54,6 +59,7 @@ pub async fn serve(
     bind: IpAddr,
     ports: ProbePorts,
     answers: &ProbeAnswersReceiver,
+    metrics_port: &watch::Receiver<PortSecurity>,
     mut handed: ProbeListeners,
 ) -> io::Result<ProbeListeners> {
     let probe = |handler| Router::new().route("/", handler).with_state(answers.clone());
@@ -64,7 +70,7 @@ pub async fn serve(
         ("liveness", ports.liveness, probe(get(live))),
         ("readiness", ports.readiness, probe(get(ready))),
         ("startup", ports.startup, probe(get(started))),
-        ("metrics", ports.metrics, metrics),
+        (METRICS, ports.metrics, metrics),
     ];
     let mut listeners = ProbeListeners::new();
     for (name, port, router) in routes {
@@ -74,7 +80,13 @@ pub async fn serve(
         };
         listeners.insert(name.to_owned(), listener.as_fd().try_clone_to_owned()?);
         tracing::debug!(name, address = ?listener.local_addr().ok(), "Answering");
-        rt.tasks().spawn(name, admin::serve(listener, router, rt.shutdown()));
+        // The kubelet asks in plain text.
+        if name == METRICS {
+            let served = admin::serve_as(listener, router, metrics_port.clone(), rt.shutdown());
+            rt.tasks().spawn(name, served);
+        } else {
+            rt.tasks().spawn(name, admin::serve(listener, router, rt.shutdown()));
+        }
     }
     Ok(listeners)
 }

@@ -60,6 +60,7 @@ use crate::{
         node::{
             machine::{MachineEvent, NodeMachine, NodePhase, TimeLimits},
             metrics::Metrics,
+            metrics_tls,
             probes::{self, ProbeAnswers},
             report,
         },
@@ -70,7 +71,7 @@ use crate::{
         security::NodeSecurity,
         volume::{data_volume::Volume, pilot_files::PilotFiles, records::VolumeRecords},
     },
-    runtime::Runtime,
+    runtime::{Runtime, admin::PortSecurity},
 };
 
 /// Most messages of tasks that wait for the loop: a handful of tasks run beside it, with one
@@ -97,7 +98,9 @@ pub async fn run(settings: RunnerSettings, start: takeover::ProcessStart) -> io:
     let open = node.iter().flat_map(|node| &node.listeners);
     let open = open.map(|(name, number)| Ok((name.clone(), inherited(*number)?)));
     let open = open.collect::<io::Result<_>>()?;
-    let listeners = probes::serve(&rt, settings.bind, settings.ports, &told, open).await?;
+    let (metrics_port, serves) = watch::channel(PortSecurity::Plain);
+    let (bind, ports) = (settings.bind, settings.ports);
+    let listeners = probes::serve(&rt, bind, ports, &told, &serves, open).await?;
 
     let volume = Volume::default();
     let records = VolumeRecords::new(&settings.data, &volume);
@@ -143,6 +146,14 @@ pub async fn run(settings: RunnerSettings, start: takeover::ProcessStart) -> io:
     {
         intents.send_replace(Some(IntentSnapshot { pilot, remembered }));
     }
+    let follow = metrics_tls::follow(
+        security.clone(),
+        volume.clone(),
+        intent.clone(),
+        metrics_port,
+        rt.shutdown(),
+    );
+    rt.tasks().spawn("metrics-tls", follow);
     let metrics = Metrics::register(rt.metrics());
     let namesake = match &cluster {
         Some(cluster) => {

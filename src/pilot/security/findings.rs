@@ -21,6 +21,8 @@ pub(super) struct CertificateQuestion<'a> {
     pub(super) security: &'a PilotSecurity,
     /// SHA-256 of the node's own public key.
     pub(super) key_sha256: &'a str,
+    /// SHA-256 of the public key of the private key that is mounted, for a certificate that was given.
+    pub(super) mounted_sha256: Option<&'a str>,
     /// Name of the Pilot, which is the pod's.
     pub(super) pilot: &'a str,
     pub(super) address: IpAddr,
@@ -38,6 +40,8 @@ pub(super) struct CertificateFindings {
     pub(super) request: RequestReason,
     /// The certificates, where they may be put in use.
     pub(super) usable: Option<NodeCertificates>,
+    /// The private key of what was given for clients is not mounted yet.
+    pub(super) awaits_key: bool,
     /// They are for this node's address and name, so that nothing better is to be expected.
     pub(super) covers: bool,
 }
@@ -50,6 +54,7 @@ enum FindingRank {
     Untrusted,
     /// By a clock that is off, a CA is not valid yet, either.
     Clock,
+    KeyAwaited,
     Missing,
     ForeignKey,
 }
@@ -71,6 +76,7 @@ impl FindingRank {
             Self::Expired => "CertificateExpired",
             Self::Clock => "ClockSkew",
             Self::Untrusted => "TrustRejected",
+            Self::KeyAwaited => "KeyAwaited",
             Self::Missing => "CertificateRequested",
             Self::ForeignKey => "ForeignKey",
         }
@@ -82,7 +88,7 @@ impl FindingRank {
         match self {
             Self::Uncovered => Some(RequestReason::Address),
             Self::Expired => Some(RequestReason::Renewal),
-            Self::Clock | Self::Untrusted => None,
+            Self::Clock | Self::Untrusted | Self::KeyAwaited => None,
             // A key that was made on a new volume is signed in place of the lost one.
             Self::Missing | Self::ForeignKey => Some(RequestReason::First),
         }
@@ -128,7 +134,9 @@ pub(super) fn find(question: &CertificateQuestion<'_>) -> Option<CertificateFind
     }
     let worst = found.iter().map(|(rank, _)| *rank).max();
     let details: Vec<_> = wanted.iter().filter_map(|usage| given.leaf(*usage)).collect();
-    let due = details.iter().any(|leaf| is_due(leaf, question.pilot, question.now));
+    let due = wanted.iter().filter(|usage| !given.is_mounted(**usage)).any(|usage| {
+        given.leaf(*usage).is_some_and(|leaf| is_due(&leaf, question.pilot, question.now))
+    });
     let reading = match worst {
         Some(worst) => {
             let texts = found.iter().filter(|(rank, _)| *rank == worst).map(|(_, text)| text);
@@ -150,6 +158,7 @@ pub(super) fn find(question: &CertificateQuestion<'_>) -> Option<CertificateFind
     Some(CertificateFindings {
         reading,
         request,
+        awaits_key: found.iter().any(|(rank, _)| *rank == FindingRank::KeyAwaited),
         covers: worst.is_none(),
         usable: usable.then_some(given),
     })
@@ -179,12 +188,34 @@ fn examine(
         }
     };
     let names = [pilot.to_owned(), address.to_string()];
-    let problems = judge(&one.chain, key_sha256, &trust, &names, now);
+    // One certificate for all nodes has names of its own; pilots go by the certificate itself.
+    let (key_sha256, names) = match &one.mounted_key {
+        Some(key) if question.mounted_sha256 != Some(key) => {
+            let text =
+                format!("{what}: its key is not mounted yet: kubelet brings it within two minutes");
+            return found.push((FindingRank::KeyAwaited, text));
+        }
+        Some(key) => (key.as_str(), &[][..]),
+        None => (key_sha256, &names[..]),
+    };
+    let problems = judge(&one.chain, key_sha256, &trust, names, now);
     found.extend(
         problems.iter().map(|problem| (FindingRank::of(problem), format!("{what}: {problem}"))),
     );
+    if usage == CertificateUse::Client
+        && question.security.asks_certificates()
+        && one
+            .clients
+            .as_deref()
+            .is_none_or(|clients| TrustBundle::read(clients.as_bytes()).is_err())
+    {
+        let text =
+            format!("{what}: whose certificates they must show is not known: see client.clientCA");
+        found.push((FindingRank::Untrusted, text));
+    }
     // Peers that still show a certificate of the CA in use would be cut off.
     let used = in_use.and_then(|in_use| in_use.of(usage));
+    let used = used.filter(|used| used.mounted_key.is_none() && one.mounted_key.is_none());
     let still = used.map(|used| judge(&used.chain, key_sha256, &trust, &[], now));
     let untrusted =
         |problem: &CertificateProblem| FindingRank::of(problem) == FindingRank::Untrusted;

@@ -10,7 +10,7 @@ use tracing::{info, warn};
 use super::{
     NodeSecurity, SecurityReading, SecurityReport,
     findings::CertificateFindings,
-    node_key::NodeKey,
+    node_key::NodeKeys,
     report::served,
     users_mount::{self, UsersMountError},
 };
@@ -114,13 +114,18 @@ impl SecurityKeeper {
         };
         let mut settled = true;
         if runs_encrypted {
-            if let Some((key, found)) = &found {
+            if let Some((keys, found)) = &found {
+                if let Some(installed) = &self.installed {
+                    keys.show(database.pins(), installed);
+                }
                 if !self.served.all {
                     // What is shown now tells whether it is worth to be put back.
-                    self.look(database, &running.ports, key).await;
+                    self.look(database, &running.ports, keys).await;
                 }
-                self.exchange(database, node, &running.ports, (key, found)).await;
-                settled &= self.look(database, &running.ports, key).await;
+                self.exchange(database, node, &running.ports, (keys, found)).await;
+                settled &= self.look(database, &running.ports, keys).await;
+                // Nobody tells when the kubelet brings it.
+                settled &= !found.awaits_key;
             }
             report.internode.clone_from(&self.served.internode);
             report.client.clone_from(&self.served.client);
@@ -151,7 +156,7 @@ impl SecurityKeeper {
         node: &DatabaseNode,
         security: &PilotSecurity,
         runs_encrypted: bool,
-    ) -> Result<(SecurityReport, Option<(Arc<NodeKey>, CertificateFindings)>), VolumeTimeout> {
+    ) -> Result<(SecurityReport, Option<(NodeKeys, CertificateFindings)>), VolumeTimeout> {
         let (own, node, security) = (self.own.clone(), node.clone(), security.clone());
         let known = self.installed.clone();
         let visit = self.volume.visit(move |_| {
@@ -172,7 +177,7 @@ impl SecurityKeeper {
         database: &dyn SecuredDatabase,
         node: &DatabaseNode,
         ports: &[SecuredPort],
-        (key, found): (&Arc<NodeKey>, &CertificateFindings),
+        (keys, found): (&NodeKeys, &CertificateFindings),
     ) {
         let Some(wanted) = &found.usable else { return };
         if self.installed.as_ref() == Some(wanted) {
@@ -186,11 +191,11 @@ impl SecurityKeeper {
         info!("Exchanging the node's certificates");
         let old = self.installed.clone();
         database.pins().set_installed([wanted].into_iter().chain(&old));
-        let failed = match self.install(database, key, wanted).await {
+        let failed = match self.install(database, keys, wanted).await {
             Err(why) => Some(why),
             Ok(former) => {
                 self.installed = Some(wanted.clone());
-                let shown = self.reloaded(database, node, ports, key).await;
+                let shown = self.reloaded(database, node, ports, keys).await;
                 match shown {
                     Ok(()) => None,
                     Err(why) => {
@@ -213,10 +218,10 @@ impl SecurityKeeper {
     async fn install(
         &self,
         database: &dyn SecuredDatabase,
-        key: &NodeKey,
+        keys: &NodeKeys,
         wanted: &NodeCertificates,
     ) -> Result<Option<FormerFiles>, String> {
-        let files = database.tls_files(&key.key.to_pem(), wanted);
+        let files = database.tls_files(&keys.of(wanted), wanted);
         let (tls, user, wanted) = (self.own.tls(), self.own.user(), wanted.clone());
         let written = self.volume.visit(move |_| tls.install(&files, &wanted, user)).await;
         let written = written.map_err(|hangs| hangs.to_string())?;
@@ -229,13 +234,13 @@ impl SecurityKeeper {
         database: &dyn SecuredDatabase,
         node: &DatabaseNode,
         ports: &[SecuredPort],
-        key: &NodeKey,
+        keys: &NodeKeys,
     ) -> Result<(), String> {
         let reloaded = database.reload_tls(node).await;
         reloaded.map_err(|error| format!("failed to reload: {}", chain(&error)))?;
         let since = Instant::now();
         loop {
-            let why = match self.shake_hands(database, ports, key).await {
+            let why = match self.shake_hands(database, ports, keys).await {
                 Ok(()) => return Ok(()),
                 Err(why) => why,
             };
@@ -273,12 +278,12 @@ impl SecurityKeeper {
         &mut self,
         database: &dyn SecuredDatabase,
         ports: &[SecuredPort],
-        key: &NodeKey,
+        keys: &NodeKeys,
     ) -> bool {
         if self.next_look.is_some_and(|next| Instant::now() < next) {
             return self.served.all;
         }
-        let shaken = self.shake_hands(database, ports, key).await;
+        let shaken = self.shake_hands(database, ports, keys).await;
         self.next_look = shaken.is_ok().then(|| Instant::now() + LOOK_EVERY);
         shaken.is_ok()
     }
@@ -288,10 +293,10 @@ impl SecurityKeeper {
         &mut self,
         database: &dyn SecuredDatabase,
         ports: &[SecuredPort],
-        key: &NodeKey,
+        keys: &NodeKeys,
     ) -> Result<(), String> {
         let Some(installed) = self.installed.clone() else { return Err("no files".to_owned()) };
-        let pem = key.key.to_pem();
+        let pem = keys.own.key.to_pem();
         self.served.wrong = None;
         for SecuredPort { usage, shows, address } in ports.iter().copied() {
             let own = installed.internode.as_ref().map(|own| (own.chain.as_str(), pem.as_str()));

@@ -1,11 +1,25 @@
 //! The node's private key: made once, kept on the data volume for the node's life, and never written
 //! over.
 
-use std::io;
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::Path,
+    sync::Arc,
+};
+
+use tracing::warn;
 
 use crate::{
-    engine::pki::{KeyRequest, PrivateKey, PrivateKeyRefusal},
-    pilot::volume::pilot_files::PilotFiles,
+    engine::{
+        pki::{KeyRequest, PrivateKey, PrivateKeyRefusal},
+        users::{CLIENT_KEY, MAX_BYTES},
+    },
+    error::chain,
+    pilot::{
+        tls::{NodeCertificates, PinnedLeaves, TlsKeys},
+        volume::pilot_files::PilotFiles,
+    },
 };
 
 /// Why a node has no key.
@@ -30,6 +44,42 @@ pub(super) enum NodeKeyError {
 pub(super) struct NodeKey {
     pub(super) key: PrivateKey,
     pub(super) request: String,
+}
+
+/// The private keys of a node's certificates.
+#[derive(Clone, Debug)]
+pub(super) struct NodeKeys {
+    pub(super) own: Arc<NodeKey>,
+    /// That of a certificate for clients that was given for all nodes.
+    pub(super) mounted: Option<Arc<PrivateKey>>,
+}
+
+impl NodeKeys {
+    /// Has the pilot's own clients show the certificate that nodes show each other, where they are asked
+    /// for one.
+    pub(super) fn show(&self, pins: &PinnedLeaves, certificates: &NodeCertificates) {
+        let Some(one) = &certificates.internode else { return };
+        if let Err(error) = pins.show((&one.chain, &self.own.key.to_pem())) {
+            warn!(error = %chain(&error), "The node's certificate cannot be shown");
+        }
+    }
+
+    /// Returns the keys of these certificates, as a database reads them.
+    pub(super) fn of(&self, certificates: &NodeCertificates) -> TlsKeys {
+        let node = self.own.key.to_pem();
+        let is_mounted = certificates.client.as_ref().is_some_and(|one| one.mounted_key.is_some());
+        let mounted = self.mounted.as_ref().filter(|_| is_mounted).map(|key| key.to_pem());
+        TlsKeys { client: mounted.unwrap_or_else(|| node.clone()), node }
+    }
+}
+
+/// Reads the mounted private key of a certificate that was given for all nodes; `None` while there is
+/// none that can be used. For a caller that may block.
+pub(super) fn mounted(folder: &Path) -> Option<PrivateKey> {
+    let file = File::open(folder.join(CLIENT_KEY)).ok()?;
+    let mut pem = Vec::new();
+    file.take(MAX_BYTES).read_to_end(&mut pem).ok()?;
+    PrivateKey::read(&pem).ok()
 }
 
 impl NodeKey {

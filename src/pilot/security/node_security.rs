@@ -13,12 +13,14 @@ use tracing::{info, warn};
 use super::{
     SecurityReading, SecurityReport,
     findings::{self, CertificateFindings, CertificateQuestion},
-    node_key::{NodeKey, NodeKeyError},
+    node_key::{self, NodeKey, NodeKeyError, NodeKeys},
     users_mount,
 };
 use crate::{
     api::v1beta1::{Authentication, CertificateRequest, PilotSecurity},
+    engine::pki::PrivateKey,
     error::chain,
+    machinery::x509::CertificateDetails,
     pilot::{
         driver::{DatabaseNode, Driver, Error, SecuredDatabase},
         process::supervisor::ProcessUser,
@@ -53,7 +55,7 @@ struct SecurityMemory {
 /// With what a database is to be started.
 #[derive(Debug)]
 pub struct StartSecurity {
-    key: Option<Arc<NodeKey>>,
+    keys: Option<NodeKeys>,
     certificates: NodeCertificates,
     asks_passwords: bool,
 }
@@ -87,6 +89,19 @@ impl NodeSecurity {
         Ok(key)
     }
 
+    /// Returns the certificate that the node shows to clients, as its database has it or will have it,
+    /// and its key, both as PEM; `None` while there is none. For a caller that may block.
+    pub fn client_certificate(&self, told: &PilotSecurity) -> Option<(String, String)> {
+        let installed = self.tls().current().ok().flatten().and_then(|one| one.client);
+        let own = self.key().ok()?;
+        [installed, told.client_certificate.clone()].into_iter().flatten().find_map(|one| {
+            let mounted = one.mounted_key.as_ref().and_then(|_| node_key::mounted(&self.users));
+            let key = if one.mounted_key.is_some() { mounted.as_ref()? } else { &own.key };
+            let details = CertificateDetails::read(&one.chain)?;
+            (details.key_sha256 == key.sha256()).then(|| (one.chain, key.to_pem()))
+        })
+    }
+
     /// Judges the certificates of the node; `in_use` are those of a database that runs. For a caller
     /// that may block.
     pub(super) fn examine(
@@ -94,7 +109,7 @@ impl NodeSecurity {
         node: &DatabaseNode,
         security: &PilotSecurity,
         in_use: Option<&NodeCertificates>,
-    ) -> (SecurityReport, Option<(Arc<NodeKey>, CertificateFindings)>) {
+    ) -> (SecurityReport, Option<(NodeKeys, CertificateFindings)>) {
         let mut report = SecurityReport::default();
         if !security.encrypts() {
             return (report, None);
@@ -107,9 +122,14 @@ impl NodeSecurity {
                 return (report, None);
             }
         };
+        let is_given =
+            security.client_certificate.as_ref().is_some_and(|one| one.mounted_key.is_some());
+        let mounted = is_given.then(|| node_key::mounted(&self.users)).flatten();
+        let mounted_sha256 = mounted.as_ref().map(PrivateKey::sha256);
         let found = findings::find(&CertificateQuestion {
             security,
             key_sha256: &key.key.sha256(),
+            mounted_sha256: mounted_sha256.as_deref(),
             pilot: node.pilot.metadata.name.as_deref().unwrap_or_default(),
             address: node.address,
             in_use,
@@ -119,7 +139,7 @@ impl NodeSecurity {
         report.certificates = Some(found.reading.clone());
         let (csr, reason) = (key.request.clone(), found.request.clone());
         report.request = Some(CertificateRequest { csr, reason });
-        (report, Some((key, found)))
+        (report, Some((NodeKeys { own: key, mounted: mounted.map(Arc::new) }, found)))
     }
 
     /// Decides whether a database may start, and with what; `Ok(None)` where nothing is encrypted and
@@ -141,15 +161,15 @@ impl NodeSecurity {
         let asks_passwords = security.authentication == Authentication::Password;
         let (report, found) = self.examine(node, security, None);
         let start = match found {
-            Some((key, CertificateFindings { usable: Some(certificates), covers, .. })) => {
+            Some((keys, CertificateFindings { usable: Some(certificates), covers, .. })) => {
                 if !covers && self.waits_for_address() {
                     let why = "waits for a certificate with the node's address";
                     return (Some(report), Err(Error::NotYet(why.to_owned())));
                 }
-                StartSecurity { key: Some(key), certificates, asks_passwords }
+                StartSecurity { keys: Some(keys), certificates, asks_passwords }
             }
             None if !security.encrypts() => StartSecurity {
-                key: None,
+                keys: None,
                 certificates: NodeCertificates::default(),
                 asks_passwords,
             },
@@ -178,14 +198,15 @@ impl NodeSecurity {
         node: &DatabaseNode,
         start: &StartSecurity,
     ) -> Result<(), Error> {
-        let StartSecurity { key, certificates, asks_passwords } = start;
+        let StartSecurity { keys, certificates, asks_passwords } = start;
         self.known().address_wait = None;
-        if let Some(key) = key {
-            let files = database.tls_files(&key.key.to_pem(), certificates);
+        if let Some(keys) = keys {
+            let files = database.tls_files(&keys.of(certificates), certificates);
             let path = self.config.join(TLS_FOLDER);
             let written = self.tls().install(&files, certificates, self.user);
             written.map_err(|source| Error::Write { path, source })?;
             database.pins().set_installed([certificates]);
+            keys.show(database.pins(), certificates);
         }
         if *asks_passwords {
             let mounted = match users_mount::read(&self.users).await {

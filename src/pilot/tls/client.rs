@@ -34,6 +34,8 @@ pub enum TlsClientError {
 #[derive(Clone)]
 pub struct PinnedLeaves {
     accepted: Arc<RwLock<AcceptedServers>>,
+    /// What the pilot's clients show where they are asked.
+    shown: Arc<RwLock<Option<Arc<CertifiedKey>>>>,
     provider: Arc<CryptoProvider>,
 }
 
@@ -48,13 +50,13 @@ impl Default for PinnedLeaves {
     /// Accepts nothing.
     fn default() -> Self {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        Self { accepted: Arc::default(), provider }
+        Self { accepted: Arc::default(), shown: Arc::default(), provider }
     }
 }
 
 impl fmt::Debug for PinnedLeaves {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { accepted, provider: _ } = self;
+        let Self { accepted, shown: _, provider: _ } = self;
         let count = accepted.read().unwrap_or_else(PoisonError::into_inner).leaves.len();
         f.debug_struct("PinnedLeaves").field("count", &count).finish_non_exhaustive()
     }
@@ -87,6 +89,25 @@ impl PinnedLeaves {
         self.accept(AcceptedServers { leaves, others });
     }
 
+    /// Shows chain and key (PEM) from now on where a server asks its clients for a certificate.
+    ///
+    /// # Errors
+    /// When they cannot be used.
+    pub fn show(&self, own: (&str, &str)) -> Result<(), TlsClientError> {
+        let shown = Arc::new(self.certified(own)?);
+        *self.shown.write().unwrap_or_else(PoisonError::into_inner) = Some(shown);
+        Ok(())
+    }
+
+    fn certified(&self, (chain, key): (&str, &str)) -> Result<CertifiedKey, TlsClientError> {
+        let chain = CertificateDer::pem_slice_iter(chain.as_bytes())
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(TlsClientError::Shown)?;
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(TlsClientError::Shown)?;
+        let key = self.provider.key_provider.load_private_key(key);
+        Ok(CertifiedKey::new(chain, key.map_err(TlsClientError::Config)?))
+    }
+
     fn accept(&self, accepted: AcceptedServers) {
         *self.accepted.write().unwrap_or_else(PoisonError::into_inner) = accepted;
     }
@@ -100,13 +121,13 @@ impl PinnedLeaves {
     }
 
     /// Returns the settings of a client that accepts these certificates, as they are at each
-    /// handshake, and shows none.
+    /// handshake, and shows what [`Self::show`] was given, where it is asked.
     ///
     /// # Errors
     /// When the versions of TLS are not to be had.
     pub fn client_config(&self) -> Result<ClientConfig, TlsClientError> {
         let builder = self.builder(OwnNode(self.clone()), DEFAULT_VERSIONS)?;
-        Ok(once(builder.with_no_client_auth()))
+        Ok(once(builder.with_client_cert_resolver(Arc::new(AsNode(self.clone())))))
     }
 
     /// Returns the settings of a client that asks other nodes too, and accepts of them what their CA
@@ -116,24 +137,18 @@ impl PinnedLeaves {
     /// When the versions of TLS are not to be had.
     pub fn client_config_for_all_nodes(&self) -> Result<ClientConfig, TlsClientError> {
         let builder = self.builder(AllNodes(OwnNode(self.clone())), DEFAULT_VERSIONS)?;
-        Ok(once(builder.with_no_client_auth()))
+        Ok(once(builder.with_client_cert_resolver(Arc::new(AsNode(self.clone())))))
     }
 
     /// Returns the settings for one handshake in which this side shows chain and key (PEM) where it is
     /// asked to, and hears who accepts them.
     pub(super) fn node_config(
         &self,
-        (chain, key): (&str, &str),
+        own: (&str, &str),
         versions: &[&'static SupportedProtocolVersion],
     ) -> Result<(ClientConfig, Arc<OwnCertificate>), TlsClientError> {
-        let chain = CertificateDer::pem_slice_iter(chain.as_bytes())
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(TlsClientError::Shown)?;
-        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(TlsClientError::Shown)?;
-        let key = self.provider.key_provider.load_private_key(key);
-        let key = key.map_err(TlsClientError::Config)?;
         let own = Arc::new(OwnCertificate {
-            shown: Arc::new(CertifiedKey::new(chain, key)),
+            shown: Arc::new(self.certified(own)?),
             accepted: Mutex::default(),
         });
         let builder = self.builder(OwnNode(self.clone()), versions)?;
@@ -155,6 +170,24 @@ impl PinnedLeaves {
 fn once(mut config: ClientConfig) -> ClientConfig {
     config.resumption = Resumption::disabled();
     config
+}
+
+/// Shows the node's own certificate, as it is at each handshake.
+#[derive(Debug)]
+struct AsNode(PinnedLeaves);
+
+impl ResolvesClientCert for AsNode {
+    fn resolve(
+        &self,
+        _root_hint_subjects: &[&[u8]],
+        _sigschemes: &[SignatureScheme],
+    ) -> Option<Arc<CertifiedKey>> {
+        self.0.shown.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn has_certs(&self) -> bool {
+        self.0.shown.read().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
 }
 
 /// What this side shows of itself, and whose certificates the server said to accept.
@@ -293,7 +326,11 @@ mod tests {
     };
 
     fn certificates(chain: &str, ca: &CertificateAuthority) -> NodeCertificates {
-        let client = NodeCertificate { chain: chain.to_owned(), trust: ca.trust().to_pem() };
+        let client = NodeCertificate {
+            chain: chain.to_owned(),
+            trust: ca.trust().to_pem(),
+            ..NodeCertificate::default()
+        };
         NodeCertificates { internode: None, client: Some(client) }
     }
 

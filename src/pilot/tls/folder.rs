@@ -32,18 +32,27 @@ pub struct TlsFile {
     pub text: String,
 }
 
+/// The private keys of a node's certificates, as PEM. They cannot be printed.
+pub struct TlsKeys {
+    /// The node's own, which other nodes are shown the certificate of.
+    pub node: String,
+    /// That of the certificate for clients: the same, or one that was given for all nodes.
+    pub client: String,
+}
+
 impl TlsFile {
     /// Returns the key, the certificate and the trusted CAs of each use in three files below the
     /// folders `internode` and `client`: `node.key`, `node.crt` and `ca.crt`.
-    pub fn apart(key: &str, certificates: &NodeCertificates) -> Vec<Self> {
+    pub fn apart(keys: &TlsKeys, certificates: &NodeCertificates) -> Vec<Self> {
         let NodeCertificates { internode, client } = certificates;
+        let TlsKeys { node, client: client_key } = keys;
         let all = [
-            (["internode/node.key", "internode/node.crt", "internode/ca.crt"], internode),
-            (["client/node.key", "client/node.crt", "client/ca.crt"], client),
+            (["internode/node.key", "internode/node.crt", "internode/ca.crt"], internode, node),
+            (["client/node.key", "client/node.crt", "client/ca.crt"], client, client_key),
         ];
-        let files = all.into_iter().filter_map(|(paths, one)| {
+        let files = all.into_iter().filter_map(|(paths, one, key)| {
             let one = one.as_ref()?;
-            let texts = [key, &one.chain, &one.trust];
+            let texts = [key, &one.chain, one.accepted()];
             let files = paths.into_iter().zip(texts);
             Some(files.map(|(path, text)| Self { path, text: text.to_owned() }))
         });
@@ -64,6 +73,11 @@ impl NodeCertificates {
             CertificateUse::Internode => self.internode.as_ref(),
             CertificateUse::Client => self.client.as_ref(),
         }
+    }
+
+    /// Is the certificate for this use one that was given, with its key?
+    pub fn is_mounted(&self, usage: CertificateUse) -> bool {
+        self.of(usage).is_some_and(|one| one.mounted_key.is_some())
     }
 
     /// Returns what a port of this use shows, or is to show.
@@ -175,7 +189,8 @@ mod tests {
 
     fn certificates(name: &str) -> NodeCertificates {
         let chain = name.to_owned();
-        let internode = Some(NodeCertificate { chain, trust: "ca".to_owned() });
+        let internode =
+            Some(NodeCertificate { chain, trust: "ca".to_owned(), ..NodeCertificate::default() });
         NodeCertificates { internode, client: None }
     }
 

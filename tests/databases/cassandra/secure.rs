@@ -3,6 +3,7 @@
 
 use std::{
     net::IpAddr,
+    process::Command,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
@@ -19,17 +20,18 @@ use navigator::{
     engine::{
         password,
         pki::{KeyRequest, PrivateKey},
-        users::{DocumentedUser, OwnLogin, UsersDocument},
+        users::{DocumentedRole, DocumentedUser, OwnLogin, UsersDocument},
     },
     pilot::tls::{PinnedLeaves, shake_hands},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     VERSION,
     ring::{JOIN, Ring, SOON, START},
 };
 use crate::{
+    host::{home, java_home},
     report::Told,
     support::{
         stand_in::{LIVE, StandIn, user},
@@ -47,6 +49,7 @@ const DRIFT: Duration = Duration::from_secs(180);
 pub(crate) async fn a_ring_begins_secured(told: &Told) {
     let mut life = Life::begin(VERSION, 60, told).await;
     life.users_change().await;
+    life.roles_change(false).await;
     life.certificates_change().await;
     life.authorities_change().await;
     life.end().await;
@@ -55,11 +58,13 @@ pub(crate) async fn a_ring_begins_secured(told: &Told) {
 pub(crate) async fn a_secured_ring_lives(version: &'static str, told: &Told) {
     let mut life = Life::begin(version, if version == VERSION { 61 } else { 62 }, told).await;
     life.users_change().await;
+    life.roles_change(true).await;
     life.somebody_changes_users().await;
     life.certificates_change().await;
     life.authorities_change().await;
     life.one_is_away().await;
     life.one_leaves().await;
+    life.clients_show_certificates().await;
     life.end().await;
 }
 
@@ -84,6 +89,9 @@ impl<'a> Life<'a> {
         ring.start(0);
         founded(&mut ring, &first, version, told).await;
         logins(&first, version, told).await;
+        if version == VERSION {
+            jmx_asks(&ring, &first, version, told);
+        }
         let second = joined(&mut ring, &first, version, told).await;
         Self { ring, first, second, outsider, version, told }
     }
@@ -141,6 +149,75 @@ impl<'a> Life<'a> {
         self.claim("and does again once it is back");
     }
 
+    /// Roles of the spec, with rights on data that may come later. `by_hand`: and somebody gives them others.
+    async fn roles_change(&mut self, by_hand: bool) {
+        let Self { first, second, .. } = &*self;
+        let admin = user("admin", "second-of-admin", &[], true);
+        let app = user("app", "third-of-app", &["readers", "orders"], false);
+        let apply = async |grants: Value| {
+            let role = DocumentedRole { name: "orders".into(), rights: json!({"grants": grants}) };
+            let document = document(vec![admin.clone(), app.clone()]).with_roles(vec![role]);
+            for one in [first, second] {
+                one.users(&self.ring.bed, &document).await;
+            }
+            self.has_users().await;
+        };
+        let mut client = log_in(second, "app", "third-of-app").await.unwrap();
+        let mut administrator = log_in(first, "admin", "second-of-admin").await.unwrap();
+        let write = "INSERT INTO shop.orders (id, what) VALUES (1, 'one')";
+        let later = "SELECT id FROM later.items";
+        assert_eq!(run(&mut client, write).await.unwrap_err().code(), UNAUTHORIZED);
+        apply(json!([
+            {"permissions": ["MODIFY"], "keyspace": "shop", "table": "orders"},
+            {"permissions": ["ALL"], "keyspace": "later"},
+        ]))
+        .await;
+        let mut allowed = async |text: &str, expected: bool| {
+            until(&format!("{text}: {expected}"), SOON, async || {
+                match run(&mut client, text).await {
+                    Ok(_) if expected => Ok(()),
+                    Err(error) if error.code() == UNAUTHORIZED && !expected => Ok(()),
+                    Ok(_) => Err("it is allowed".to_owned()),
+                    Err(error) => Err(error.to_string()),
+                }
+            })
+            .await;
+        };
+        allowed(write, true).await;
+        for text in [
+            "CREATE KEYSPACE later WITH replication = {'class': 'NetworkTopologyStrategy', 'dc1': 1}",
+            "CREATE TABLE later.items (id int PRIMARY KEY)",
+        ] {
+            run(&mut administrator, text).await.unwrap();
+        }
+        allowed(later, true).await;
+        let listed = run(&mut administrator, "LIST ALL PERMISSIONS OF orders").await.unwrap();
+        assert!(listed.iter().count() >= 7, "{}", listed.iter().count());
+        self.claim("a role is made with its rights, also on a keyspace that comes later");
+        apply(json!([{"permissions": ["SELECT"], "keyspace": "shop"}])).await;
+        allowed(write, false).await;
+        allowed(later, false).await;
+        if by_hand {
+            run(&mut administrator, "GRANT MODIFY ON KEYSPACE shop TO orders").await.unwrap();
+            allowed(write, true).await;
+            until("a right that somebody gave by hand is taken again", DRIFT, async || {
+                let listed = run(&mut administrator, "LIST ALL PERMISSIONS OF orders").await;
+                let count = listed.map_err(|error| error.to_string())?.iter().count();
+                if count == 1 { Ok(()) } else { Err(format!("{count} rights")) }
+            })
+            .await;
+            allowed(write, false).await;
+        }
+        self.claim("rights that the spec does not name are taken, live");
+        let app = user("app", "third-of-app", &["readers"], false);
+        self.users(vec![admin.clone(), app]).await;
+        self.has_users().await;
+        let listed = run(&mut administrator, "LIST ALL PERMISSIONS OF orders").await.unwrap();
+        assert_eq!(listed.iter().count(), 0, "the role is out of the spec");
+        run(&mut administrator, "DROP KEYSPACE later").await.unwrap();
+        self.claim("a role that is taken out keeps no right");
+    }
+
     async fn somebody_changes_users(&mut self) {
         let mut admin = log_in(&self.first, "admin", "second-of-admin").await.unwrap();
         run(&mut admin, "DROP ROLE app").await.unwrap();
@@ -178,8 +255,10 @@ impl<'a> Life<'a> {
         log_in(first, "admin", "second-of-admin").await.unwrap();
         let renewed = first.sign(&ring.bed, &request).await;
         first.shows(&ring.bed, &renewed, LIVE).await;
+        first.a_certificate_is_given(&ring.bed).await;
+        log_in(first, "admin", "second-of-admin").await.unwrap();
         assert_eq!(ring.database(0), process, "it was restarted");
-        self.claim("renewed certificates are shown live; those of another key are not");
+        self.claim("renewed certificates are shown live, also one that is given with its key; those of another key are not");
     }
 
     /// While a client writes through both nodes, with each write tried twice.
@@ -236,6 +315,23 @@ impl<'a> Life<'a> {
         log_in(first, "admin", "second-of-admin").await.unwrap();
         assert!(log_in(second, "admin", "second-of-admin").await.is_err());
         self.claim("one node leaves, and the other has all logins");
+    }
+
+    async fn clients_show_certificates(&mut self) {
+        let Self { ring, first, .. } = self;
+        ring.stop(0).await;
+        let config = first.asks_certificates(&ring.bed).await;
+        ring.start(0);
+        ring.serves(0, START).await;
+        let tls = Some(CqlTls::with(config, first.address));
+        let admin = Some(("admin", "second-of-admin"));
+        let mut client =
+            CqlClient::connect(&CqlTarget { tls, ..target(first, admin) }).await.unwrap();
+        reads(&mut client).await.unwrap();
+        assert!(log_in(first, "admin", "second-of-admin").await.is_err());
+        first.has_users(&ring.bed).await;
+        ring.told(0, "CertificatesValid", "True", "CertificatesCurrent", "").await;
+        self.claim("clients are asked for a certificate, and the pilot has one");
     }
 
     async fn end(mut self) {
@@ -338,6 +434,35 @@ async fn logins(first: &StandIn, version: &str, told: &Told) {
     told.claim(format!(
         "{version}: users log in over TLS; plain text, wrong and known passwords do not"
     ));
+}
+
+/// JMX listens where every user of the machine reaches it.
+#[expect(clippy::disallowed_methods, reason = "tests start what they test")]
+fn jmx_asks(ring: &Ring, first: &StandIn, version: &'static str, told: &Told) {
+    let IpAddr::V4(address) = first.address else { unreachable!("hosts have addresses of IPv4") };
+    let [_, _, high, low] = address.octets();
+    let port = 20_000 + u16::from_be_bytes([high, low]) % 10_000;
+    let file = ring.seat(0).place.join("config/nodetool.password");
+    let file = file.to_str().unwrap();
+    let nodetool = |login: &[&str]| {
+        let done = Command::new(home("cassandra", version).join("bin/nodetool"))
+            .env("JAVA_HOME", java_home())
+            .args(["-h", "127.0.0.1", "-p", &port.to_string()])
+            .args(login)
+            .arg("gettimeout")
+            .arg("read")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr);
+        (done.status.success(), text.into_owned())
+    };
+    let (let_in, text) = nodetool(&[]);
+    assert!(!let_in && text.contains("Credentials"), "{text}");
+    let (let_in, text) = nodetool(&["-u", "navigator", "-pw", "wrong"]);
+    assert!(!let_in && text.contains("Invalid username or password"), "{text}");
+    let (let_in, text) = nodetool(&["-u", "navigator", "-pwf", file]);
+    assert!(let_in, "{text}");
+    told.claim(format!("{version}: JMX on a shared machine asks for the password of the start"));
 }
 
 async fn joined(ring: &mut Ring, first: &StandIn, version: &str, told: &Told) -> StandIn {

@@ -1,5 +1,7 @@
 //! From one release to the next, node by node, on the same volumes.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::{
@@ -28,6 +30,14 @@ pub(crate) async fn node_by_node_to_the_next_major_version(told: &Told) {
         // The other node may still run the version before.
         assert_eq!(ring.is_one(&[0, 1]).await, ids);
         every_row_is_there(ring.address(node), &rows, Consistency::Quorum).await;
+        // Nodes of two releases have schemas of their own for as long as the upgrade takes. A pilot
+        // looks several times in these seconds.
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        for other in [0, 1] {
+            let blockers = ring.pilot(other).await.status.blockers;
+            let held = blockers.iter().find(|blocker| blocker.predicate == "SchemaAgreement");
+            assert!(held.is_none(), "{other}: {held:?}");
+        }
         told.claim(format!("node {node} on {NEW}: the same ring, and every row is there"));
     }
 

@@ -8,7 +8,7 @@ use http::{HeaderValue, Method, StatusCode};
 use navigator::{
     engine::{
         pki::{KeyRequest, PrivateKey},
-        users::UsersDocument,
+        users::{DocumentedRole, UsersDocument},
     },
     pilot::{
         http::HttpClient,
@@ -96,6 +96,8 @@ pub(crate) async fn a_secured_node(version: &'static str, told: &Told) {
     assert_eq!(stand_in.get(app, "/_cluster/settings").await, Ok(StatusCode::FORBIDDEN));
     told.claim(format!("{version}: a password is changed and a user comes, live"));
 
+    roles_change(&ensemble, &stand_in, version, told).await;
+
     stand_in.mount(b"{");
     ensemble.told(0, "UsersApplied", "False", "UsersRejected", "no JSON").await;
     assert_eq!(stand_in.status(second).await, Ok(StatusCode::OK));
@@ -121,6 +123,10 @@ pub(crate) async fn a_secured_node(version: &'static str, told: &Told) {
     assert_eq!(stand_in.status(third).await, Ok(StatusCode::OK));
     told.claim(format!("{version}: renewed certificates are shown, live"));
 
+    stand_in.a_certificate_is_given(&ensemble.bed).await;
+    assert_eq!(stand_in.status(third).await, Ok(StatusCode::OK));
+    told.claim(format!("{version}: a certificate with a key of its own is shown to clients, live"));
+
     let foreign = KeyRequest::create(&PrivateKey::generate().unwrap()).unwrap();
     stand_in.sign(&ensemble.bed, &foreign).await;
     ensemble.told(0, "CertificatesValid", "False", "ForeignKey", "the key on record").await;
@@ -129,6 +135,8 @@ pub(crate) async fn a_secured_node(version: &'static str, told: &Told) {
     stand_in.shows(&ensemble.bed, &renewed, LIVE).await;
     ensemble.told(0, "CertificatesValid", "True", "CertificatesCurrent", "").await;
     told.claim(format!("{version}: certificates of another key are told, and left out"));
+
+    metrics_change(&ensemble, &stand_in, version, told).await;
 
     let mut written = 0;
     let writes = async {
@@ -168,6 +176,28 @@ pub(crate) async fn a_secured_node(version: &'static str, told: &Told) {
     told.claim(format!("{version}: it starts with what it has while the API is away"));
 
     ensemble.stop(0).await;
+    let with_certificate = stand_in.asks_certificates(&ensemble.bed).await;
+    ensemble.start(0);
+    let base = format!("https://{}:9200", stand_in.address);
+    let secret = BASE64_STANDARD.encode("elastic:third-of-elastic");
+    let login = HeaderValue::try_from(format!("Basic {secret}")).unwrap();
+    let client = HttpClient::secured(base, Some(login), with_certificate);
+    until("a client with a certificate is served", START, async || {
+        let answer =
+            client.send(Method::GET, "/_nodes/_local", None, Duration::from_secs(30)).await;
+        match answer.map(|answer| answer.status) {
+            Ok(StatusCode::OK) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    assert!(stand_in.status(third).await.is_err(), "a client without a certificate is served");
+    ensemble.told(0, "Ready", "True", "ElasticsearchStarted", "").await;
+    stand_in.has_users(&ensemble.bed).await;
+    ensemble.told(0, "CertificatesValid", "True", "CertificatesCurrent", "").await;
+    told.claim(format!("{version}: clients are asked for a certificate, and the pilot has one"));
+
+    ensemble.stop(0).await;
     let log = ensemble.seat(0).said();
     let pilot = ensemble.bed.pilot(ensemble.name(0)).await;
     let status = serde_json::to_string(&pilot.status).unwrap();
@@ -180,6 +210,77 @@ pub(crate) async fn a_secured_node(version: &'static str, told: &Told) {
     assert!(!log.contains("security_exception"), "the pilot was refused something");
     assert!(!log.contains("was not announced"), "the restart was not announced");
     told.claim(format!("{version}: no secret stands in the log or in the status"));
+}
+
+/// The pilot's metrics are served over TLS, by the certificate that clients see, and in plain text again.
+async fn metrics_change(ensemble: &Ensemble, stand_in: &Client, version: &str, told: &Told) {
+    let ask = async |scheme: &str| {
+        let base = format!("{scheme}://{}:8080", stand_in.address);
+        let client = match scheme {
+            "https" => HttpClient::secured(base, None, stand_in.client_config()),
+            _ => HttpClient::new(base, None),
+        };
+        let answer = client.send(Method::GET, "/metrics", None, Duration::from_secs(10)).await;
+        answer.is_ok_and(|answer| answer.status.is_success())
+    };
+    assert!(ask("http").await && !ask("https").await);
+    for (metrics, good, other) in
+        [(json!("Required"), "https", "http"), (Value::Null, "http", "https")]
+    {
+        stand_in.change(&ensemble.bed, json!({"metrics": metrics})).await;
+        until(&format!("metrics by {good}"), LIVE, async || {
+            let seen = (ask(good).await, ask(other).await);
+            if seen == (true, false) { Ok(()) } else { Err(format!("{seen:?}")) }
+        })
+        .await;
+    }
+    told.claim(format!("{version}: metrics are served over TLS on a word, live, and plain again"));
+}
+
+/// Roles of the document come, change and go; one that the version does not know is refused.
+async fn roles_change(ensemble: &Ensemble, stand_in: &Client, version: &str, told: &Told) {
+    let elastic = user("elastic", "second-of-elastic", &[], true);
+    let app = user("app", "of-app", &["orders"], false);
+    let users = UsersDocument::new(vec![elastic, app], None);
+    let apply = async |cluster: &[&str], privileges: &[&str]| {
+        let rights = json!({
+            "cluster": cluster,
+            "indices": [{"names": ["orders"], "privileges": privileges}],
+            "applications": [{"application": "kibana-.kibana", "privileges": ["all"], "resources": ["*"]}],
+        });
+        let role = DocumentedRole { name: "orders".to_owned(), rights };
+        stand_in.users(&ensemble.bed, &users.clone().with_roles(vec![role])).await;
+    };
+    let login = Some(("app", "of-app"));
+    let may = async |search: StatusCode, settings: StatusCode, write: StatusCode| {
+        assert_eq!(stand_in.get(login, "/orders/_search").await, Ok(search));
+        assert_eq!(stand_in.get(login, "/_cluster/settings").await, Ok(settings));
+        let (client, path) = (stand_in.http(login), "/orders/_doc/1");
+        let document = json!({"name": "one"});
+        let limit = Duration::from_secs(30);
+        let answer = client.send(Method::PUT, path, Some(&document), limit).await.unwrap();
+        assert_eq!(answer.status, write, "{}", answer.body);
+    };
+    let (yes, no) = (StatusCode::OK, StatusCode::FORBIDDEN);
+    apply(&[], &["read"]).await;
+    stand_in.has_users(&ensemble.bed).await;
+    may(yes, no, no).await;
+    apply(&["monitor"], &["read", "write"]).await;
+    stand_in.has_users(&ensemble.bed).await;
+    may(yes, yes, yes).await;
+    for (cluster, privileges, named) in
+        [(&["monitr"][..], &["read"][..], "monitr"), (&["monitor"], &["raed"], "raed")]
+    {
+        apply(cluster, privileges).await;
+        ensemble.told(0, "UsersApplied", "False", "UsersRejected", named).await;
+        may(yes, yes, yes).await;
+    }
+    stand_in.users(&ensemble.bed, &users).await;
+    stand_in.has_users(&ensemble.bed).await;
+    may(no, no, no).await;
+    told.claim(format!(
+        "{version}: a role comes, changes and goes, live; one with a privilege that the version does not know is told, and nothing changes"
+    ));
 }
 
 /// A client of the node, and what stands beside the node.

@@ -19,15 +19,16 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use navigator::{
-    api::{pilot_part::PilotParts, v1beta1::*},
+    api::{cluster_kind::ClusterKind, pilot_part::PilotParts, v1beta1::*},
     databases::{
         cassandra::v1beta1::{
-            Cassandra, CassandraCleanup, CassandraCluster, CassandraNodePool, CassandraPeer,
-            PilotCassandraSpec, PilotCassandraStatus, Rack,
+            Cassandra, CassandraCleanup, CassandraCluster, CassandraGrant, CassandraNodePool,
+            CassandraPeer, CassandraRights, PilotCassandraSpec, PilotCassandraStatus, Rack,
         },
         elasticsearch::v1beta1::{
-            Elasticsearch, ElasticsearchCluster, ElasticsearchNodePool, ElasticsearchPlugin,
-            PilotElasticsearchSpec, PilotElasticsearchStatus, PluginStatus, Roles,
+            ApplicationRights, Elasticsearch, ElasticsearchCluster, ElasticsearchNodePool,
+            ElasticsearchPlugin, ElasticsearchRights, IndexRights, PilotElasticsearchSpec,
+            PilotElasticsearchStatus, PluginStatus, Roles,
         },
     },
 };
@@ -181,7 +182,7 @@ pub(super) fn elasticsearch(tape: &mut Tape<'_>) -> ElasticsearchCluster {
                 .maybe(update_strategy)
                 .filter(|s| *s != UpdateStrategy::default()),
             services: tape.maybe(services),
-            security: Some(security(tape)),
+            security: Some(security_of(tape, elasticsearch_rights)),
             pilot_settings: tape.maybe(pilot_settings),
         },
         status: cluster_status(tape),
@@ -227,7 +228,7 @@ pub(super) fn cassandra(tape: &mut Tape<'_>) -> CassandraCluster {
                 .maybe(update_strategy)
                 .filter(|s| *s != UpdateStrategy::default()),
             services: tape.maybe(services),
-            security: Some(security(tape)),
+            security: Some(security_of(tape, cassandra_rights)),
             pilot_settings: tape.maybe(pilot_settings),
         },
         status: cluster_status(tape),
@@ -391,7 +392,47 @@ fn services(tape: &mut Tape<'_>) -> Services {
     }
 }
 
-/// What is said of security; of encryption and logins something always is.
+/// What is said of security, with roles.
+fn security_of<K: ClusterKind>(
+    tape: &mut Tape<'_>,
+    rights: fn(&mut Tape<'_>) -> K::Role,
+) -> DatabaseSecurity<K> {
+    let role = |tape: &mut Tape<'_>| DatabaseRole { name: tape.text(NAMES), rights: rights(tape) };
+    DatabaseSecurity {
+        shared: security(tape),
+        roles: tape.list(2, role, |role: &DatabaseRole<K>| role.name.clone()),
+    }
+}
+
+fn elasticsearch_rights(tape: &mut Tape<'_>) -> ElasticsearchRights {
+    let index = |tape: &mut Tape<'_>| IndexRights {
+        names: tape.texts(2, &["shop-*", "logs"]),
+        privileges: tape.texts(2, &["read", "write"]),
+        allow_restricted_indices: tape.maybe(|tape| tape.chance(50)),
+    };
+    let application = |tape: &mut Tape<'_>| ApplicationRights {
+        application: tape.text(&["kibana-.kibana", ""]),
+        privileges: tape.texts(2, &["all", "read"]),
+        resources: tape.texts(2, &["*", "space:default"]),
+    };
+    ElasticsearchRights {
+        cluster: tape.texts(2, &["monitor", "manage_ilm"]),
+        indices: tape.list(2, index, Clone::clone),
+        applications: tape.list(2, application, Clone::clone),
+        run_as: tape.texts(2, &["app", "*"]),
+    }
+}
+
+fn cassandra_rights(tape: &mut Tape<'_>) -> CassandraRights {
+    let grant = |tape: &mut Tape<'_>| CassandraGrant {
+        permissions: tape.texts(2, &["SELECT", "ALL"]),
+        keyspace: tape.text(&["shop", "*", ""]),
+        table: tape.maybe_text(&["orders"]),
+    };
+    CassandraRights { grants: tape.list(2, grant, Clone::clone) }
+}
+
+/// What is said of security by all; of encryption and logins something always is.
 fn security(tape: &mut Tape<'_>) -> ClusterSecurity {
     let peers = |tape: &mut Tape<'_>| {
         let labels = |tape: &mut Tape<'_>| LabelSelector {
@@ -413,11 +454,15 @@ fn security(tape: &mut Tape<'_>) -> ClusterSecurity {
         internode: tape.maybe(|tape| InternodeSecurity {
             tls: Some(tape.word(InternodeTls::KNOWN).into()),
             ca_secret: tape.maybe(|tape| SecretName { name: tape.text(NAMES) }),
+            trust: tape.list(2, trust, Clone::clone),
         }),
         client: tape
             .maybe(|tape| ClientSecurity {
                 tls: tape.maybe(|tape| tape.word(ClientTls::KNOWN).into()),
                 ca_secret: tape.maybe(|tape| SecretName { name: tape.text(NAMES) }),
+                client_auth: tape.maybe(|tape| tape.word(ClientAuth::KNOWN).into()),
+                client_ca: tape.maybe(trust),
+                certificate_secret: tape.maybe(|tape| SecretName { name: tape.text(NAMES) }),
                 alt_names: tape.texts(2, &["db.example.org", "10.0.0.1"]),
             })
             .filter(|client| *client != ClientSecurity::default()),
@@ -432,6 +477,8 @@ fn security(tape: &mut Tape<'_>) -> ClusterSecurity {
                 ca_overlap: tape.maybe_text(&["24h", "0s"]),
             })
             .filter(|settings| *settings != CertificateSettings::default()),
+        metrics: tape
+            .maybe(|tape| MetricsSecurity { tls: Some(tape.word(MetricsTls::KNOWN).into()) }),
         network: None,
     };
     let network = NetworkAccess {
@@ -451,6 +498,33 @@ fn security(tape: &mut Tape<'_>) -> ClusterSecurity {
     security
 }
 
+fn authority(tape: &mut Tape<'_>) -> AuthorityStatus {
+    AuthorityStatus {
+        usage: tape.word(&["Internode", "Client"]),
+        sha256: tape.text(&["9f2c", ""]),
+        not_after: tape.maybe(Tape::time),
+        source: tape.word(&["Managed", "Secret"]),
+        phase: tape.word(&["Current", "Spreading", "Signing", "Retiring"]),
+    }
+}
+
+fn user_status(tape: &mut Tape<'_>) -> UserStatus {
+    UserStatus {
+        name: tape.text(NAMES),
+        secret: tape.text(NAMES),
+        state: tape.word(&["Applied", "Pending", "Failed"]),
+        message: tape.maybe_text(&["Secret s is not there"]),
+    }
+}
+
+fn trust(tape: &mut Tape<'_>) -> TrustSource {
+    TrustSource {
+        kind: tape.word(TrustKind::KNOWN).into(),
+        name: tape.text(NAMES),
+        key: tape.maybe_text(&["internode-ca.crt", ""]),
+    }
+}
+
 fn user(tape: &mut Tape<'_>) -> DatabaseUser {
     DatabaseUser {
         name: tape.text(NAMES),
@@ -466,8 +540,12 @@ fn user(tape: &mut Tape<'_>) -> DatabaseUser {
 const PEM: &[&str] = &["-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n", ""];
 
 fn pilot_security(tape: &mut Tape<'_>) -> PilotSecurity {
-    let certificate =
-        |tape: &mut Tape<'_>| NodeCertificate { chain: tape.text(PEM), trust: tape.text(PEM) };
+    let certificate = |tape: &mut Tape<'_>| NodeCertificate {
+        chain: tape.text(PEM),
+        trust: tape.text(PEM),
+        mounted_key: tape.maybe_text(&["9f2c"]),
+        clients: tape.maybe_text(PEM),
+    };
     PilotSecurity {
         internode: tape.word(InternodeTls::KNOWN).into(),
         client: tape.word(ClientTls::KNOWN).into(),
@@ -477,6 +555,8 @@ fn pilot_security(tape: &mut Tape<'_>) -> PilotSecurity {
         internode_certificate: tape.maybe(certificate),
         client_certificate: tape.maybe(certificate),
         users: tape.maybe_text(&["4f0c1e9a7b3d4c60"]),
+        client_auth: tape.maybe(|tape| tape.word(ClientAuth::KNOWN).into()),
+        metrics: tape.maybe(|tape| tape.word(MetricsTls::KNOWN).into()),
     }
 }
 
@@ -601,6 +681,8 @@ pub(super) fn cluster_status(tape: &mut Tape<'_>) -> ClusterStatus {
                 pilot: "es-x-a-0".to_owned(),
                 not_after: tape.maybe(Tape::time),
             }),
+            certificate_authorities: tape.list(2, authority, Clone::clone),
+            users: tape.list(2, user_status, Clone::clone),
         }),
         binding: tape.maybe(|_| SecretName { name: "es-x-admin".to_owned() }),
         observed_generation: tape.maybe(|tape| tape.pick(&[1, 7])),

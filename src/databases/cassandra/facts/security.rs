@@ -21,6 +21,8 @@ pub(in crate::databases::cassandra) const TRUST_FILE: &str = "ca.pem";
 pub struct SecuritySettings<'a> {
     pub internode: &'a InternodeTls,
     pub client: &'a ClientTls,
+    /// Clients are asked for a certificate.
+    pub asks_certificates: bool,
     /// Clients are asked for a user and a password.
     pub asks_passwords: bool,
     /// Folder with the files of TLS: `internode` and `client`.
@@ -32,7 +34,8 @@ pub struct SecuritySettings<'a> {
 
 /// Returns the settings of a node that is not open.
 pub(super) fn render(settings: &SecuritySettings<'_>) -> Vec<(&'static str, Value)> {
-    let SecuritySettings { internode, client, asks_passwords, tls, founding } = *settings;
+    let SecuritySettings { internode, client, asks_certificates, asks_passwords, tls, founding } =
+        *settings;
     let mut all = Vec::new();
     if *internode != InternodeTls::Off {
         all.push(("server_encryption_options", between_nodes(internode, &tls.join("internode"))));
@@ -43,7 +46,7 @@ pub(super) fn render(settings: &SecuritySettings<'_>) -> Vec<(&'static str, Valu
         let is_optional = *client == ClientTls::Optional;
         all.push((
             "client_encryption_options",
-            for_clients(&tls.join("client"), is_optional, false),
+            for_clients(&tls.join("client"), is_optional, asks_certificates),
         ));
     }
     if asks_passwords {
@@ -101,7 +104,14 @@ mod tests {
         founding: Option<&Path>,
     ) -> BTreeMap<&'static str, Value> {
         let tls = Path::new("/config/tls");
-        let settings = SecuritySettings { internode, client, asks_passwords: true, tls, founding };
+        let settings = SecuritySettings {
+            internode,
+            client,
+            asks_certificates: *client == ClientTls::Required,
+            asks_passwords: true,
+            tls,
+            founding,
+        };
         render(&settings).into_iter().collect()
     }
 
@@ -127,6 +137,8 @@ mod tests {
             (&options["optional"], &options["require_client_auth"]),
             (&json!(true), &json!(false))
         );
+        let all = rendered(&InternodeTls::Required, &ClientTls::Required, None);
+        assert_eq!(all["client_encryption_options"]["require_client_auth"], true);
         assert_eq!(all["authenticator"], "PasswordAuthenticator");
         assert_eq!(all["authorizer"], "CassandraAuthorizer");
     }

@@ -15,6 +15,7 @@ use super::{
     access::{self, NodeAccess},
     data_resurrection,
     held_ranges::HeldRanges,
+    jmx_login,
     resolved_spec::{ResolvedSpec, in_datacenter},
     security,
     seeds::{self, SeedPlan},
@@ -100,6 +101,7 @@ fn rendered(node: &DatabaseNode) -> Result<RenderedConfig, Error> {
         overlay: &node.pilot.spec.config,
         jvm_options: &intent.jvm_options,
         security: security.map(|security| SecuritySettings {
+            asks_certificates: security.asks_certificates(),
             internode: &security.internode,
             client: &security.client,
             asks_passwords: security::asks_passwords(Some(security)),
@@ -134,6 +136,9 @@ pub(super) fn configure(
     let triggers = node.config.join("triggers");
     fs::create_dir_all(&triggers).map_err(|source| Error::Write { path: triggers, source })?;
     let jolokia = JolokiaClient::prepare(&node.config, node.address)?;
+    let shares_machine = node.address.is_loopback() && access.is_some();
+    let asks_for_jmx = shares_machine && jmx_login::is_possible(intent.release);
+    let jmx_options = if asks_for_jmx { jmx_login::prepare(&node.config)? } else { String::new() };
 
     if state.joined && data_found {
         data_resurrection::review(node, SystemTime::now())?;
@@ -162,7 +167,7 @@ pub(super) fn configure(
     state.rack.clone_from(&intent.rack);
     state.save(&node.data)?;
     let joins = !(state.joined && data_found);
-    Ok((process(node, &intent, &way, joins), jolokia, access))
+    Ok((process(node, &intent, &way, joins, &jmx_options), jolokia, access))
 }
 
 /// Returns the most bytes that any ready member of the datacenter reports to hold.
@@ -208,7 +213,13 @@ pub(super) fn has_data(data: &Path) -> bool {
 /// member: there it would make `nodetool rebuild` fetch everything again.
 const RESET_PROGRESS: &str = "-Dcassandra.reset_bootstrap_progress=";
 
-fn process(node: &DatabaseNode, intent: &ResolvedSpec, way: &SeedPlan, joins: bool) -> ProcessSpec {
+fn process(
+    node: &DatabaseNode,
+    intent: &ResolvedSpec,
+    way: &SeedPlan,
+    joins: bool,
+    jmx_options: &str,
+) -> ProcessSpec {
     let mut args = vec!["-f".to_owned()];
     let chosen = intent.jvm_options.iter().any(|option| option.starts_with(RESET_PROGRESS));
     if joins && !chosen {
@@ -219,7 +230,7 @@ fn process(node: &DatabaseNode, intent: &ResolvedSpec, way: &SeedPlan, joins: bo
     }
     let port = jmx_port(node.address);
     let port = port.map(|port| format!(" -Dcassandra.jmx.local.port={port}")).unwrap_or_default();
-    let extra = jolokia::java_option(node) + &port;
+    let extra = jolokia::java_option(node) + &port + jmx_options;
     let mut env = BTreeMap::from([
         ("CASSANDRA_HOME", node.home.display().to_string()),
         ("CASSANDRA_CONF", node.config.display().to_string()),

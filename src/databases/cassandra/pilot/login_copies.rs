@@ -75,9 +75,14 @@ pub(super) fn next(has: &Copies, wanted: &Copies) -> Option<Copies> {
     (next != *has).then_some(next)
 }
 
-/// Asks for the datacenters of the other nodes.
+/// Asks for the datacenters and releases of the other nodes.
 pub(super) fn elsewhere() -> CqlStatement {
-    CqlStatement::new("SELECT data_center FROM system.peers", Consistency::One)
+    CqlStatement::new("SELECT data_center, release_version FROM system.peers", Consistency::One)
+}
+
+/// Asks for the release of this node.
+pub(super) fn here() -> CqlStatement {
+    CqlStatement::new("SELECT release_version FROM system.local", Consistency::One)
 }
 
 /// The statement that sets copies.

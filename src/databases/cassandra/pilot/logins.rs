@@ -13,12 +13,14 @@ use tracing::{info, warn};
 use super::{
     CassandraDriver,
     access::NodeAccess,
-    cql::{CqlClient, CqlError, CqlLogin, CqlRows, CqlStatement},
+    cql::{CqlClient, CqlError, CqlLogin, CqlRow, CqlRows, CqlStatement},
+    grants::{self, RingGrants},
     login_copies::{self, Copies},
     resolved_spec::datacenter_of,
-    roles::{self, RoleChange, RolePlan, own_name},
+    roles::{self, RingRoles, RolePlan, own_name},
 };
 use crate::{
+    api::validation::{DatabaseVersion, releases::MinorVersion},
     engine::users::{OwnLogin, UsersDocument},
     error::chain,
     pilot::{
@@ -192,8 +194,15 @@ impl CassandraDriver {
     ) -> Result<(RolePlan, Option<Copies>), Error> {
         let former = self.stored_login().await;
         let former = former.as_ref().filter(|former| *former != own);
-        let rows = self.ask(access, own, former, roles::question()).await?;
-        let plan = roles::plan(users, own, former, &roles::rows(&rows));
+        let roles = roles::rows(&self.ask(access, own, former, roles::question()).await?);
+        let (mut grants, mut version) = (RingGrants::default(), MinorVersion::default());
+        if roles::needs_grants(users, own, former, &roles) {
+            grants = RingGrants::read(&self.ask(access, own, former, grants::question()).await?);
+            let elsewhere = self.ask(access, own, former, login_copies::elsewhere()).await?;
+            let here = self.ask(access, own, former, login_copies::here()).await?;
+            version = lowest_version([&elsewhere, &here]);
+        }
+        let plan = roles::plan(users, own, former, &RingRoles { roles, grants, version });
         Ok((plan, self.copies(access, own, former).await?))
     }
 
@@ -314,11 +323,12 @@ impl CassandraDriver {
         let former = self.stored_login().await;
         let former = former.as_ref().filter(|former| *former != own);
         let (RolePlan { changes, .. }, copies) = self.compare(&access, own, &users).await?;
-        for RoleChange { role, text, rows } in changes {
+        for change in changes {
+            let role = change.role.clone();
             if !lead.holds() {
                 return Ok(());
             }
-            for text in if access.asks_passwords { vec![text] } else { rows } {
+            for text in change.statements(access.asks_passwords) {
                 let statement = CqlStatement::new(text, super::cql::Consistency::LocalQuorum);
                 if let Err(error) = self.ask(&access, own, former, statement).await {
                     let why = format!("the role {role} cannot be changed: {error}");
@@ -392,6 +402,17 @@ impl CassandraDriver {
         let why = "waits until the leading pilot has lowered the copies of logins";
         (has > wanted).then(|| format!("{why} from {has} to {wanted}"))
     }
+}
+
+/// Returns the lowest version of nodes, by the answers to [`login_copies::elsewhere`] and
+/// [`login_copies::here`].
+fn lowest_version(answers: [&CqlRows; 2]) -> MinorVersion {
+    let texts = answers.into_iter().flat_map(CqlRows::iter);
+    let version = |row: CqlRow<'_>| {
+        DatabaseVersion::parse(row.text("release_version")?).map(|v| (v.major, v.minor))
+    };
+    // A node that does not say it yet knows the words that all know.
+    texts.map(|row| version(row).unwrap_or_default()).min().unwrap_or_default()
 }
 
 /// What a statement without an answer or with a refusal means: it is tried again.

@@ -7,10 +7,13 @@ use std::{
 
 use serde_json::Value;
 
-use crate::pilot::{
-    clients::jolokia::{BeanAttributes, JolokiaClient, parse_address, parse_addresses},
-    driver::Error,
-    query_answer::{QueryAnswer, UnansweredQuery},
+use crate::{
+    api::validation::{DatabaseVersion, releases::MinorVersion},
+    pilot::{
+        clients::jolokia::{BeanAttributes, JolokiaClient, parse_address, parse_addresses},
+        driver::Error,
+        query_answer::{QueryAnswer, UnansweredQuery},
+    },
 };
 
 pub(super) const STORAGE_SERVICE: &str = "org.apache.cassandra.db:type=StorageService";
@@ -60,6 +63,7 @@ pub(super) struct StreamState {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct EndpointState {
     pub(super) schema: Option<String>,
+    pub(super) release: Option<String>,
     pub(super) datacenter: Option<String>,
 }
 
@@ -191,6 +195,20 @@ impl NodeView {
         live.filter_map(|(_, gossip)| gossip.schema.as_ref()).collect::<BTreeSet<_>>().len()
     }
 
+    /// Returns how many versions of the schema the live nodes of one release have, of that release with
+    /// the most: one when all agree that can. A release has tables and columns of its own in the schema,
+    /// so nodes of two never agree, and an upgrade that waited for that would never end.
+    pub(super) fn schemas_of_a_release(&self) -> usize {
+        let mut releases = BTreeMap::<Option<MinorVersion>, BTreeSet<&String>>::new();
+        let live = self.gossip.iter().filter(|(node, _)| self.live.contains(node));
+        for (_, EndpointState { schema, release, datacenter: _ }) in live {
+            let release = release.as_deref().and_then(DatabaseVersion::parse);
+            let release = release.map(|version| (version.major, version.minor));
+            releases.entry(release).or_default().extend(schema);
+        }
+        releases.values().map(BTreeSet::len).max().unwrap_or_default()
+    }
+
     /// Does the node own ranges of the ring?
     pub(super) fn is_member(&self) -> bool {
         matches!(self.mode.as_str(), "NORMAL" | "LEAVING" | "MOVING" | "DECOMMISSION_FAILED")
@@ -230,6 +248,7 @@ fn parse_gossip(text: &str) -> BTreeMap<IpAddr, EndpointState> {
         let entry = nodes.entry(node).or_default();
         match key {
             "SCHEMA" => entry.schema = Some(value.to_owned()),
+            "RELEASE_VERSION" => entry.release = Some(value.to_owned()),
             "DC" => entry.datacenter = Some(value.to_owned()),
             _ => {}
         }

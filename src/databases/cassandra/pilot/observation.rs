@@ -148,7 +148,7 @@ fn block(seen: &mut NodeObservation, facts: &NodeView, ranges: &RangeAvailabilit
             format!("{count} streams run, one of them: {}", stream.description),
         );
     }
-    let schemas = facts.schemas();
+    let schemas = facts.schemas_of_a_release();
     if schemas > 1 {
         seen.block(&SCHEMA_AGREEMENT, format!("live nodes have {schemas} schema versions"));
     }
@@ -184,7 +184,7 @@ mod tests {
         names,
         pilot::{
             node_view::StreamState,
-            tests::{PEER, answers, facts, parse},
+            tests::{OWN, PEER, answers, facts, parse},
         },
     };
 
@@ -269,6 +269,13 @@ mod tests {
         assert_eq!(predicates(&facts, &none), ["StreamsIdle"]);
         let mut facts = settled;
         facts.gossip.get_mut(&PEER).unwrap().schema = Some("s2".to_owned());
+        assert_eq!(predicates(&facts, &none), ["SchemaAgreement"]);
+        // In the middle of an upgrade they cannot agree.
+        for (node, release) in [(OWN, "5.0.6"), (PEER, "4.1.10")] {
+            facts.gossip.get_mut(&node).unwrap().release = Some(release.to_owned());
+        }
+        assert_eq!(predicates(&facts, &none), [""; 0]);
+        facts.gossip.get_mut(&PEER).unwrap().release = Some("5.0.5".to_owned());
         assert_eq!(predicates(&facts, &none), ["SchemaAgreement"]);
     }
 }

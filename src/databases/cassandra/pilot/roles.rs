@@ -1,22 +1,33 @@
 //! What differs between the roles of a ring and the users that it is to have, and the statements that
 //! mend it. Pure.
 //!
-//! Users of the spec are members of a role without rights that holds the cluster's mark, so what is
-//! Navigator's is known by the rows alone, and clusters that share a ring leave each other's users
-//! alone. Roles that other people made are left alone, too.
+//! Users of the spec are members of a role without rights that holds the cluster's mark, and its roles
+//! of another one. So what is Navigator's is known by the rows alone, and clusters that share a ring
+//! leave each other's users and roles alone. Roles that other people made are left alone, too.
 
 use std::collections::BTreeSet;
 
-use super::cql::{Consistency, CqlRows, CqlStatement, quote_name, quote_text};
-use crate::engine::{
-    password,
-    users::{DocumentedUser, OwnLogin, UsersDocument},
+use serde::Deserialize;
+
+use super::{
+    cql::{Consistency, CqlRows, CqlStatement, quote_name, quote_text},
+    grants::RingGrants,
+};
+use crate::{
+    api::validation::releases::MinorVersion,
+    databases::cassandra::v1beta1::CassandraRights,
+    engine::{
+        password,
+        users::{DocumentedRole, DocumentedUser, OwnLogin, UsersDocument},
+    },
 };
 
 /// The role that Cassandra makes in a ring without roles, with its own name for a password.
 pub(super) const DEFAULT: &str = "cassandra";
 /// What the names of the roles begin with that hold together the users of one cluster.
 const GROUPS: &str = "navigator_users_";
+/// What the names of the roles begin with that hold together the roles of one cluster.
+const ROLE_GROUPS: &str = "navigator_roles_";
 /// Tables of roles, and of who is a member of what.
 const ROLES: &str = "system_auth.roles";
 const MEMBERS: &str = "system_auth.role_members";
@@ -29,6 +40,11 @@ pub(super) fn own_name(own: &OwnLogin) -> String {
 /// Name of the role that all users of a cluster are members of.
 fn group(own: &OwnLogin) -> String {
     format!("{GROUPS}{}", own.mark)
+}
+
+/// Name of the role that all roles of a cluster are members of.
+fn role_group(own: &OwnLogin) -> String {
+    format!("{ROLE_GROUPS}{}", own.mark)
 }
 
 /// A row of `system_auth.roles`.
@@ -68,11 +84,21 @@ pub(super) fn rows(answer: &CqlRows) -> Vec<RoleRow> {
 pub(super) struct RoleChange {
     /// The role that is changed.
     pub(super) role: String,
-    /// The statement, which may hold a hash.
-    pub(super) text: String,
+    /// The statement, which may hold a hash; `None` where rows say it in any ring.
+    pub(super) text: Option<String>,
     /// The same as rows. A ring that asks nobody for a password refuses statements about passwords,
     /// and has the tables all the same.
     pub(super) rows: Vec<String>,
+}
+
+impl RoleChange {
+    /// Returns what to run. `asks`: the ring asks for passwords.
+    pub(super) fn statements(self, asks: bool) -> Vec<String> {
+        match self.text.filter(|_| asks) {
+            Some(text) => vec![text],
+            None => self.rows,
+        }
+    }
 }
 
 /// What is to be done, and what cannot be.
@@ -85,7 +111,29 @@ pub(super) struct RolePlan {
 
 impl RolePlan {
     fn add(&mut self, role: &str, text: String, rows: Vec<String>) {
-        self.changes.push(RoleChange { role: role.to_owned(), text, rows });
+        self.changes.push(RoleChange { role: role.to_owned(), text: Some(text), rows });
+    }
+
+    /// Makes a role without a login and without rights.
+    fn make(&mut self, role: &str) {
+        let row = format!(
+            "INSERT INTO {ROLES} (role, can_login, is_superuser) VALUES ({}, false, false)",
+            quote_text(role)
+        );
+        self.add(role, format!("CREATE ROLE {}", quote_name(role)), vec![row]);
+    }
+
+    /// Gives a role these rights on data, and takes others.
+    fn rights(
+        &mut self,
+        role: &str,
+        wanted: &CassandraRights,
+        RingRoles { grants, version, .. }: &RingRoles,
+    ) {
+        let rows = grants.mend(role, wanted, *version);
+        if !rows.is_empty() {
+            self.changes.push(RoleChange { role: role.to_owned(), text: None, rows });
+        }
     }
 
     /// Makes a role, or makes it as it should be.
@@ -155,35 +203,75 @@ impl RolePlan {
     }
 }
 
-/// Compares what a ring has with what it is to have. `former`: a login that pilots of this cluster
-/// had before, whose users are ours as well.
-pub(super) fn plan(
+/// What a ring has.
+pub(super) struct RingRoles {
+    pub(super) roles: Vec<RoleRow>,
+    /// Empty, where [`needs_grants`] says that nothing is to be known of them.
+    pub(super) grants: RingGrants,
+    /// The lowest version that a node of it runs.
+    pub(super) version: MinorVersion,
+}
+
+/// Are the rights of roles to be known, to tell what differs?
+pub(super) fn needs_grants(
     users: &UsersDocument,
     own: &OwnLogin,
     former: Option<&OwnLogin>,
     rows: &[RoleRow],
+) -> bool {
+    let ours = groups(own, former, role_group);
+    !users.roles().is_empty() || rows.iter().any(|row| !row.member_of.is_disjoint(&ours))
+}
+
+fn groups(
+    own: &OwnLogin,
+    former: Option<&OwnLogin>,
+    group: fn(&OwnLogin) -> String,
+) -> BTreeSet<String> {
+    [Some(own), former].into_iter().flatten().map(group).collect()
+}
+
+/// Compares what a ring has with what it is to have. `former`: a login that pilots of this cluster
+/// had before, whose users and roles are ours as well.
+pub(super) fn plan(
+    users: &UsersDocument,
+    own: &OwnLogin,
+    former: Option<&OwnLogin>,
+    ring: &RingRoles,
 ) -> RolePlan {
     let mut plan = RolePlan::default();
+    let rows = &ring.roles;
     let find = |name: &str| rows.iter().find(|row| row.name == name);
     let own_role = own_name(own);
     plan.login(&own_role, &own.hash, true, find(&own_role));
     let group = group(own);
     if find(&group).is_none() {
-        let row = format!(
-            "INSERT INTO {ROLES} (role, can_login, is_superuser) VALUES ({}, false, false)",
-            quote_text(&group)
-        );
-        plan.add(&group, format!("CREATE ROLE {}", quote_name(&group)), vec![row]);
+        plan.make(&group);
     }
-    let ours: BTreeSet<String> =
-        [Some(own), former].into_iter().flatten().map(self::group).collect();
+    let role_group = role_group(own);
+    if !users.roles().is_empty() && find(&role_group).is_none() {
+        plan.make(&role_group);
+    }
+    let our_roles = groups(own, former, self::role_group);
+    for role in users.roles() {
+        self::role(&mut plan, role, &role_group, &our_roles, ring);
+    }
+    let made: BTreeSet<&str> = users.roles().iter().map(|role| role.name.as_str()).collect();
+    for row in rows {
+        if !made.contains(row.name.as_str()) && !row.member_of.is_disjoint(&our_roles) {
+            plan.rights(&row.name, &CassandraRights::default(), ring);
+        }
+    }
+    let ours = groups(own, former, self::group);
     for user in users.users() {
-        self::user(&mut plan, user, &group, &ours, find);
+        self::user(&mut plan, user, &group, &ours, &made, find);
     }
     let declared: BTreeSet<&str> = users.users().iter().map(|user| user.name.as_str()).collect();
     for row in rows {
-        let was_ours = row.member_of.iter().any(|role| ours.contains(role));
-        if was_ours && !declared.contains(row.name.as_str()) && (row.can_login || row.superuser) {
+        if !row.member_of.is_disjoint(&ours)
+            && !declared.contains(row.name.as_str())
+            && (row.can_login || row.superuser)
+        {
             plan.close(&row.name);
         }
     }
@@ -195,11 +283,56 @@ pub(super) fn plan(
     plan
 }
 
+/// Keeps a role as the spec has it: without a login, unless somebody gave it one, and with these rights
+/// on data. Other rights and memberships of it are people's.
+fn role(
+    plan: &mut RolePlan,
+    role: &DocumentedRole,
+    group: &str,
+    ours: &BTreeSet<String>,
+    ring: &RingRoles,
+) {
+    let DocumentedRole { name, rights } = role;
+    let found = ring.roles.iter().find(|row| row.name == *name);
+    let mut member_of = found.iter().flat_map(|row| &row.member_of);
+    let other = member_of.find(|role| role.starts_with(ROLE_GROUPS) && !ours.contains(*role));
+    if let Some(other) = other {
+        plan.troubles.push(format!(
+            "role {name} is kept by another cluster of this ring ({other}): give it another name here"
+        ));
+        return;
+    }
+    let rights = match CassandraRights::deserialize(rights) {
+        Ok(rights) => rights,
+        Err(error) => {
+            plan.troubles.push(format!("role {name} cannot be read: {error}"));
+            return;
+        }
+    };
+    match found {
+        None => plan.make(name),
+        Some(found) if found.superuser => plan.add(
+            name,
+            format!("ALTER ROLE {} WITH SUPERUSER = false", quote_name(name)),
+            vec![format!(
+                "UPDATE {ROLES} SET is_superuser = false WHERE role = {}",
+                quote_text(name)
+            )],
+        ),
+        Some(_) => {}
+    }
+    if found.is_none_or(|found| !found.member_of.contains(group)) {
+        plan.member(name, group, true);
+    }
+    plan.rights(name, &rights, ring);
+}
+
 fn user<'a>(
     plan: &mut RolePlan,
     user: &DocumentedUser,
     group: &str,
     ours: &BTreeSet<String>,
+    made: &BTreeSet<&str>,
     find: impl Fn(&str) -> Option<&'a RoleRow>,
 ) {
     let DocumentedUser { name, hash, superuser, roles } = user;
@@ -216,7 +349,7 @@ fn user<'a>(
     plan.login(name, hash, *superuser, found);
     let wanted: BTreeSet<&str> = roles.iter().map(String::as_str).chain([group]).collect();
     for &given in wanted.iter().filter(|wanted| !member_of.contains(**wanted)) {
-        if given != group && find(given).is_none() {
+        if given != group && !made.contains(given) && find(given).is_none() {
             plan.troubles.push(format!(
                 "user {name} is to have the role {given}, which the ring does not know: create it, \
                  or take it out of the user's roles"
@@ -262,6 +395,8 @@ pub(super) fn are_first_rows_there(own: &OwnLogin, rows: &[RoleRow]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     const HASH: &str = "$2a$10$N9qo8uLOickgx2ZMRZoMyeIjZAgcfl7p92ldGxad68LJZdL17lhWy";
@@ -304,10 +439,15 @@ mod tests {
         ]
     }
 
+    fn ring(rows: &[RoleRow], grants: &[(&str, &str, &[&str])]) -> RingRoles {
+        let roles = rows.to_vec();
+        RingRoles { roles, grants: RingGrants::of(grants), version: (5, 0) }
+    }
+
     fn planned(users: Vec<DocumentedUser>, rows: &[RoleRow]) -> (Vec<String>, usize) {
         let document = UsersDocument::new(users, Some(own("a")));
-        let RolePlan { changes, troubles } = plan(&document, &own("a"), None, rows);
-        (changes.into_iter().map(|change| change.text).collect(), troubles.len())
+        let RolePlan { changes, troubles } = plan(&document, &own("a"), None, &ring(rows, &[]));
+        (changes.into_iter().filter_map(|change| change.text).collect(), troubles.len())
     }
 
     #[test]
@@ -327,7 +467,7 @@ mod tests {
         };
         let admin = DocumentedUser { superuser: true, ..user("o'neil", &[]) };
         let document = UsersDocument::new(vec![admin], Some(own("a")));
-        let RolePlan { changes, troubles } = plan(&document, &own("a"), None, &[known]);
+        let RolePlan { changes, troubles } = plan(&document, &own("a"), None, &ring(&[known], &[]));
         assert_eq!(troubles, [""; 0]);
         let rows: Vec<_> = changes.into_iter().flat_map(|change| change.rows).collect();
         let login = |name: &str| {
@@ -414,6 +554,75 @@ mod tests {
         assert_eq!(troubles, 1, "a role that is not there is told");
     }
 
+    /// What is run so that a ring has the role `shop` with a right, and none other.
+    fn planned_roles(
+        declared: &[&str],
+        rows: &[RoleRow],
+        grants: &[(&str, &str, &[&str])],
+        asks: bool,
+    ) -> (Vec<String>, Vec<String>) {
+        let rights = json!({"grants": [{"permissions": ["SELECT"], "keyspace": "shop"}]});
+        let role = |name: &&str| DocumentedRole { name: (*name).into(), rights: rights.clone() };
+        let document = UsersDocument::new(vec![user("app", declared)], Some(own("a")))
+            .with_roles(declared.iter().map(role).collect());
+        let mut ring = ring(rows, grants);
+        if !needs_grants(&document, &own("a"), None, rows) {
+            ring.grants = RingGrants::default();
+        }
+        let RolePlan { changes, troubles } = plan(&document, &own("a"), None, &ring);
+        (changes.into_iter().flat_map(|change| change.statements(asks)).collect(), troubles)
+    }
+
+    #[test]
+    fn roles_of_the_spec_are_made_with_their_rights_and_lose_them_when_they_are_taken_out() {
+        let rights = [
+            "INSERT INTO system_auth.role_permissions (role, resource, permissions) VALUES \
+             ('shop', 'data/shop', {'SELECT'})",
+            "INSERT INTO system_auth.resource_role_permissons_index (resource, role) VALUES \
+             ('data/shop', 'shop')",
+        ];
+        let asked = [
+            "CREATE ROLE \"navigator_roles_a\"",
+            "CREATE ROLE \"shop\"",
+            "GRANT \"navigator_roles_a\" TO \"shop\"",
+            rights[0],
+            rights[1],
+            "GRANT \"shop\" TO \"app\"",
+        ];
+        assert_eq!(planned_roles(&["shop"], &settled(), &[], true).0, asked);
+        let unasked = planned_roles(&["shop"], &settled(), &[], false).0;
+        assert!(unasked.iter().all(|text| !text.starts_with("CREATE")), "{unasked:?}");
+        assert!(unasked.iter().all(|text| !text.starts_with("GRANT")), "{unasked:?}");
+        assert!(unasked.contains(&rights[0].to_owned()), "{unasked:?}");
+
+        let no_login = |row: RoleRow| RoleRow { can_login: false, hash: None, ..row };
+        let mut rows = settled();
+        rows[2].member_of.insert("shop".to_owned());
+        rows.push(no_login(row("navigator_roles_a", &[])));
+        rows.push(no_login(row("shop", &["navigator_roles_a"])));
+        let grants: &[(&str, &str, &[&str])] =
+            &[("shop", "data/shop", &["SELECT"]), ("dba", "data", &["DROP"])];
+        assert_eq!(planned_roles(&["shop"], &rows, grants, true), (vec![], vec![]));
+        let gone = planned_roles(&[], &rows, grants, true).0;
+        let deleted: Vec<_> = gone.iter().filter(|text| text.starts_with("DELETE")).collect();
+        assert_eq!(deleted.len(), 2, "{gone:?}");
+        assert_eq!(gone[2], "REVOKE \"shop\" FROM \"app\"");
+        // A role that may do everything would have other rights than those.
+        rows.last_mut().unwrap().superuser = true;
+        let mended = planned_roles(&["shop"], &rows, grants, true).0;
+        assert_eq!(mended, ["ALTER ROLE \"shop\" WITH SUPERUSER = false"]);
+    }
+
+    #[test]
+    fn a_role_of_another_cluster_is_left_alone() {
+        let mut rows = settled();
+        rows[2].member_of.insert("shop".to_owned());
+        rows.push(row("navigator_roles_a", &[]));
+        rows.push(row("shop", &["navigator_roles_b"]));
+        let (texts, troubles) = planned_roles(&["shop"], &rows, &[], true);
+        assert_eq!((texts, troubles.len()), (vec![], 1));
+    }
+
     #[test]
     fn a_user_that_is_taken_out_logs_in_no_more_and_keeps_its_rights() {
         let (texts, _) = planned(vec![], &settled());
@@ -430,8 +639,9 @@ mod tests {
         assert_eq!(planned(vec![user("app", &[])], &rows), (vec![], 1));
         // A former login of this cluster is no other cluster.
         let document = UsersDocument::new(vec![user("app", &[])], Some(own("a")));
-        let RolePlan { changes, troubles } = plan(&document, &own("a"), Some(&own("b")), &rows);
-        let texts: Vec<_> = changes.iter().map(|change| change.text.as_str()).collect();
+        let RolePlan { changes, troubles } =
+            plan(&document, &own("a"), Some(&own("b")), &ring(&rows, &[]));
+        let texts: Vec<_> = changes.iter().filter_map(|change| change.text.as_deref()).collect();
         assert_eq!(
             texts,
             ["GRANT \"navigator_users_a\" TO \"app\"", "REVOKE \"navigator_users_b\" FROM \"app\""]

@@ -17,7 +17,7 @@ use crate::{
         driver::{
             DatabaseNode, DriverAnswer, Error, RunningSecurity, SecuredDatabase, SecuredPort,
         },
-        tls::{NodeCertificates, PinnedLeaves, TlsFile},
+        tls::{NodeCertificates, PinnedLeaves, TlsFile, TlsKeys},
     },
 };
 
@@ -82,16 +82,17 @@ pub(super) fn asks_passwords(security: Option<&PilotSecurity>) -> bool {
 }
 
 impl SecuredDatabase for CassandraDriver {
-    fn tls_files(&self, key: &str, certificates: &NodeCertificates) -> Vec<TlsFile> {
+    fn tls_files(&self, keys: &TlsKeys, certificates: &NodeCertificates) -> Vec<TlsFile> {
+        let TlsKeys { node, client } = keys;
         // Cassandra wants key and certificate in one file.
         let all = [
-            (["internode/node.pem", "internode/ca.pem"], &certificates.internode),
-            (["client/node.pem", "client/ca.pem"], &certificates.client),
+            (["internode/node.pem", "internode/ca.pem"], &certificates.internode, node),
+            (["client/node.pem", "client/ca.pem"], &certificates.client, client),
         ];
-        let files = all.into_iter().filter_map(|([own, trust], one)| {
+        let files = all.into_iter().filter_map(|([own, trust], one, key)| {
             let one = one.as_ref()?;
             let own = TlsFile { path: own, text: format!("{}\n{}", key.trim_end(), one.chain) };
-            Some([own, TlsFile { path: trust, text: one.trust.clone() }])
+            Some([own, TlsFile { path: trust, text: one.accepted().to_owned() }])
         });
         files.flatten().collect()
     }

@@ -56,6 +56,8 @@ pub struct NodeSettings<'a> {
 pub struct SecuritySettings {
     /// Clients speak TLS.
     pub https: bool,
+    /// They must show a certificate.
+    pub asks_certificates: bool,
 }
 
 /// Why settings were refused: Elasticsearch could not read them back as they were meant.
@@ -149,7 +151,7 @@ fn manage(
 /// people make by the API is of the native realm. Nodes ask each other for certificates, and do not
 /// compare names: addresses of pods change.
 fn secure(
-    SecuritySettings { https }: SecuritySettings,
+    SecuritySettings { https, asks_certificates }: SecuritySettings,
     set: &mut impl FnMut(&str, Value) -> Option<Value>,
 ) {
     let mut set = |key: &str, value: Value| drop(set(&format!("xpack.security.{key}"), value));
@@ -169,6 +171,9 @@ fn secure(
     }
     set("transport.ssl.verification_mode", json!("certificate"));
     set("transport.ssl.client_authentication", json!("required"));
+    if https && asks_certificates {
+        set("http.ssl.client_authentication", json!("required"));
+    }
 }
 
 fn roles(
@@ -257,7 +262,7 @@ mod tests {
         for https in [true, false] {
             let yaml = yaml("7.17.29", &overlay, |settings| {
                 settings.has_security = true;
-                settings.security = Some(SecuritySettings { https });
+                settings.security = Some(SecuritySettings { https, asks_certificates: true });
             });
             let of = |key: &str| yaml.get(format!("xpack.security.{key}")).cloned();
             assert_eq!(of("enabled"), Some(json!(true)));
@@ -268,6 +273,7 @@ mod tests {
             assert_eq!(of("transport.ssl.key"), Some(json!("tls/internode/node.key")));
             assert_eq!(of("http.ssl.enabled"), Some(json!(https)));
             assert_eq!(of("http.ssl.key").is_some(), https);
+            assert_eq!(of("http.ssl.client_authentication").is_some(), https);
         }
         let open = yaml("7.17.29", &json!({}), |settings| settings.has_security = true);
         let security = |(key, _): &(&String, &Value)| key.starts_with("xpack.security");

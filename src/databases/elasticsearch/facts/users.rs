@@ -1,12 +1,21 @@
-//! The files of Elasticsearch's file realm: who may log in, and with which roles. Pure.
+//! The files of Elasticsearch's file realm: who may log in, with which roles, and what these allow. Pure.
 //!
 //! Every node has its own. Beside the users of the cluster there is the pilot's own, whose password
 //! only its own node knows, while its role stands on every node: a node that is asked something in
 //! the pilot's name by another node goes by its own roles.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
-use crate::engine::users::UsersDocument;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::{
+    databases::elasticsearch::v1beta1::{ApplicationRights, ElasticsearchRights, IndexRights},
+    engine::users::{DocumentedRole, UsersDocument},
+};
 
 /// Name of the pilot's own user, and of its role.
 pub const OWN_USER: &str = "navigator";
@@ -17,21 +26,19 @@ pub const ROLES_FILE: &str = "roles.yml";
 /// Role of a user who may do everything.
 const SUPERUSER: &str = "superuser";
 
-/// Text of the file of roles. The pilot's own can see every index and keep it, and neither read nor
-/// write a document. The two others allow nothing: the pilot has one of them, and the other one after
-/// the next change, by which it learns that the change is in force.
-pub const ROLES: &str = r#"# Written by Navigator at every start of the database; changes are lost.
+/// The pilot's own role, which can see every index and keep it, and neither read nor write a document.
+const OWN_ROLE: &str = r#"# Written by Navigator; changes are lost.
 navigator:
   cluster: [ "manage" ]
   indices:
     - names: [ "*" ]
       privileges: [ "monitor", "maintenance", "indices:admin/settings/update" ]
       allow_restricted_indices: true
-navigator_even:
-  cluster: [ ]
-navigator_odd:
-  cluster: [ ]
 "#;
+
+/// What the names of indices begin with that no cluster has. A right on one of them says with which
+/// users the file of roles was read.
+const REVISION_INDEX: &str = "navigator-users-";
 
 /// Tells one change of the users from the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,13 +70,14 @@ impl UsersMarker {
 #[derive(Clone, PartialEq, Eq)]
 pub struct UserFiles {
     pub users: String,
+    pub members: String,
     pub roles: String,
 }
 
 impl fmt::Debug for UserFiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { users: _, roles } = self;
-        f.debug_struct("UserFiles").field("roles", roles).finish_non_exhaustive()
+        let Self { users: _, members, roles: _ } = self;
+        f.debug_struct("UserFiles").field("members", members).finish_non_exhaustive()
     }
 }
 
@@ -80,6 +88,8 @@ pub enum UserFilesError {
     Name(String),
     #[error("the role {role:?} of user {user:?} cannot be written to the file of roles")]
     Role { user: String, role: String },
+    #[error("the role {0:?} cannot be written to the file of roles: {1}")]
+    Rights(String, String),
 }
 
 impl UserFiles {
@@ -118,15 +128,91 @@ impl UserFiles {
             names.dedup();
             format!("{role}:{}\n", names.join(","))
         };
-        Ok(Self { users, roles: members.into_iter().map(line).collect() })
+        let members = members.into_iter().map(line).collect();
+        Ok(Self { users, members, roles: definitions(document)? })
     }
 
     /// The marker with which these files were rendered.
     pub fn marker(&self) -> UsersMarker {
         let odd = format!("{}:", UsersMarker::Odd.role());
-        let is_odd = self.roles.lines().any(|line| line.starts_with(&odd));
+        let is_odd = self.members.lines().any(|line| line.starts_with(&odd));
         if is_odd { UsersMarker::Odd } else { UsersMarker::Even }
     }
+}
+
+/// Renders the file of roles. Each begins a line, by which Elasticsearch parts them; JSON is YAML.
+fn definitions(document: Option<&UsersDocument>) -> Result<String, UserFilesError> {
+    let mut text = OWN_ROLE.to_owned();
+    let marked =
+        json!({"indices": [{"names": [revision_index(document)], "privileges": ["read"]}]});
+    for marker in [UsersMarker::Even, UsersMarker::Odd] {
+        text.extend([marker.role(), ": ", &marked.to_string(), "\n"]);
+    }
+    for role in document.iter().flat_map(|document| document.roles()) {
+        let DocumentedRole { name, rights: _ } = role;
+        let refused = |why: String| UserFilesError::Rights(name.clone(), why);
+        if !is_writable(name) || name.starts_with(OWN_USER) {
+            return Err(refused("its name is none".to_owned()));
+        }
+        let role_rights = read(role).map_err(|error| refused(error.to_string()))?;
+        let definition = definition(&role_rights);
+        text.extend([name.as_str(), ": ", &definition.to_string(), "\n"]);
+    }
+    Ok(text)
+}
+
+fn read(role: &DocumentedRole) -> Result<ElasticsearchRights, serde_json::Error> {
+    ElasticsearchRights::deserialize(&role.rights)
+}
+
+/// Returns a role by Elasticsearch's own names of fields.
+fn definition(rights: &ElasticsearchRights) -> Value {
+    let ElasticsearchRights { cluster, indices, applications, run_as } = rights;
+    let index = |rights: &IndexRights| {
+        let IndexRights { names, privileges, allow_restricted_indices } = rights;
+        json!({
+            "names": names,
+            "privileges": privileges,
+            "allow_restricted_indices": allow_restricted_indices.unwrap_or_default(),
+        })
+    };
+    let application = |rights: &ApplicationRights| {
+        let ApplicationRights { application, privileges, resources } = rights;
+        json!({"application": application, "privileges": privileges, "resources": resources})
+    };
+    json!({
+        "cluster": cluster,
+        "indices": indices.iter().map(index).collect::<Vec<_>>(),
+        "applications": applications.iter().map(application).collect::<Vec<_>>(),
+        "run_as": run_as,
+    })
+}
+
+/// Name of the index on which the pilot has a right once a node has read the roles of a document.
+fn revision_index(document: Option<&UsersDocument>) -> String {
+    format!("{REVISION_INDEX}{}", document.map_or("none", UsersDocument::revision))
+}
+
+/// Asks whether the roles of a document are in force, as a question about privileges.
+pub fn are_in_force(document: &UsersDocument) -> Value {
+    json!({"index": [{"names": [revision_index(Some(document))], "privileges": ["read"]}]})
+}
+
+/// Asks about every privilege that the roles of a document name, so that the version says which it
+/// does not know: a file may name any, and requests of its users fail then. `None` where there are
+/// none.
+pub fn are_known(document: &UsersDocument) -> Option<Value> {
+    let (mut cluster, mut index) = (BTreeSet::new(), BTreeSet::new());
+    for rights in document.roles().iter().filter_map(|role| read(role).ok()) {
+        cluster.extend(rights.cluster);
+        index.extend(rights.indices.into_iter().flat_map(|rights| rights.privileges));
+    }
+    let on_index = (!index.is_empty())
+        .then(|| json!({"names": [REVISION_INDEX], "privileges": index}))
+        .into_iter()
+        .collect::<Vec<_>>();
+    (!cluster.is_empty() || !on_index.is_empty())
+        .then(|| json!({"cluster": cluster, "index": on_index}))
 }
 
 /// Does a name stay one in a file whose lines are fields with colons and lists with commas?
@@ -158,7 +244,7 @@ mod tests {
         let files = render(vec![user("elastic", true, &[]), app]).unwrap();
         assert_eq!(files.users, format!("navigator:own\nelastic:{HASH}\napp:{HASH}\n"));
         assert_eq!(
-            files.roles,
+            files.members,
             "navigator:navigator\nnavigator_odd:navigator\nsuperuser:elastic,app\nviewer:app\n"
         );
         assert_eq!(files.marker(), UsersMarker::Odd);
@@ -183,11 +269,67 @@ mod tests {
     }
 
     #[test]
-    fn every_role_of_the_pilot_is_defined() {
-        for role in [OWN_USER, UsersMarker::Even.role(), UsersMarker::Odd.role()] {
-            assert!(ROLES.lines().any(|line| line == format!("{role}:")), "{role}");
+    fn roles_of_the_document_stand_below_those_of_the_pilot() {
+        let rights = json!({
+            "cluster": ["monitor"],
+            "indices": [{"names": ["shop-*", "a\nb: {}"], "privileges": ["read"]}],
+            "applications": [{"application": "kibana-.kibana", "privileges": ["all"], "resources": ["*"]}],
+            "runAs": ["app"],
+        });
+        let role = |name: &str, rights: &Value| DocumentedRole {
+            name: name.to_owned(),
+            rights: rights.clone(),
+        };
+        let with = |roles| UsersDocument::new(Vec::new(), None).with_roles(roles);
+        let render = |document: &UsersDocument| {
+            UserFiles::render("own", UsersMarker::Odd, Some(document)).map(|files| files.roles)
+        };
+        let document = with(vec![role("reader", &rights), role("none", &json!({}))]);
+        let text = render(&document).unwrap();
+        let parsed: Value = serde_yaml::from_str(&text).unwrap();
+        let expected = json!({
+            "cluster": ["monitor"],
+            "indices": [{
+                "names": ["shop-*", "a\nb: {}"],
+                "privileges": ["read"],
+                "allow_restricted_indices": false,
+            }],
+            "applications": rights["applications"],
+            "run_as": ["app"],
+        });
+        assert_eq!(parsed["reader"], expected);
+        assert_eq!(parsed.as_object().unwrap().len(), 5);
+        // Elasticsearch parts roles by lines that begin without a space, and skips comments.
+        let starts = text.lines().filter(|line| !line.starts_with([' ', '#']));
+        assert_eq!(starts.count(), 5, "{text}");
+        let asked = are_known(&document).unwrap();
+        assert_eq!(
+            (&asked["cluster"], &asked["index"][0]["privileges"]),
+            (&json!(["monitor"]), &json!(["read"]))
+        );
+        assert_eq!(are_known(&with(vec![role("none", &json!({}))])), None);
+        for (name, rights) in [("navigator_odd", json!({})), ("a", json!({"cluster": 1}))] {
+            let refused = render(&with(vec![role(name, &rights)]));
+            assert!(matches!(refused, Err(UserFilesError::Rights(..))), "{name} {refused:?}");
         }
-        let parsed: serde_json::Value = serde_yaml::from_str(ROLES).unwrap();
+    }
+
+    #[test]
+    fn the_file_of_roles_tells_with_which_users_it_was_read() {
+        let first = UsersDocument::new(vec![user("a", false, &[])], None);
+        let other = UsersDocument::new(vec![user("b", false, &[])], None);
+        let files = UserFiles::render("own", UsersMarker::Odd, Some(&first)).unwrap();
+        let name = |document| are_in_force(document)["index"][0]["names"][0].to_string();
+        assert!(files.roles.contains(&name(&first)) && !files.roles.contains(&name(&other)));
+    }
+
+    #[test]
+    fn every_role_of_the_pilot_is_defined() {
+        let roles = UserFiles::render("own", UsersMarker::Even, None).unwrap().roles;
+        for role in [OWN_USER, UsersMarker::Even.role(), UsersMarker::Odd.role()] {
+            assert!(roles.lines().any(|line| line.starts_with(&format!("{role}:"))), "{role}");
+        }
+        let parsed: Value = serde_yaml::from_str(&roles).unwrap();
         for privilege in parsed["navigator"]["indices"][0]["privileges"].as_array().unwrap() {
             let privilege = privilege.as_str().unwrap();
             assert!(!["all", "read", "write", "index", "manage"].contains(&privilege));

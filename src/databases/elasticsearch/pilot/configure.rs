@@ -111,7 +111,7 @@ pub(super) fn configure(node: &DatabaseNode) -> Result<(ProcessSpec, Option<Node
         write_whole(&node.config.join(name), text.as_bytes(), OWN)?;
     }
     let access =
-        security.map(|SecuritySettings { https }| NodeAccess::generate(https)).transpose()?;
+        security.map(|SecuritySettings { https, .. }| NodeAccess::generate(https)).transpose()?;
     state.address = Some(node.address);
     state.save(&node.data)?;
 

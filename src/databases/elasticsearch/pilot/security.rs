@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use serde_json::Value;
 use tokio::time::{Instant, sleep};
 use tracing::info;
 
@@ -19,14 +20,14 @@ use crate::{
     api::v1beta1::{Authentication, ClientTls, InternodeTls, PilotSecurity},
     databases::elasticsearch::{
         facts::{
-            ROLES, ROLES_FILE, Release, SecuritySettings, USER_ROLES_FILE, USERS_FILE, UserFiles,
-            UserFilesError, UsersMarker,
+            ROLES_FILE, Release, SecuritySettings, USER_ROLES_FILE, USERS_FILE, UserFiles,
+            UserFilesError, UsersMarker, are_in_force, are_known,
         },
         names::port,
     },
     engine::{pki::CertificateUse, users::UsersDocument},
     pilot::{
-        clients::search_engine::{AuthenticatedUser, SearchClient},
+        clients::search_engine::{AuthenticatedUser, PrivilegesAnswer, SearchClient},
         driver::{
             DatabaseNode, DriverAnswer, Error, RunningSecurity, SecuredDatabase, SecuredPort,
         },
@@ -73,7 +74,8 @@ pub(super) fn wanted(
     if !has_security {
         return rejected("the distribution in the image has no security module");
     }
-    Ok(Some(SecuritySettings { https }))
+    let asks_certificates = security.is_some_and(PilotSecurity::asks_certificates);
+    Ok(Some(SecuritySettings { https, asks_certificates }))
 }
 
 impl SecuredDatabase for ElasticsearchDriver {
@@ -89,7 +91,6 @@ impl SecuredDatabase for ElasticsearchDriver {
             UserFiles::render(&access.hash, marker, None)
         });
         let files = files.map_err(|error| Error::Refused(error.to_string()))?;
-        write_whole(&node.config.join(ROLES_FILE), ROLES.as_bytes(), OWN)?;
         write(&node.config, &files)
     }
 
@@ -118,10 +119,16 @@ impl SecuredDatabase for ElasticsearchDriver {
             let (api, access) = (self.api()?, self.access.get().ok_or_else(no_access)?);
             // A node that does not answer yet has what it started with.
             api.authenticated().await?;
+            if let Some(question) = are_known(users)
+                && let PrivilegesAnswer::Refused(why) = api.privileges(&question).await?
+            {
+                return Err(Error::Refused(format!("a role cannot be: {why}")));
+            }
+            let in_force_once = are_in_force(users);
             let (config, users) = (node.config.clone(), users.clone());
             let visit = self.volume.visit(move |_| change(&config, &access.hash, &users));
             let changed = visit.await.map_err(|hangs| Error::NotYet(hangs.to_string()))??;
-            match in_force(&api, changed.marker).await {
+            match in_force(&api, changed.marker, &in_force_once).await {
                 Err(Error::Refused(why)) => {
                     let Some(former) = changed.former else { return Err(Error::NotYet(why)) };
                     info!("Putting the former users back");
@@ -167,17 +174,25 @@ fn read(config: &Path) -> Result<UserFiles, Error> {
         let path: PathBuf = config.join(name);
         fs::read_to_string(&path).map_err(|source: io::Error| Error::Read { path, source })
     };
-    Ok(UserFiles { users: text(USERS_FILE)?, roles: text(USER_ROLES_FILE)? })
+    let (users, members) = (text(USERS_FILE)?, text(USER_ROLES_FILE)?);
+    Ok(UserFiles { users, members, roles: text(ROLES_FILE)? })
 }
 
-/// Writes the users, and then their roles: who has the new roles seen has the new users too.
-fn write(config: &Path, UserFiles { users, roles }: &UserFiles) -> Result<(), Error> {
+/// Writes what roles allow and the users, and then who has which role: who has seen the new ones has
+/// the new users too.
+fn write(config: &Path, UserFiles { users, members, roles }: &UserFiles) -> Result<(), Error> {
+    write_whole(&config.join(ROLES_FILE), roles.as_bytes(), OWN)?;
     write_whole(&config.join(USERS_FILE), users.as_bytes(), OWN)?;
-    write_whole(&config.join(USER_ROLES_FILE), roles.as_bytes(), OWN)
+    write_whole(&config.join(USER_ROLES_FILE), members.as_bytes(), OWN)
 }
 
-/// Waits until the node knows its pilot with the role of `marker`, and does what the pilot asks.
-async fn in_force(api: &SearchClient, marker: UsersMarker) -> Result<(), Error> {
+/// Waits until the node knows its pilot with the role of `marker`, says yes to `roles_read`, and
+/// does what the pilot asks.
+async fn in_force(
+    api: &SearchClient,
+    marker: UsersMarker,
+    roles_read: &Value,
+) -> Result<(), Error> {
     let begun = Instant::now();
     let mut refused: Option<Instant> = None;
     loop {
@@ -186,10 +201,13 @@ async fn in_force(api: &SearchClient, marker: UsersMarker) -> Result<(), Error> 
                 if roles.iter().any(|role| role == marker.role()) =>
             {
                 let answer = api.ask("/_nodes/_local?filter_path=nodes.*.version").await?;
-                if answer.status.is_success() {
-                    return Ok(());
+                match api.privileges(roles_read).await? {
+                    PrivilegesAnswer::All if answer.status.is_success() => return Ok(()),
+                    PrivilegesAnswer::Some if answer.status.is_success() => refused = None,
+                    _ => {
+                        refused.get_or_insert_with(Instant::now);
+                    }
                 }
-                refused.get_or_insert_with(Instant::now);
             }
             AuthenticatedUser::Known { .. } => refused = None,
             AuthenticatedUser::Refused(_) => {
@@ -227,7 +245,7 @@ mod tests {
     fn what_elasticsearch_cannot_do_is_not_started() {
         use {Authentication as A, ClientTls as C, InternodeTls as I};
         let release = |version: &str| version.parse::<Release>().unwrap();
-        let secured = |https| Some(Some(SecuritySettings { https }));
+        let secured = |https| Some(Some(SecuritySettings { https, asks_certificates: false }));
         for (internode, authentication, client, expected) in [
             (I::Required, A::Password, C::Required, secured(true)),
             (I::Required, A::Password, C::Off, secured(false)),
@@ -269,7 +287,7 @@ mod tests {
         assert!(text("elasticsearch.yml").contains("xpack.security.enabled: true"));
         assert!(text("users").contains(&format!("elastic:{HASH}\n")), "{}", text("users"));
         assert!(text("users_roles").contains("superuser:elastic\n"));
-        assert_eq!(text("roles.yml"), ROLES);
+        assert!(text("roles.yml").contains("\nnavigator_even:"));
         let ports: Vec<_> = driver.running().ports.iter().map(|port| port.address.port()).collect();
         assert_eq!(ports, [port::TRANSPORT, port::HTTP]);
         // The next program of this pilot finds the same.

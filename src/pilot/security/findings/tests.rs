@@ -43,7 +43,7 @@ fn sign(
         life: Duration::from_secs(LIFE.unsigned_abs()),
     };
     let chain = ca.sign(&request, &order, now()).unwrap();
-    NodeCertificate { chain, trust: ca.trust().to_pem() }
+    NodeCertificate { chain, trust: ca.trust().to_pem(), ..NodeCertificate::default() }
 }
 
 impl Signer {
@@ -74,9 +74,20 @@ impl Signer {
         now: Timestamp,
         in_use: Option<&NodeCertificates>,
     ) -> CertificateFindings {
+        self.find_with(security, now, in_use, None)
+    }
+
+    fn find_with(
+        &self,
+        security: &PilotSecurity,
+        now: Timestamp,
+        in_use: Option<&NodeCertificates>,
+        mounted: Option<&str>,
+    ) -> CertificateFindings {
         find(&CertificateQuestion {
             security,
             key_sha256: &self.key.sha256(),
+            mounted_sha256: mounted,
             pilot: "es-a-0",
             address: "10.0.0.7".parse().unwrap(),
             in_use,
@@ -184,12 +195,49 @@ fn what_is_not_encrypted_needs_no_certificate() {
     let question = CertificateQuestion {
         security: &security,
         key_sha256: "k",
+        mounted_sha256: None,
         pilot: "es-a-0",
         address: "10.0.0.7".parse().unwrap(),
         in_use: None,
         now: now(),
     };
     assert_eq!(find(&question), None);
+}
+
+#[test]
+fn a_certificate_that_was_given_is_used_with_the_key_that_is_mounted() {
+    let signer = Signer::new();
+    let signed = signer.signed();
+    let in_use = certificates(&signed);
+    let (given, key) = (authority(), PrivateKey::generate().unwrap());
+    let mut security = signed.clone();
+    security.client_certificate = Some(NodeCertificate {
+        mounted_key: Some(key.sha256()),
+        // Neither the node's name nor its address.
+        ..sign(&given, &key, (CertificateUse::Client, "db.example.org", "10.9.9.9"))
+    });
+    let other = signer.key.sha256();
+    for mounted in [None, Some(other.as_str())] {
+        let found = signer.find_with(&security, now(), Some(&in_use), mounted);
+        assert_eq!((found.reading.reason, &found.usable), ("KeyAwaited", &None));
+        assert!(found.awaits_key, "it is looked for again soon");
+        assert_eq!(found.request, RequestReason::Standing, "nothing is to be signed for it");
+    }
+    let mounted = key.sha256();
+    let find = |security: &PilotSecurity, at, in_use: &NodeCertificates| {
+        signer.find_with(security, at, Some(in_use), Some(&mounted))
+    };
+    let found = find(&security, now(), &in_use);
+    assert!(found.reading.good && found.covers, "{found:?}");
+    assert_eq!(found.usable, Some(certificates(&security)));
+    // Back to one of its own, too.
+    assert!(find(&signed, now(), &certificates(&security)).reading.good);
+    // Its renewal is its owner's, who is told of it.
+    security.internode = InternodeTls::Off;
+    let late = find(&security, later(LIFE * 7 / 8), &in_use);
+    assert_eq!((late.reading.reason, late.request), ("RenewalOverdue", RequestReason::Standing));
+    let over = find(&security, later(LIFE + 1), &in_use);
+    assert_eq!((over.reading.reason, &over.usable), ("CertificateExpired", &None));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::{
     engine::pki::PrivateKey,
     pilot::{
         driver::{DecommissionState, DriverAnswer, NodeObservation, ProcessSpec, RunningSecurity},
-        tls::{PinnedLeaves, TLS_FOLDER, TlsFile, testing::TlsServer},
+        tls::{PinnedLeaves, TLS_FOLDER, TlsFile, TlsKeys, testing::TlsServer},
     },
 };
 
@@ -67,9 +67,9 @@ pub(in crate::pilot::security) fn node(place: &Path) -> DatabaseNode {
 }
 
 impl SecuredDatabase for FakeDatabase {
-    fn tls_files(&self, key: &str, certificates: &NodeCertificates) -> Vec<TlsFile> {
+    fn tls_files(&self, keys: &TlsKeys, certificates: &NodeCertificates) -> Vec<TlsFile> {
         let chain = certificates.internode.as_ref().map(|one| one.chain.clone());
-        let key = TlsFile { path: "node.key", text: key.to_owned() };
+        let key = TlsFile { path: "node.key", text: keys.node.clone() };
         vec![key, TlsFile { path: "node.crt", text: chain.unwrap_or_default() }]
     }
 

@@ -52,7 +52,11 @@ impl RunningPlace {
             client: ClientTls::Off,
             authentication: Authentication::Password,
             key: Some(SignedKey { sha256: key.key.sha256(), volume: "v".to_owned() }),
-            internode_certificate: Some(NodeCertificate { chain, trust: ca.trust().to_pem() }),
+            internode_certificate: Some(NodeCertificate {
+                chain,
+                trust: ca.trust().to_pem(),
+                ..NodeCertificate::default()
+            }),
             ..PilotSecurity::default()
         });
         let (_, start) = own.before_start(&database, &node);

@@ -45,6 +45,7 @@ impl StartPlace {
             internode_certificate: Some(NodeCertificate {
                 chain: sign(&self.ca, &key.key),
                 trust: self.ca.trust().to_pem(),
+                ..NodeCertificate::default()
             }),
             ..Self::wanted()
         }
