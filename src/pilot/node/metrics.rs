@@ -3,7 +3,7 @@
 use prometheus::{IntCounter, IntGauge, IntGaugeVec, Opts, Registry, core::Collector};
 
 use crate::{
-    pilot::driver::ReplicationRole,
+    pilot::{driver::ReplicationRole, security::SecurityReport},
     runtime::{
         build_info,
         metric_catalogue::{MetricDescription, described},
@@ -21,6 +21,7 @@ pub fn catalogue() -> Vec<MetricDescription> {
 pub struct Metrics {
     pub ready: IntGauge,
     role: IntGaugeVec,
+    certificate_expiry: IntGaugeVec,
     pub up: IntGauge,
     pub heartbeat: IntGauge,
     pub starts: IntCounter,
@@ -47,6 +48,7 @@ impl Metrics {
         let Self {
             ready,
             role,
+            certificate_expiry,
             up,
             heartbeat,
             starts,
@@ -62,6 +64,7 @@ impl Metrics {
         vec![
             Box::new(ready.clone()),
             Box::new(role.clone()),
+            Box::new(certificate_expiry.clone()),
             Box::new(up.clone()),
             Box::new(heartbeat.clone()),
             Box::new(starts.clone()),
@@ -85,7 +88,13 @@ impl Metrics {
             "navigator_pilot_role",
             "1 for the role of the node among those that hold the same data.",
         );
+        let certificate_expiry = Opts::new(
+            "navigator_pilot_certificate_expiry_timestamp_seconds",
+            "When the certificate ends that the node's port shows, as Unix time.",
+        );
         Self {
+            certificate_expiry: IntGaugeVec::new(certificate_expiry, &["use"])
+                .expect("the name is valid"),
             ready: gauge("navigator_pilot_ready", "1 while the node serves clients."),
             role: IntGaugeVec::new(role, &["role"]).expect("the name is valid"),
             up: gauge("navigator_pilot_process_up", "1 while the database's process runs."),
@@ -127,6 +136,20 @@ impl Metrics {
         }
     }
 
+    /// Sets when certificates end. A port that shows none has no series.
+    pub fn set_certificates(&self, shown: Option<&SecurityReport>) {
+        let ports = shown.map(|shown| [("internode", &shown.internode), ("client", &shown.client)]);
+        for (usage, one) in ports.unwrap_or([("internode", &None), ("client", &None)]) {
+            match one.as_ref().and_then(|one| one.not_after.as_ref()) {
+                Some(end) => {
+                    self.certificate_expiry.with_label_values(&[usage]).set(end.0.as_second());
+                }
+                // Fails where there is no series.
+                None => drop(self.certificate_expiry.remove_label_values(&[usage])),
+            }
+        }
+    }
+
     /// Sets the metric of the node's role. Without a role, where all nodes are alike, it has no
     /// series.
     pub fn set_role(&self, role: Option<ReplicationRole>) {
@@ -143,6 +166,32 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::v1beta1::ServedCertificate;
+
+    #[test]
+    fn a_port_that_shows_a_certificate_has_a_series_for_its_end() {
+        let registry = Registry::new();
+        let metrics = Metrics::register(&registry);
+        let series = || {
+            let families = registry.gather();
+            let mut all = families.iter().filter(|family| family.name().contains("certificate"));
+            all.next().map_or(Vec::new(), |family| {
+                family.get_metric().iter().map(|one| one.get_gauge().get_value()).collect()
+            })
+        };
+        metrics.set_certificates(None);
+        assert_eq!(series(), [0.0; 0]);
+        let not_after = jiff::Timestamp::from_second(1_800_000_000).ok();
+        let internode = ServedCertificate {
+            not_after: not_after.map(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time),
+            ..ServedCertificate::default()
+        };
+        let shown = SecurityReport { internode: Some(internode), ..SecurityReport::default() };
+        metrics.set_certificates(Some(&shown));
+        assert_eq!(series(), [1_800_000_000.0]);
+        metrics.set_certificates(None);
+        assert_eq!(series(), [0.0; 0]);
+    }
 
     #[test]
     fn a_role_is_told_by_one_series_for_each_and_by_none_where_there_are_no_roles() {
