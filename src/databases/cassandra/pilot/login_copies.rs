@@ -3,17 +3,21 @@
 //! By itself Cassandra keeps one copy. Copies are raised one by one: then a quorum of any new count
 //! holds one of the old copies, and each raise is followed by reads that mend all copies.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use super::{
     cql::{Consistency, CqlRow, CqlStatement, quote_name, quote_text},
+    node_view::{LiveNodes, TRANSPORT},
     resolved_spec::datacenter_of,
 };
 use crate::{
     api::v1beta1::{Pilot, PilotIntent},
     pilot::{
         driver::DatabaseNode,
-        kube::peers::{is_decommissioned, is_member},
+        kube::peers::{self, is_decommissioned, is_member},
     },
 };
 
@@ -25,13 +29,25 @@ const MOST: u32 = 3;
 pub(super) type Copies = BTreeMap<String, u32>;
 
 /// Returns how many copies the datacenters of this cluster are to have: as many as they have nodes
-/// that stay, up to three.
-pub(super) fn wanted(node: &DatabaseNode) -> Copies {
+/// that stay, up to three. Where nodes of another cluster are in the same datacenter, which `live` tells,
+/// they count, too, and the copies that there are stay: nobody sees how many of those nodes are to go.
+pub(super) fn wanted(node: &DatabaseNode, has: &Copies, live: &LiveNodes) -> Copies {
     let mut copies = Copies::new();
-    for pilot in node.peers.iter().chain([&node.pilot]) {
+    let pilots = || node.peers.iter().chain([&node.pilot]);
+    for pilot in pilots() {
         if is_member(pilot) && !is_decommissioned(pilot) && !is_to_leave(pilot) {
-            let count = copies.entry(datacenter_of(pilot)).or_default();
-            *count = (*count + 1).min(MOST);
+            *copies.entry(datacenter_of(pilot)).or_default() += 1;
+        }
+    }
+    let host = |pilot| peers::endpoint(pilot, TRANSPORT)?.host.parse().ok();
+    let ours: BTreeSet<IpAddr> = pilots().filter_map(host).chain([node.address]).collect();
+    for (datacenter, count) in &mut copies {
+        let all = live.get(datacenter).into_iter().flatten();
+        let others = u32::try_from(all.filter(|address| !ours.contains(address)).count());
+        let others = others.unwrap_or(MOST);
+        *count = (*count + others).min(MOST);
+        if others > 0 {
+            *count = (*count).max(has.get(datacenter).copied().unwrap_or_default());
         }
     }
     copies
@@ -136,7 +152,11 @@ mod tests {
     #[test]
     fn nodes_that_stay_are_counted() {
         let mut node = node();
-        let wanted = |node: &DatabaseNode| super::wanted(node).into_values().collect::<Vec<_>>();
+        let has = Copies::new();
+        let wanted = |node: &DatabaseNode| {
+            let wanted = super::wanted(node, &has, &LiveNodes::new());
+            wanted.into_values().collect::<Vec<_>>()
+        };
         assert_eq!(wanted(&node), [0; 0], "nobody is a member yet");
         node.pilot.status = peer("a", "10.0.0.1", true).status;
         assert_eq!(wanted(&node), [1]);
@@ -145,6 +165,23 @@ mod tests {
         node.peers.truncate(2);
         node.peers[0].spec.phase = Some(PilotIntent::Decommissioned);
         assert_eq!(wanted(&node), [2], "before it has left");
+    }
+
+    #[test]
+    fn nodes_of_another_cluster_in_the_same_datacenter_count_and_keep_their_copies() {
+        let mut node = node();
+        node.pilot.status = peer("a", "10.0.0.1", true).status;
+        node.peers = vec![peer("b", "10.0.0.2", true)];
+        let datacenter = datacenter_of(&node.pilot);
+        let wanted = |has: u32, live: &[u8]| {
+            let live = live.iter().map(|last| IpAddr::from([10, 0, 0, *last])).collect();
+            let live = LiveNodes::from([(datacenter.clone(), live)]);
+            super::wanted(&node, &copies(&[(&datacenter, has)]), &live)[&datacenter]
+        };
+        assert_eq!(wanted(3, &[1, 2]), 2, "alone");
+        assert_eq!(wanted(1, &[1, 2, 9]), 3);
+        assert_eq!(wanted(1, &[1, 2, 8, 9]), 3);
+        assert_eq!(wanted(5, &[1, 2, 9]), 5, "as the other cluster's people have it");
     }
 
     #[test]

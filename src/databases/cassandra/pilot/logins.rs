@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     api::validation::{DatabaseVersion, releases::MinorVersion},
-    engine::users::{OwnLogin, UsersDocument},
+    engine::users::{OwnLogin, SuperuserLogin, UsersDocument},
     error::chain,
     pilot::{
         driver::{DatabaseNode, Error, LeaderDuty, LeaderPermit},
@@ -59,10 +59,35 @@ pub(super) struct KnownLogins {
     copies: Option<Copies>,
 }
 
-/// A connection of this pilot's own, with the login that it was made with.
+/// How this pilot gets in, once the ring has logins.
+#[derive(Clone, Copy)]
+struct Entry<'a> {
+    access: &'a NodeAccess,
+    /// The login of this cluster's pilots.
+    own: &'a OwnLogin,
+    /// The one that they had before.
+    former: Option<&'a OwnLogin>,
+    /// A superuser of the ring's, where it knows neither yet.
+    superuser: Option<&'a SuperuserLogin>,
+}
+
+impl<'a> Entry<'a> {
+    fn new(
+        access: &'a NodeAccess,
+        own: &'a OwnLogin,
+        former: Option<&'a OwnLogin>,
+        users: &'a UsersDocument,
+    ) -> Self {
+        let former = former.filter(|former| *former != own);
+        Self { access, own, former, superuser: users.superuser() }
+    }
+}
+
+/// A connection of this pilot's own.
 struct OwnSession {
     client: CqlClient,
-    own: OwnLogin,
+    /// The login of pilots that it was made with; `None`: a superuser's.
+    own: Option<OwnLogin>,
 }
 
 /// The connection that is kept from one question to the next: a login costs Cassandra much.
@@ -103,7 +128,9 @@ impl CassandraDriver {
             let why = "the ring has its first login, and its database starts again to ask for it";
             return Err(Error::NotYet(why.to_owned()));
         }
-        let (plan, copies) = self.compare(&access, own, users).await?;
+        let former = self.stored_login().await;
+        let entry = Entry::new(&access, own, former.as_ref(), users);
+        let (plan, copies) = self.compare(entry, users).await?;
         let RolePlan { changes, troubles } = plan;
         {
             let mut seen = self.seen();
@@ -127,7 +154,7 @@ impl CassandraDriver {
         }
         if !access.asks_passwords {
             // From the next start on the node may ask for passwords.
-            self.has_copies(node, &access, own).await?;
+            self.has_copies(node, entry).await?;
             let noted = self.state.glance(|state| state.asks_passwords = true).await?;
             noted.ok_or_else(|| Error::NotYet("the volume is busy".to_owned()))?;
         }
@@ -136,14 +163,9 @@ impl CassandraDriver {
 
     /// Fails where a ring that is to ask for logins has not as many copies of them in the datacenter of
     /// this node as it is to have; it goes by the nodes that this one knows of.
-    async fn has_copies(
-        &self,
-        node: &DatabaseNode,
-        access: &NodeAccess,
-        own: &OwnLogin,
-    ) -> Result<(), Error> {
+    async fn has_copies(&self, node: &DatabaseNode, entry: Entry<'_>) -> Result<(), Error> {
         let datacenter = datacenter_of(&node.pilot);
-        let rows = self.ask(access, own, None, login_copies::elsewhere()).await?;
+        let rows = self.ask(entry, login_copies::elsewhere()).await?;
         let others = rows.iter().filter(|row| row.text("data_center") == Some(&datacenter)).count();
         let wanted = login_copies::for_nodes(others + 1);
         let has = self.seen().logins.copies.as_ref().and_then(|has| has.get(&datacenter).copied());
@@ -157,7 +179,8 @@ impl CassandraDriver {
         Ok(())
     }
 
-    /// Writes the first rows of a ring that nobody else can connect to yet.
+    /// Writes the first rows of a ring that nobody can log in to yet, or the login of this cluster's
+    /// pilots into a ring that others have made: nobody else can connect to this node meanwhile.
     async fn found_logins(
         &self,
         access: &NodeAccess,
@@ -169,66 +192,80 @@ impl CassandraDriver {
         }
         let target = access.target(&self.config, self.access.pins(), None)?;
         let mut client = CqlClient::connect(&target).await.map_err(|error| not_yet(&error))?;
-        for statement in roles::first_rows(own) {
-            client.run(&statement).await.map_err(|error| not_yet(&error))?;
+        let mut run = async |statement: CqlStatement| {
+            client.run(&statement).await.map_err(|error| not_yet(&error))
+        };
+        let others = run(login_copies::elsewhere()).await?.iter().count();
+        let rows = run(login_copies::question()).await?;
+        let has = rows.iter().next().and_then(|row| login_copies::read(&row));
+        let datacenter = datacenter_of(&node.pilot);
+        let first = Copies::from([(datacenter.clone(), 1)]);
+        let copies = match has {
+            None if others == 0 => Some(first),
+            Some(has) if !has.contains_key(&datacenter) => login_copies::next(&has, &first),
+            // There are some already; those that are counted in another way count everywhere.
+            _ => None,
+        };
+        if let Some(copies) = copies {
+            run(login_copies::change(&copies)).await?;
         }
-        let copies = Copies::from([(datacenter_of(&node.pilot), 1)]);
-        client.run(&login_copies::change(&copies)).await.map_err(|error| not_yet(&error))?;
-        let rows = client.run(&roles::question()).await.map_err(|error| not_yet(&error))?;
-        if !roles::are_first_rows_there(own, &roles::rows(&rows)) {
+        if others > 0 {
+            // A copy that is new has the rows that the ring has, before anybody is judged by it.
+            let tables = run(login_copies::tables()).await?;
+            for table in tables.iter().filter_map(|row| row.text("table_name")) {
+                run(login_copies::read_all(table)).await?;
+            }
+        }
+        let before = roles::rows(&run(roles::question()).await?);
+        for statement in roles::first_rows(own, &before, others == 0) {
+            run(statement).await?;
+        }
+        let after = roles::rows(&run(roles::question()).await?);
+        if !roles::are_first_rows_there(own, &after, others == 0) {
             return Err(Error::NotYet("the first rows of the ring are not there yet".to_owned()));
         }
         self.store_login(own).await?;
         let noted = self.state.glance(|state| state.founding_logins = false).await?;
         noted.ok_or_else(|| Error::NotYet("the volume is busy".to_owned()))?;
-        info!(role = own_name(own), "The ring has its first login");
+        info!(role = own_name(own), "The ring knows the login of this cluster's pilots");
         Ok(())
     }
 
     /// Compares the ring with what it is to have. Changes nothing.
     async fn compare(
         &self,
-        access: &NodeAccess,
-        own: &OwnLogin,
+        entry: Entry<'_>,
         users: &UsersDocument,
     ) -> Result<(RolePlan, Option<Copies>), Error> {
-        let former = self.stored_login().await;
-        let former = former.as_ref().filter(|former| *former != own);
-        let roles = roles::rows(&self.ask(access, own, former, roles::question()).await?);
+        let Entry { own, former, .. } = entry;
+        let roles = roles::rows(&self.ask(entry, roles::question()).await?);
         let (mut grants, mut version) = (RingGrants::default(), MinorVersion::default());
         if roles::needs_grants(users, own, former, &roles) {
-            grants = RingGrants::read(&self.ask(access, own, former, grants::question()).await?);
-            let elsewhere = self.ask(access, own, former, login_copies::elsewhere()).await?;
-            let here = self.ask(access, own, former, login_copies::here()).await?;
+            grants = RingGrants::read(&self.ask(entry, grants::question()).await?);
+            let elsewhere = self.ask(entry, login_copies::elsewhere()).await?;
+            let here = self.ask(entry, login_copies::here()).await?;
             version = lowest_version([&elsewhere, &here]);
         }
         let plan = roles::plan(users, own, former, &RingRoles { roles, grants, version });
-        Ok((plan, self.copies(access, own, former).await?))
+        Ok((plan, self.copies(entry).await?))
     }
 
-    async fn copies(
-        &self,
-        access: &NodeAccess,
-        own: &OwnLogin,
-        former: Option<&OwnLogin>,
-    ) -> Result<Option<Copies>, Error> {
-        let rows = self.ask(access, own, former, login_copies::question()).await?;
+    async fn copies(&self, entry: Entry<'_>) -> Result<Option<Copies>, Error> {
+        let rows = self.ask(entry, login_copies::question()).await?;
         Ok(rows.iter().next().and_then(|row| login_copies::read(&row)))
     }
 
     /// Asks the node, over the connection of an earlier question where there is one.
-    async fn ask(
-        &self,
-        access: &NodeAccess,
-        own: &OwnLogin,
-        former: Option<&OwnLogin>,
-        statement: CqlStatement,
-    ) -> Result<CqlRows, Error> {
+    async fn ask(&self, entry: Entry<'_>, statement: CqlStatement) -> Result<CqlRows, Error> {
         let mut session = self.session.0.lock().await;
-        let known = session.take().filter(|known| Some(&known.own) == former || known.own == *own);
-        let mut current = match known {
+        // A superuser's is not gone on with: the login of pilots may be there now.
+        let is_usable = |known: &OwnSession| {
+            let own = known.own.as_ref();
+            own.is_some_and(|own| own == entry.own || Some(own) == entry.former)
+        };
+        let mut current = match session.take().filter(is_usable) {
             Some(known) => known,
-            None => self.connect(access, own, former).await?,
+            None => self.connect(entry).await?,
         };
         // A connection that failed is not used again.
         let answer = current.client.run(&statement).await;
@@ -238,27 +275,36 @@ impl CassandraDriver {
         answer.map_err(|error| not_yet(&error))
     }
 
-    /// Connects with the login that is mounted, or with the one that worked last.
-    async fn connect(
-        &self,
-        access: &NodeAccess,
-        own: &OwnLogin,
-        former: Option<&OwnLogin>,
-    ) -> Result<OwnSession, Error> {
-        for own in [Some(own), former].into_iter().flatten() {
+    /// Connects with the login that is mounted, or with the one that worked last, or else as a superuser.
+    async fn connect(&self, entry: Entry<'_>) -> Result<OwnSession, Error> {
+        let Entry { access, own, former, superuser } = entry;
+        let pilots = [Some(own), former].into_iter().flatten().map(|own| {
             let login = CqlLogin { name: own_name(own), password: own.password.clone() };
+            (login, Some(own.clone()))
+        });
+        let superusers = superuser.map(|SuperuserLogin { name, password }| {
+            (CqlLogin { name: name.clone(), password: password.clone() }, None)
+        });
+        for (login, own) in pilots.chain(superusers) {
             let target = access.target(&self.config, self.access.pins(), Some(login))?;
             match CqlClient::connect(&target).await {
-                Ok(client) => return Ok(OwnSession { client, own: own.clone() }),
+                Ok(client) => return Ok(OwnSession { client, own }),
                 Err(error) if error.code() == BAD_CREDENTIALS => {}
                 Err(error) => return Err(not_yet(&error)),
             }
         }
         let role = own_name(own);
+        let superuser = superuser.map(|SuperuserLogin { name, .. }| {
+            format!(
+                ", nor that of {name}: put a superuser of the ring into the administrator's Secret"
+            )
+        });
+        let otherwise = superuser.as_ref().map_or("", |_| ", or");
         Err(Error::Refused(format!(
-            "the ring does not take the login of its pilots: as a superuser, make the role \
+            "the ring does not take the login of its pilots{}{otherwise}: as a superuser, make the role \
              {role} WITH LOGIN = true AND SUPERUSER = true and the password that users.json of the \
-             pilots' Secret holds under own"
+             pilots' Secret holds under own",
+            superuser.unwrap_or_default()
         )))
     }
 
@@ -294,8 +340,9 @@ impl CassandraDriver {
         let Some(users) = users else {
             return LeaderDuty::None;
         };
-        let wanted = login_copies::wanted(node);
-        let next = copies.as_ref().and_then(|copies| login_copies::next(copies, &wanted));
+        let next = copies.as_ref().and_then(|copies| {
+            login_copies::next(copies, &login_copies::wanted(node, copies, &seen.live))
+        });
         let unsettled = self.state.is_known() && self.state.known().copies_unsettled;
         let is_there = *differs || next.is_some() || unsettled || (!asks && copies.is_none());
         if !is_there || users.own().is_none() {
@@ -321,8 +368,8 @@ impl CassandraDriver {
         let Some(users) = self.seen().logins.users.clone() else { return Ok(()) };
         let Some(own) = users.own() else { return Ok(()) };
         let former = self.stored_login().await;
-        let former = former.as_ref().filter(|former| *former != own);
-        let (RolePlan { changes, .. }, copies) = self.compare(&access, own, &users).await?;
+        let entry = Entry::new(&access, own, former.as_ref(), &users);
+        let (RolePlan { changes, .. }, copies) = self.compare(entry, &users).await?;
         for change in changes {
             let role = change.role.clone();
             if !lead.holds() {
@@ -330,7 +377,7 @@ impl CassandraDriver {
             }
             for text in change.statements(access.asks_passwords) {
                 let statement = CqlStatement::new(text, super::cql::Consistency::LocalQuorum);
-                if let Err(error) = self.ask(&access, own, former, statement).await {
+                if let Err(error) = self.ask(entry, statement).await {
                     let why = format!("the role {role} cannot be changed: {error}");
                     self.seen().logins.failed = Some(why.clone());
                     return Err(Error::NotYet(why));
@@ -339,31 +386,33 @@ impl CassandraDriver {
             info!(role, "Changed a role of the ring");
         }
         self.seen().logins.differs = false;
-        let wanted = login_copies::wanted(node);
+        let live = self.seen().live.clone();
+        let wanted = |has: &Copies| login_copies::wanted(node, has, &live);
         let mut has = match copies {
             Some(has) => has,
             None if access.asks_passwords => return Ok(()),
             // A ring whose logins nobody has looked after: nodes elsewhere keep a copy, too.
             None => {
-                let rows = self.ask(&access, own, former, login_copies::elsewhere()).await?;
+                let rows = self.ask(entry, login_copies::elsewhere()).await?;
                 let named =
                     rows.iter().filter_map(|row| row.text("data_center").map(str::to_owned));
+                let wanted = wanted(&Copies::new());
                 let others = named.filter(|name| !wanted.contains_key(name));
                 others.map(|name| (name, 1)).collect()
             }
         };
         if self.state.known().copies_unsettled {
-            self.settle_copies(&access, own, former).await?;
+            self.settle_copies(entry).await?;
         }
-        while let Some(next) = login_copies::next(&has, &wanted) {
+        while let Some(next) = login_copies::next(&has, &wanted(&has)) {
             // A raise that nobody finishes is finished by this node, also after a restart.
             let noted = self.state.glance(|state| state.copies_unsettled = true).await?;
             if noted.is_none() || !lead.holds() {
                 return Ok(());
             }
-            self.ask(&access, own, former, login_copies::change(&next)).await?;
+            self.ask(entry, login_copies::change(&next)).await?;
             info!(copies = ?next, "Changed how many copies of logins there are");
-            self.settle_copies(&access, own, former).await?;
+            self.settle_copies(entry).await?;
             has = next;
             self.seen().logins.copies = Some(has.clone());
         }
@@ -371,15 +420,10 @@ impl CassandraDriver {
     }
 
     /// Gives each copy of the logins all rows.
-    async fn settle_copies(
-        &self,
-        access: &NodeAccess,
-        own: &OwnLogin,
-        former: Option<&OwnLogin>,
-    ) -> Result<(), Error> {
-        let tables = self.ask(access, own, former, login_copies::tables()).await?;
+    async fn settle_copies(&self, entry: Entry<'_>) -> Result<(), Error> {
+        let tables = self.ask(entry, login_copies::tables()).await?;
         for table in tables.iter().filter_map(|row| row.text("table_name").map(str::to_owned)) {
-            self.ask(access, own, former, login_copies::read_all(&table)).await?;
+            self.ask(entry, login_copies::read_all(&table)).await?;
         }
         self.state.glance(|state| state.copies_unsettled = false).await?;
         Ok(())
@@ -392,12 +436,13 @@ impl CassandraDriver {
         let users = self.seen().logins.users.clone()?;
         let own = users.own()?;
         let former = self.stored_login().await;
-        let former = former.as_ref().filter(|former| *former != own);
+        let entry = Entry::new(&access, own, former.as_ref(), &users);
         // A node whose logins cannot be asked for may leave: waiting would mend nothing.
-        let copies = self.copies(&access, own, former).await.ok()??;
+        let copies = self.copies(entry).await.ok()??;
         self.seen().logins.copies = Some(copies.clone());
         let datacenter = datacenter_of(&node.pilot);
-        let wanted = *login_copies::wanted(node).get(&datacenter)?;
+        let live = self.seen().live.clone();
+        let wanted = *login_copies::wanted(node, &copies, &live).get(&datacenter)?;
         let has = *copies.get(&datacenter)?;
         let why = "waits until the leading pilot has lowered the copies of logins";
         (has > wanted).then(|| format!("{why} from {has} to {wanted}"))
