@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    cql::{Consistency, CqlRow, CqlStatement, quote_name, quote_text},
+    cql::{Consistency, CqlRow, CqlRows, CqlStatement, quote_name, quote_text},
     node_view::{LiveNodes, TRANSPORT},
     resolved_spec::datacenter_of,
 };
@@ -89,6 +89,29 @@ pub(super) fn next(has: &Copies, wanted: &Copies) -> Option<Copies> {
         next.insert(datacenter.clone(), (*count).min(now + 1));
     }
     (next != *has).then_some(next)
+}
+
+/// Reads the datacenters in an answer to [`elsewhere`].
+pub(super) fn datacenters(rows: &CqlRows) -> Vec<String> {
+    let name = |row: CqlRow<'_>| row.text("data_center").unwrap_or_default().to_owned();
+    rows.iter().map(name).collect()
+}
+
+/// Returns the copies by which each node has one: this one and `others`, by their datacenters. Where
+/// copies were not counted by datacenter, any node may have the only one, so all have to live.
+pub(super) fn everywhere(own: &str, others: &[String], live: &LiveNodes) -> Result<Copies, String> {
+    let mut copies = Copies::new();
+    for datacenter in others.iter().map(String::as_str).chain([own]) {
+        *copies.entry(datacenter.to_owned()).or_default() += 1;
+    }
+    let (all, up) = (others.len() + 1, live.values().map(BTreeSet::len).sum::<usize>());
+    if all > 1 && up != all {
+        return Err(format!(
+            "to have the ring's logins kept in each datacenter, all nodes that it knows have to be up once: \
+             {all}, of which {up} are"
+        ));
+    }
+    Ok(copies)
 }
 
 /// Asks for the datacenters and releases of the other nodes.
@@ -182,6 +205,24 @@ mod tests {
         assert_eq!(wanted(1, &[1, 2, 9]), 3);
         assert_eq!(wanted(1, &[1, 2, 8, 9]), 3);
         assert_eq!(wanted(5, &[1, 2, 9]), 5, "as the other cluster's people have it");
+    }
+
+    #[test]
+    fn copies_that_were_counted_in_another_way_are_on_each_node_first_and_each_has_to_live() {
+        let live = |nodes: &[(&str, u8)]| {
+            let mut live = LiveNodes::new();
+            for (datacenter, last) in nodes {
+                let nodes = live.entry((*datacenter).to_owned()).or_default();
+                nodes.insert(IpAddr::from([10, 0, 0, *last]));
+            }
+            live
+        };
+        let others = ["eu", "us"].map(str::to_owned);
+        let all = live(&[("eu", 1), ("eu", 2), ("us", 3)]);
+        assert_eq!(everywhere("eu", &others, &all), Ok(copies(&[("eu", 2), ("us", 1)])));
+        let why = everywhere("eu", &others, &live(&[("eu", 1), ("us", 3)])).unwrap_err();
+        assert!(why.ends_with("up once: 3, of which 2 are"), "{why}");
+        assert_eq!(everywhere("eu", &[], &live(&[])), Ok(copies(&[("eu", 1)])), "a ring begins");
     }
 
     #[test]

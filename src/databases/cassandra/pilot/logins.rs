@@ -33,6 +33,8 @@ use crate::{
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// The answer to a wrong name or password.
 const BAD_CREDENTIALS: Option<i32> = Some(0x0100);
+/// Words of that answer where the ring could not look.
+const UNABLE: &str = "Unable to perform authentication";
 
 /// The login of pilots that worked last, beside the data: where its Secret is lost and made anew, the
 /// ring still knows this one.
@@ -130,24 +132,32 @@ impl CassandraDriver {
         }
         let former = self.stored_login().await;
         let entry = Entry::new(&access, own, former.as_ref(), users);
-        let (plan, copies) = self.compare(entry, users).await?;
-        let RolePlan { changes, troubles } = plan;
+        let copies = self.copies(entry).await?;
+        // Until then the roles of a ring of several datacenters may not be there to be read.
+        let unspread = copies.is_none() && !access.asks_passwords;
+        let RolePlan { changes, troubles } =
+            if unspread { RolePlan::default() } else { self.compare(entry, users).await? };
+        let differs = unspread || !changes.is_empty();
         {
             let mut seen = self.seen();
             let known = std::mem::take(&mut seen.logins);
             seen.logins = KnownLogins {
                 users: Some(users.clone()),
-                differs: !changes.is_empty(),
-                failed: known.failed.filter(|_| !changes.is_empty()),
+                differs,
+                failed: known.failed.filter(|_| differs),
                 copies: copies.or(known.copies),
             };
         }
-        if !changes.is_empty() {
+        if differs {
             let names: Vec<_> = changes.iter().map(|change| change.role.as_str()).collect();
             let failed = self.seen().logins.failed.clone();
             let failed = failed.map(|why| format!(": {why}")).unwrap_or_default();
-            let why = format!("the leading pilot has to change {}{failed}", names.join(", "));
-            return Err(Error::NotYet(why));
+            let what = if unspread {
+                "have the logins kept in each datacenter".to_owned()
+            } else {
+                format!("change {}", names.join(", "))
+            };
+            return Err(Error::NotYet(format!("the leading pilot has to {what}{failed}")));
         }
         if !troubles.is_empty() {
             return Err(Error::NotYet(troubles.join("; ")));
@@ -195,21 +205,23 @@ impl CassandraDriver {
         let mut run = async |statement: CqlStatement| {
             client.run(&statement).await.map_err(|error| not_yet(&error))
         };
-        let others = run(login_copies::elsewhere()).await?.iter().count();
+        let others = login_copies::datacenters(&run(login_copies::elsewhere()).await?);
         let rows = run(login_copies::question()).await?;
         let has = rows.iter().next().and_then(|row| login_copies::read(&row));
         let datacenter = datacenter_of(&node.pilot);
-        let first = Copies::from([(datacenter.clone(), 1)]);
         let copies = match has {
-            None if others == 0 => Some(first),
-            Some(has) if !has.contains_key(&datacenter) => login_copies::next(&has, &first),
-            // There are some already; those that are counted in another way count everywhere.
-            _ => None,
+            None => {
+                let live = self.seen().live.clone();
+                let all = login_copies::everywhere(&datacenter, &others, &live);
+                Some(all.map_err(Error::NotYet)?)
+            }
+            Some(has) if has.contains_key(&datacenter) => None,
+            Some(has) => login_copies::next(&has, &Copies::from([(datacenter, 1)])),
         };
         if let Some(copies) = copies {
             run(login_copies::change(&copies)).await?;
         }
-        if others > 0 {
+        if !others.is_empty() {
             // A copy that is new has the rows that the ring has, before anybody is judged by it.
             let tables = run(login_copies::tables()).await?;
             for table in tables.iter().filter_map(|row| row.text("table_name")) {
@@ -217,11 +229,11 @@ impl CassandraDriver {
             }
         }
         let before = roles::rows(&run(roles::question()).await?);
-        for statement in roles::first_rows(own, &before, others == 0) {
+        for statement in roles::first_rows(own, &before, others.is_empty()) {
             run(statement).await?;
         }
         let after = roles::rows(&run(roles::question()).await?);
-        if !roles::are_first_rows_there(own, &after, others == 0) {
+        if !roles::are_first_rows_there(own, &after, others.is_empty()) {
             return Err(Error::NotYet("the first rows of the ring are not there yet".to_owned()));
         }
         self.store_login(own).await?;
@@ -232,11 +244,7 @@ impl CassandraDriver {
     }
 
     /// Compares the ring with what it is to have. Changes nothing.
-    async fn compare(
-        &self,
-        entry: Entry<'_>,
-        users: &UsersDocument,
-    ) -> Result<(RolePlan, Option<Copies>), Error> {
+    async fn compare(&self, entry: Entry<'_>, users: &UsersDocument) -> Result<RolePlan, Error> {
         let Entry { own, former, .. } = entry;
         let roles = roles::rows(&self.ask(entry, roles::question()).await?);
         let (mut grants, mut version) = (RingGrants::default(), MinorVersion::default());
@@ -246,8 +254,7 @@ impl CassandraDriver {
             let here = self.ask(entry, login_copies::here()).await?;
             version = lowest_version([&elsewhere, &here]);
         }
-        let plan = roles::plan(users, own, former, &RingRoles { roles, grants, version });
-        Ok((plan, self.copies(entry).await?))
+        Ok(roles::plan(users, own, former, &RingRoles { roles, grants, version }))
     }
 
     async fn copies(&self, entry: Entry<'_>) -> Result<Option<Copies>, Error> {
@@ -289,7 +296,7 @@ impl CassandraDriver {
             let target = access.target(&self.config, self.access.pins(), Some(login))?;
             match CqlClient::connect(&target).await {
                 Ok(client) => return Ok(OwnSession { client, own }),
-                Err(error) if error.code() == BAD_CREDENTIALS => {}
+                Err(error) if is_unknown(&error) => {}
                 Err(error) => return Err(not_yet(&error)),
             }
         }
@@ -369,7 +376,13 @@ impl CassandraDriver {
         let Some(own) = users.own() else { return Ok(()) };
         let former = self.stored_login().await;
         let entry = Entry::new(&access, own, former.as_ref(), &users);
-        let (RolePlan { changes, .. }, copies) = self.compare(entry, &users).await?;
+        let mut copies = self.copies(entry).await?;
+        if copies.is_none() && !access.asks_passwords {
+            let spread = self.spread_copies(node, entry).await;
+            self.seen().logins.failed = spread.as_ref().err().map(ToString::to_string);
+            copies = Some(spread?);
+        }
+        let RolePlan { changes, .. } = self.compare(entry, &users).await?;
         for change in changes {
             let role = change.role.clone();
             if !lead.holds() {
@@ -388,19 +401,8 @@ impl CassandraDriver {
         self.seen().logins.differs = false;
         let live = self.seen().live.clone();
         let wanted = |has: &Copies| login_copies::wanted(node, has, &live);
-        let mut has = match copies {
-            Some(has) => has,
-            None if access.asks_passwords => return Ok(()),
-            // A ring whose logins nobody has looked after: nodes elsewhere keep a copy, too.
-            None => {
-                let rows = self.ask(entry, login_copies::elsewhere()).await?;
-                let named =
-                    rows.iter().filter_map(|row| row.text("data_center").map(str::to_owned));
-                let wanted = wanted(&Copies::new());
-                let others = named.filter(|name| !wanted.contains_key(name));
-                others.map(|name| (name, 1)).collect()
-            }
-        };
+        // Nodes that ask go by copies that people count in another way.
+        let Some(mut has) = copies else { return Ok(()) };
         if self.state.known().copies_unsettled {
             self.settle_copies(entry).await?;
         }
@@ -417,6 +419,22 @@ impl CassandraDriver {
             self.seen().logins.copies = Some(has.clone());
         }
         Ok(())
+    }
+
+    /// Has each node keep a copy of logins that nobody has looked after, so that the ones with the rows are
+    /// among them. Returns how many there are now.
+    async fn spread_copies(&self, node: &DatabaseNode, entry: Entry<'_>) -> Result<Copies, Error> {
+        let others = login_copies::datacenters(&self.ask(entry, login_copies::elsewhere()).await?);
+        let live = self.seen().live.clone();
+        let all = login_copies::everywhere(&datacenter_of(&node.pilot), &others, &live);
+        let all = all.map_err(Error::NotYet)?;
+        let noted = self.state.glance(|state| state.copies_unsettled = true).await?;
+        noted.ok_or_else(|| Error::NotYet("the volume is busy".to_owned()))?;
+        self.ask(entry, login_copies::change(&all)).await?;
+        info!(copies = ?all, "Each node has a copy of the logins");
+        self.settle_copies(entry).await?;
+        self.seen().logins.copies = Some(all.clone());
+        Ok(all)
     }
 
     /// Gives each copy of the logins all rows.
@@ -465,6 +483,14 @@ fn not_yet(error: &CqlError) -> Error {
     Error::NotYet(told(&chain(error).to_string()))
 }
 
+/// Does the ring not know this name and password? It gives the same code where it could not look, since
+/// too few copies of its logins are there (`PasswordAuthenticator` of 4.1 and 5.0).
+fn is_unknown(error: &CqlError) -> bool {
+    let could_not_look =
+        matches!(error, CqlError::Database { message, .. } if message.contains(UNABLE));
+    error.code() == BAD_CREDENTIALS && !could_not_look
+}
+
 /// A refusal may repeat the statement, and with it a hash.
 fn told(text: &str) -> String {
     match text.find("$2a$") {
@@ -484,5 +510,16 @@ mod tests {
         assert!(!not_yet(&error).to_string().contains("2a$"));
         let error = CqlError::Database { code: 0x2200, message: "x doesn't exist".to_owned() };
         assert!(not_yet(&error).to_string().contains("x doesn't exist"));
+    }
+
+    #[test]
+    fn a_ring_that_cannot_look_does_not_refuse_a_login() {
+        let answer = |code, message: &str| CqlError::Database { code, message: message.to_owned() };
+        let wrong = "Provided username navigator_a and/or password are incorrect";
+        assert!(is_unknown(&answer(0x0100, wrong)));
+        let away =
+            "Unable to perform authentication: Cannot achieve consistency level LOCAL_QUORUM";
+        assert!(!is_unknown(&answer(0x0100, away)));
+        assert!(!is_unknown(&answer(0x1001, "overloaded")));
     }
 }

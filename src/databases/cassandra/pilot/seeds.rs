@@ -247,6 +247,18 @@ mod tests {
     }
 
     #[test]
+    fn the_first_node_of_a_cluster_brings_its_login_into_the_ring_that_it_joins() {
+        let mut node = node();
+        assert!(!comes_first(&node), "its ring is its own");
+        node.pilot.spec.change_part::<CassandraNode>(|part| {
+            part.additional_seeds = vec!["seed.example.org".to_owned()];
+        });
+        assert!(comes_first(&node));
+        node.peers = vec![peer("b", "10.0.0.2", true)];
+        assert!(!comes_first(&node));
+    }
+
+    #[test]
     fn a_member_starts_alone_after_a_full_outage() {
         let mut node = node();
         node.peers = vec![peer("b", "10.0.0.2", false)];
