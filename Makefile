@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt quick lint test test-install test-history planted test-parity testbed database-images older model e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-scenarios e2e-drains e2e-lost e2e-rungs e2e-edits e2e-refusals e2e-leader e2e-machines e2e-runner e2e-storage e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot bench-controller bench-fleet bench-machines bench-tls idle compare-inits kill-store full-stores full-registries golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local test-renewals test-shared-ring test-secure-upgrade docs test-quickstart clean
+.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt quick lint test test-install test-history planted test-parity testbed database-images older model e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-scenarios e2e-drains e2e-lost e2e-rungs e2e-edits e2e-refusals e2e-leader e2e-machines e2e-runner e2e-storage e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot bench-controller bench-fleet bench-machines bench-tls idle compare-inits kill-store full-stores full-registries golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local test-renewals test-shared-ring test-taken-over test-secure-upgrade docs test-quickstart clean
 
 CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
@@ -167,9 +167,13 @@ test-renewals: program $(TESTBED)/bin/kubectl ## certificates of ten minutes are
 	@scripts/need.sh mvn=maven python3=python3
 	tests/local/renewals.py $(PROGRAM)
 
-test-shared-ring: program $(TESTBED)/bin/kubectl ## a ring of two clusters with CAs of their own is encrypted rung by rung and opened again; 10 minutes; not part of ci
+test-shared-ring: program $(TESTBED)/bin/kubectl ## a ring of two clusters with CAs of their own is encrypted rung by rung, opened again, and asks for logins; 20 minutes; not part of ci
 	@scripts/need.sh mvn=maven python3=python3
 	tests/local/shared_ring.py $(PROGRAM)
+
+test-taken-over: program $(TESTBED)/bin/kubectl ## a ring whose people made its logins becomes one whose logins are Navigator's, under a client; 10 minutes; not part of ci
+	@scripts/need.sh mvn=maven python3=python3
+	tests/local/taken_over.py $(PROGRAM)
 
 test-secure-upgrade: program $(TESTBED)/bin/kubectl ## secured clusters go to the next major version under a client; 15 minutes; not part of ci
 	@scripts/need.sh mvn=maven python3=python3
@@ -309,6 +313,7 @@ e2e-lost: ## a node and a rack of Cassandra, and two masters of Elasticsearch, a
 	$(MAKE) e2e JOBS="lost_job voters_job"
 
 e2e-rungs: ## encryption and logins are turned on and off under clients; not part of ci
+	tests/testbed/database-image.sh elasticsearch 8.19.4 $(TESTBED)
 	$(MAKE) e2e JOBS=rungs_job
 
 e2e-edits: ## what people ask of clusters and take back, under clients: departures, a stop, a pool; not part of ci

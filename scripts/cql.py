@@ -73,12 +73,13 @@ class Answer:
 
 
 class Session:
-    def __init__(self, address, port=9042, timeout=60, credentials=None):
-        """`credentials`: `username`, `password` and `ca.crt`, the CAs to trust as PEM; None for plain text and no login."""
+    def __init__(self, address, port=9042, timeout=60, credentials=None, context=None):
+        """`credentials`: `username` and `password`, and with TLS `ca.crt`, the CAs to trust as PEM, unless `context` says whom."""
         self.socket = socket.create_connection((address, port), timeout)
-        if credentials:
-            trust = ssl.create_default_context(cadata=credentials["ca.crt"])
-            self.socket = trust.wrap_socket(self.socket, server_hostname=address)
+        if not context and credentials and "ca.crt" in credentials:
+            context = ssl.create_default_context(cadata=credentials["ca.crt"])
+        if context:
+            self.socket = context.wrap_socket(self.socket, server_hostname=address)
         options = {"CQL_VERSION": "3.0.0"}
         text = lambda value: struct.pack(">H", len(value)) + value.encode()
         self.exchange(STARTUP, struct.pack(">H", len(options)) + b"".join(text(k) + text(v) for k, v in options.items()))

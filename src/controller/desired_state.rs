@@ -134,6 +134,9 @@ pub struct ManagedDatabase {
     pub begins_anew: fn(&PilotSpec) -> bool,
     /// Nodes change TLS between them and logins all at once, stopped.
     pub switches_at_once: bool,
+    /// Nodes serve each other and clients on one port, with the certificate for clients: nothing shows
+    /// the one for other nodes.
+    pub one_port: bool,
     /// How clients log in; `None` for a database that cannot be secured yet.
     pub login: Option<&'static LoginNames>,
     /// Status, reason and message of the condition Secured of an open cluster: who can reach the
@@ -410,6 +413,11 @@ impl DesiredCluster {
     /// Returns what the spec wants to be encrypted, and whether clients are to be asked who they are.
     pub(crate) fn wanted_rungs(&self) -> SecurityRungs {
         self.security.as_ref().map(ClusterSecurity::wanted).unwrap_or_default()
+    }
+
+    /// Does the database ask for logins by settings of its own?
+    pub(crate) fn asks_by_itself(&self) -> bool {
+        (self.database.secured)(self).1 != "SecurityDisabled"
     }
 
     /// Do pods mount the users of the database? From the first round on, in which nodes do not ask yet.

@@ -1,5 +1,7 @@
 //! Kubernetes Events about clusters, one per change of state (docs/conditions.md).
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 
@@ -172,6 +174,41 @@ fn turns(before: &ClusterStatus, after: &ClusterStatus) -> Vec<EventNotice> {
     TURNS.into_iter().filter_map(turn).collect()
 }
 
+/// Events about the certificates and users of a cluster.
+fn security(before: &ClusterStatus, after: &ClusterStatus) -> Vec<EventNotice> {
+    let mut notices = Vec::new();
+    for (type_, event) in
+        [("CertificatesValid", "CertificatesFailed"), ("UsersReady", "UsersFailed")]
+    {
+        let Some(is) = condition(&after.conditions, type_) else { continue };
+        let was = condition(&before.conditions, type_);
+        let new = was.is_none_or(|was| was.reason != is.reason);
+        // What nodes wait for whenever something changes is no news.
+        let waits = ["CertificateRequested", "UsersPending"].contains(&is.reason.as_str());
+        if is.status == "False" && !waits && new {
+            let note = format!("{}: {}", is.reason, is.message);
+            notices.push(EventNotice::warning(event, note));
+        }
+    }
+    let users = |status: &ClusterStatus| {
+        let users = status.security.iter().flat_map(|security| &security.users);
+        users.map(|user| (user.name.clone(), user.state.clone())).collect::<BTreeMap<_, _>>()
+    };
+    let (was, is) = (users(before), users(after));
+    for (name, state) in &is {
+        if state == "Applied" && was.get(name).is_none_or(|was| was != state) {
+            let note = format!("each node lets {name} in with the password of its Secret");
+            notices.push(EventNotice::normal("UserApplied", note));
+        }
+    }
+    // A database that asks nobody any more has no users to tell of.
+    for name in was.keys().filter(|name| !is.is_empty() && !is.contains_key(*name)) {
+        let note = format!("{name} is a user of the cluster no more");
+        notices.push(EventNotice::normal("UserRemoved", note));
+    }
+    notices
+}
+
 /// Returns the events for what changed between two statuses of a cluster.
 pub(crate) fn of_status(
     before: &ClusterStatus,
@@ -237,6 +274,7 @@ pub(crate) fn of_status(
         let operation = before.operation.as_ref();
         operation.is_some_and(|o| o.blocked_by.iter().any(|entry| entry.predicate == predicate))
     };
+    notices.extend(security(before, after));
     for block in plan.blocked.iter().filter(|block| !held(&block.predicate)) {
         let note = format!("{}: {}; {}", block.predicate, block.message, block.remedy);
         notices.push(EventNotice::warning("PredicateBlocked", note));
@@ -247,6 +285,7 @@ pub(crate) fn of_status(
 #[cfg(test)]
 mod tests {
     use k8s_openapi::jiff::Timestamp;
+    use serde_json::json;
 
     use super::*;
     use crate::controller::{
@@ -312,5 +351,50 @@ mod tests {
         assert!(!rolled.iter().any(|text| text.contains("Normal Ready")), "{rolled:?}");
         let stopped = told(&[|d, _| d.stopped = true, |_, o| down(o, 3)]);
         assert!(!stopped.iter().any(|text| text.contains("Lost")), "{stopped:?}");
+    }
+
+    #[test]
+    fn certificates_and_users_leave_events_where_something_became_of_them() {
+        let shown = |certificates: (&str, &str), users: (&str, &str), names: &[(&str, &str)]| {
+            let conditions = [("CertificatesValid", certificates), ("UsersReady", users)];
+            let status = json!({
+                "conditions": conditions.map(|(type_, (status, reason))| json!({
+                    "type": type_, "status": status, "reason": reason, "message": "why",
+                    "lastTransitionTime": "2026-11-28T10:00:00Z",
+                })),
+                "security": {"users": names.iter().map(|(name, state)| json!({"name": name, "state": state})).collect::<Vec<_>>()},
+            });
+            serde_json::from_value::<ClusterStatus>(status).unwrap()
+        };
+        let (good, ready) = (("True", "CertificatesCurrent"), ("True", "UsersCurrent"));
+        let way = [
+            shown(
+                ("False", "CertificateRequested"),
+                ("False", "UsersPending"),
+                &[("app", "Pending")],
+            ),
+            shown(good, ready, &[("app", "Applied"), ("dba", "Applied")]),
+            shown(
+                ("True", "AuthorityRotating"),
+                ("False", "PasswordUnusable"),
+                &[("app", "Failed"), ("dba", "Applied")],
+            ),
+            shown(
+                ("False", "SecretMissing"),
+                ("False", "PasswordUnusable"),
+                &[("app", "Failed"), ("dba", "Applied")],
+            ),
+            shown(("True", "AuthorityRotating"), ready, &[("dba", "Applied")]),
+            shown(good, ready, &[("dba", "Applied")]),
+            shown(good, ready, &[]),
+        ];
+        let told = |steps: &[ClusterStatus]| {
+            let notices = security(&steps[0], &steps[1]).into_iter().map(|notice| notice.reason);
+            notices.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(
+            way.windows(2).map(told).collect::<Vec<_>>(),
+            ["UserApplied UserApplied", "UsersFailed", "CertificatesFailed", "UserRemoved", "", "",]
+        );
     }
 }

@@ -93,6 +93,7 @@ impl ManagedDatabase {
                 K::SECURITY,
                 Some(SecuritySupport { all_at_once: true, .. })
             ),
+            one_port: matches!(K::SECURITY, Some(SecuritySupport { one_port: true, .. })),
             secured,
         }
     }

@@ -48,13 +48,24 @@ pub(crate) fn next(desired: &DesiredCluster, observed: &ObservedCluster) -> Secu
         return SecurityRound { in_force, ..switched(desired, &members, &known, goal) };
     }
     let unmet = |need: StepNeed| hold(desired, &members, need);
-    let round = next_round(&known, goal, |need| unmet(need).is_none());
+    let round = next_round(&known, by_way_of(goal, &known), |need| unmet(need).is_none());
     SecurityRound {
         rungs: rungs(round.posture),
         in_force,
         stops_all: false,
         held: round.unmet.into_iter().filter_map(unmet).collect(),
     }
+}
+
+/// Returns where nodes go, so that each gets the users before it asks for them: a node that is open in
+/// every way is told of none, so without TLS they come by a port for clients that takes both.
+fn by_way_of(goal: SecurityPosture, known: &[LadderMember]) -> SecurityPosture {
+    let open = SecurityPosture { login: LoginRung::Password, ..SecurityPosture::default() };
+    let asks = |on: &SecurityPosture| on.login == LoginRung::Password;
+    if goal == open && !known.iter().all(|member| asks(&member.runs) && asks(&member.told)) {
+        return SecurityPosture { client: ClientRung::Optional, ..goal };
+    }
+    goal
 }
 
 /// Returns the nodes that are of the database cluster, or will be: those that left it, or whose data
@@ -213,6 +224,8 @@ fn hold(
             (told.is_none() || told != shown)
                 .then(|| format!("its ring has not got all users yet{}", why.unwrap_or_default()))
         }),
+        // They do already: nodes ask for logins that people made.
+        StepNeed::ClientsSendLogins if desired.asks_by_itself() => None,
         StepNeed::ClientsSendLogins => Some(
             "next, nodes ask for a user and a password; whether clients send them cannot be seen \
              before, since a node that does not ask takes both"
@@ -401,6 +414,50 @@ mod tests {
             member.pod.as_mut().unwrap().mounts_users = true;
         }
         assert_eq!(next(&desired, &observed).rungs, secure());
+    }
+
+    #[test]
+    fn passwords_without_tls_come_by_a_port_for_clients_that_takes_both() {
+        let (mut desired, mut observed) = cluster(&SecurityRungs::default(), SecurityMode::Open);
+        desired.database = &example::DATABASE;
+        let asks = Some(Authentication::Password);
+        desired.security =
+            Some(ClusterSecurity { authentication: asks, ..ClusterSecurity::default() });
+        let both = SecurityRungs { client: ClientTls::Optional, ..SecurityRungs::default() };
+        let asking = SecurityRungs { authentication: Authentication::Password, ..both.clone() };
+        let all = |observed: &mut ObservedCluster, on: &SecurityRungs, users: Option<&str>| {
+            for member in observed.pools[0].members.values_mut() {
+                tell(member, on);
+                run(member, on);
+                let pilot = member.pilot.as_mut().unwrap();
+                let told = pilot.spec.security.as_mut().unwrap();
+                told.users = users.map(str::to_owned);
+                let shown = pilot.security.as_mut().unwrap();
+                (shown.users, shown.stored) = (told.users.clone(), Some(told.revision()));
+            }
+        };
+        assert_eq!(next(&desired, &observed).rungs, both);
+        all(&mut observed, &both, None);
+        let round = next(&desired, &observed);
+        assert_eq!((&round.rungs, round.held[0].0), (&both, ROLES_REPLICATED.name));
+        all(&mut observed, &both, Some("1a2b"));
+        assert_eq!(next(&desired, &observed).held[0].0, CLIENTS_SEND_LOGINS.name);
+        // Where people's own logins are asked for, clients have some.
+        static ASKING: ManagedDatabase = ManagedDatabase {
+            secured: |_| ("False", "NotEncrypted", "it has logins of its own"),
+            ..example::EXAMPLE
+        };
+        desired.database = &ASKING;
+        assert_eq!(next(&desired, &observed).rungs, asking);
+        all(&mut observed, &asking, Some("1a2b"));
+        let round = next(&desired, &observed);
+        assert_eq!((&round.rungs, round.held[0].0), (&asking, CLIENTS_PLAIN.name));
+        let none = Some(ClientConnections::default());
+        for member in observed.pools[0].members.values_mut() {
+            member.pilot.as_mut().unwrap().security.as_mut().unwrap().clients = none.clone();
+        }
+        let wanted = SecurityRungs { client: ClientTls::Off, ..asking };
+        assert_eq!(next(&desired, &observed).rungs, wanted);
     }
 
     #[test]

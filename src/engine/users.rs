@@ -1,7 +1,7 @@
 //! The document by which the controller tells a cluster's pilots which users their database has. It
 //! lies in a Secret that is mounted into every pod of the cluster, and holds hashes of passwords. Of
-//! passwords it holds one at most: that of the login which all pilots of a cluster share, where they
-//! do. `Debug` shows none of it.
+//! passwords it holds that of the login which all pilots of a cluster share, where they do, and, until
+//! their database knows that one, the login of a superuser. `Debug` shows none of it.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -35,6 +35,24 @@ pub struct UsersDocument {
     /// The login that all pilots of the cluster share, where they do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     own: Option<OwnLogin>,
+    /// With it pilots make that login, in a database that asks for logins which others made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    superuser: Option<SuperuserLogin>,
+}
+
+/// The login of a superuser that the database knows already.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SuperuserLogin {
+    pub name: String,
+    pub password: String,
+}
+
+impl fmt::Debug for SuperuserLogin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, password: _ } = self;
+        f.debug_struct("SuperuserLogin").field("name", name).finish_non_exhaustive()
+    }
 }
 
 /// The login that all pilots of a cluster share: their database keeps its users in tables, or they ask
@@ -115,7 +133,14 @@ impl UsersDocument {
     /// Makes the document of these users, and of the login of pilots where they need one; its
     /// revision follows from them.
     pub fn new(users: Vec<DocumentedUser>, own: Option<OwnLogin>) -> Self {
-        Self { revision: String::new(), users, roles: Vec::new(), own }.revised()
+        Self { revision: String::new(), users, roles: Vec::new(), own, superuser: None }.revised()
+    }
+
+    /// Sets with what pilots make their login. The revision stays: who is let in with its own login has
+    /// no use for another.
+    #[must_use]
+    pub fn with_superuser(self, superuser: Option<SuperuserLogin>) -> Self {
+        Self { superuser, ..self }
     }
 
     /// Sets the roles, and the revision that follows from all.
@@ -125,7 +150,8 @@ impl UsersDocument {
     }
 
     fn revised(mut self) -> Self {
-        let Self { revision: _, users, roles, own } = &self;
+        // With what pilots log in for the first time is no part of what they then write.
+        let Self { revision: _, users, roles, own, superuser: _ } = &self;
         // A document without roles has the revision that it had before there were any.
         let json = match (own, roles.as_slice()) {
             (None, []) => serde_json::to_vec(users),
@@ -149,7 +175,7 @@ impl UsersDocument {
             // The text of the error may show a part of a hash.
             UsersRefusal::Unreadable { line: error.line(), column: error.column() }
         })?;
-        let Self { revision, users, roles, own } = &document;
+        let Self { revision, users, roles, own, superuser: _ } = &document;
         let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         if revision.len() != REVISION_DIGITS || !revision.bytes().all(is_digit) {
             return Err(UsersRefusal::Revision);
@@ -163,6 +189,11 @@ impl UsersDocument {
             return Err(UsersRefusal::Own);
         }
         Ok(document)
+    }
+
+    /// The login with which pilots make their own.
+    pub fn superuser(&self) -> Option<&SuperuserLogin> {
+        self.superuser.as_ref()
     }
 
     /// The document as it is mounted.
@@ -306,8 +337,20 @@ mod tests {
     }
 
     #[test]
+    fn a_superuser_comes_and_goes_without_another_revision() {
+        let without = UsersDocument::new(vec![user("app")], Some(own("a")));
+        let superuser = SuperuserLogin { name: "dba".to_owned(), password: "p".to_owned() };
+        let document = without.clone().with_superuser(Some(superuser));
+        assert_eq!(document.revision(), without.revision());
+        assert_eq!(UsersDocument::read(&document.to_json()), Ok(document.clone()));
+        assert_eq!(document.with_superuser(None), without);
+    }
+
+    #[test]
     fn no_hash_is_shown() {
-        let document = UsersDocument::new(vec![user("elastic")], Some(own("secret")));
+        let superuser = SuperuserLogin { name: "dba".to_owned(), password: "secret".to_owned() };
+        let document = UsersDocument::new(vec![user("elastic")], Some(own("secret")))
+            .with_superuser(Some(superuser));
         let shown = format!("{document:?}");
         assert!(shown.contains("elastic") && !shown.contains("2a$"), "{shown}");
         assert!(shown.contains("1a2b3c4d") && !shown.contains("secret"), "{shown}");

@@ -74,6 +74,7 @@ fn view<K: ClusterRules>(cluster: &v1beta1::Cluster<K>) -> ClusterView<'_> {
         metadata,
         names: K::NAMES,
         is_managed: K::is_managed,
+        is_restated: K::is_restated,
         support: K::SECURITY,
         version,
         image: image.as_ref(),
@@ -237,7 +238,7 @@ fn spec(validator: &mut Validator, cluster: &ClusterView<'_>) {
     image(validator, cluster.image, &path.child("image"));
     image(validator, cluster.pilot_image, &path.child("pilotImage"));
     run_as_user(validator, cluster.security_context, &path);
-    let is_managed = |key: &str| cluster.is_managed(key);
+    let is_managed = |key: &str, value: &Value| cluster.is_managed(key, value);
     config::validate(validator, cluster.config, is_managed, &path.child("config"));
     jvm(validator, cluster.jvm, &path.child("jvm"));
     pod_template::validate(validator, cluster, cluster.pod_template, &path.child("podTemplate"));
@@ -268,7 +269,7 @@ fn node_pool(
     }
     resources(validator, pool.resources, &path.child("resources"));
     persistence(validator, pool.persistence, &path.child("persistence"));
-    let is_managed = |key: &str| cluster.is_managed(key);
+    let is_managed = |key: &str, value: &Value| cluster.is_managed(key, value);
     config::validate(validator, pool.config, is_managed, &path.child("config"));
     jvm(validator, pool.jvm, &path.child("jvm"));
     pod_template::validate(validator, cluster, pool.pod_template, &path.child("podTemplate"));

@@ -1,5 +1,7 @@
 //! The rules that one database adds to those of all clusters: [`ClusterRules`].
 
+use serde_json::Value;
+
 use super::{
     database_version::DatabaseVersion, security_support::SecuritySupport,
     transition::UnsafeOverrides, validator::Validator,
@@ -24,6 +26,12 @@ pub trait ClusterRules: ClusterKind {
     /// May only Navigator set `key`, a dotted name? `asks`: the cluster asks for passwords.
     fn is_managed(key: &str, _asks: bool) -> bool {
         Self::MANAGED.iter().any(|pattern| covers(pattern, key))
+    }
+
+    /// Is `value` what Navigator sets `key` to, a dotted name, where passwords are asked for? Such a
+    /// setting may stay in a cluster whose logins become Navigator's.
+    fn is_restated(_key: &str, _value: &Value) -> bool {
+        false
     }
 
     /// Returns why a new cluster whose version can be secured stays open unless it says otherwise. It

@@ -3,8 +3,9 @@
 use k8s_openapi::{
     api::core::v1::ResourceRequirements, apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
+use serde_json::Value;
 
-use super::security_support::SecuritySupport;
+use super::{config, security_support::SecuritySupport};
 use crate::{
     api::{
         database_names::DatabaseNames,
@@ -23,6 +24,8 @@ pub(super) struct ClusterView<'a> {
     /// May only Navigator set a setting of this dotted name, in a cluster that asks for passwords
     /// (`true`) or not?
     pub(super) is_managed: fn(&str, bool) -> bool,
+    /// Has a setting the value that Navigator gives it where passwords are asked for?
+    pub(super) is_restated: fn(&str, &Value) -> bool,
     /// How clusters of this database are encrypted and ask for logins, if they can.
     pub(super) support: Option<SecuritySupport>,
     pub(super) version: &'a str,
@@ -48,10 +51,26 @@ impl ClusterView<'_> {
         self.security.map(ClusterSecurity::wanted).unwrap_or_default()
     }
 
-    /// May only Navigator set the setting of this dotted name?
-    pub(super) fn is_managed(&self, key: &str) -> bool {
+    /// May only Navigator set the setting of this dotted name to this value?
+    pub(super) fn is_managed(&self, key: &str, value: &Value) -> bool {
         let asks = self.wanted_security().authentication == Authentication::Password;
-        (self.is_managed)(key, asks)
+        (self.is_managed)(key, asks) && !(self.is_of_logins(key) && (self.is_restated)(key, value))
+    }
+
+    /// Is the setting of this dotted name Navigator's where passwords are asked for, and only there?
+    pub(super) fn is_of_logins(&self, key: &str) -> bool {
+        (self.is_managed)(key, true) && !(self.is_managed)(key, false)
+    }
+
+    /// Returns all settings that say who may log in, as long as those are not Navigator's.
+    pub(super) fn login_settings(&self) -> Vec<(&str, String, &Value)> {
+        let pools = self.pools.iter().map(|pool| (pool.name, pool.config));
+        let all = [("", self.config)].into_iter().chain(pools);
+        all.flat_map(|(pool, settings)| {
+            config::settings(settings).into_iter().map(move |(key, value)| (pool, key, value))
+        })
+        .filter(|(_, key, _)| self.is_of_logins(key))
+        .collect()
     }
 }
 

@@ -15,24 +15,24 @@ pub(super) const MANAGED: &str = "is managed by Navigator";
 pub(super) fn validate(
     validator: &mut Validator,
     config: &Map<String, Value>,
-    is_managed: impl Fn(&str) -> bool,
+    is_managed: impl Fn(&str, &Value) -> bool,
     path: &FieldPath,
 ) {
     size(validator, config, path);
-    for key in keys(config) {
-        if is_managed(&key) {
+    for (key, value) in settings(config) {
+        if is_managed(&key, value) {
             validator.forbidden(&path.key(&key), MANAGED);
         }
     }
 }
 
-/// Returns the dotted keys of all settings.
-pub(super) fn keys(config: &Map<String, Value>) -> Vec<String> {
-    let mut keys = Vec::new();
+/// Returns the dotted keys of all settings, and their values.
+pub(super) fn settings(config: &Map<String, Value>) -> Vec<(String, &Value)> {
+    let mut all = Vec::new();
     for (key, value) in config {
-        dotted(key.clone(), value, &mut keys);
+        dotted(key.clone(), value, &mut all);
     }
-    keys
+    all
 }
 
 /// Limits the size of an overlay (V5).
@@ -43,15 +43,15 @@ pub(super) fn size(validator: &mut Validator, overlay: &Map<String, Value>, path
     }
 }
 
-/// Collects the dotted keys of all leaves of `value`.
-fn dotted(key: String, value: &Value, keys: &mut Vec<String>) {
+/// Collects all leaves of `value`, with their dotted keys.
+fn dotted<'a>(key: String, value: &'a Value, all: &mut Vec<(String, &'a Value)>) {
     match value {
         Value::Object(fields) if !fields.is_empty() => {
             for (name, value) in fields {
-                dotted(format!("{key}.{name}"), value, keys);
+                dotted(format!("{key}.{name}"), value, all);
             }
         }
-        _ => keys.push(key),
+        _ => all.push((key, value)),
     }
 }
 
@@ -65,8 +65,8 @@ mod tests {
         assert!(covers("path.*", "path.data") && covers("path.*", "path"));
         assert!(covers("seed_provider", "seed_provider.class_name"));
         assert!(!covers("node.data", "node.database") && !covers("path.*", "pathology"));
-        let mut keys = Vec::new();
-        dotted("a".into(), &serde_json::json!({"b": {"c.d": 1}, "e": {}}), &mut keys);
-        assert_eq!(keys, ["a.b.c.d", "a.e"]);
+        let config = serde_json::json!({"a": {"b": {"c.d": 1}, "e": {}}});
+        let keys = settings(config.as_object().unwrap()).into_iter().map(|(key, _)| key);
+        assert_eq!(keys.collect::<Vec<_>>(), ["a.b.c.d", "a.e"]);
     }
 }

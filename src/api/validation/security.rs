@@ -5,8 +5,7 @@
 use std::time::Duration;
 
 use super::{
-    cluster_view::{ClusterView, PoolView},
-    config,
+    cluster_view::{ClusterView, PoolView, pool_path},
     database_version::DatabaseVersion,
     format, network,
     security_support::SecuritySupport,
@@ -81,6 +80,7 @@ pub(super) fn validate_change(
     let runs = old.status.replicas.is_some_and(|replicas| replicas > 0);
     let (now, was) = (new.wanted_security(), old.wanted_security());
     let path = FieldPath::new("spec").child("security");
+    keep_login_settings(validator, new, old);
     if !runs || now == was {
         return;
     }
@@ -99,11 +99,12 @@ pub(super) fn validate_change(
     let asks = |rungs: &SecurityRungs| rungs.authentication == Authentication::Password;
     if asks(&now)
         && !asks(&was)
-        && let Some(key) = lost_setting(old)
+        && let Some((_, key, _)) = old.login_settings().first()
+        && new.security.is_none_or(|security| security.admin_secret.is_none())
     {
         let text = format!(
-            "config.{key} says who may log in, and nodes would ask nobody on the way: leave \
-             authentication \"Off\", and turn on internode.tls and client.tls alone"
+            "config.{key} says who may log in: name a Secret with a superuser of theirs in adminSecret, with \
+             which pilots log in for the first time"
         );
         validator.forbidden(&path.child("authentication"), &text);
     }
@@ -126,16 +127,31 @@ pub(super) fn reason_to_stay_open(cluster: &ClusterView<'_>) -> Option<String> {
     if let Err(why) = secured_by(cluster) {
         return Some(why);
     }
-    let key = lost_setting(cluster)?;
+    let (_, key, _) = cluster.login_settings().into_iter().next()?;
     Some(format!("config.{key} is not yours to set in a secured cluster"))
 }
 
-/// Returns a setting that is Navigator's own where clients log in (V66).
-fn lost_setting(cluster: &ClusterView<'_>) -> Option<String> {
-    let is_lost =
-        |key: &String| (cluster.is_managed)(key, true) && !(cluster.is_managed)(key, false);
-    let pools = cluster.pools.iter().map(|pool| pool.config);
-    [cluster.config].into_iter().chain(pools).flat_map(config::keys).find(is_lost)
+/// V69: on the way to passwords nodes go on with the settings that they have. Others would have them
+/// ask nobody, or ask before there is anybody to log in.
+fn keep_login_settings(validator: &mut Validator, new: &ClusterView<'_>, old: &ClusterView<'_>) {
+    let asks =
+        |view: &ClusterView<'_>| view.wanted_security().authentication == Authentication::Password;
+    let runs = old.status.replicas.is_some_and(|replicas| replicas > 0);
+    let secured = old.status.conditions.iter().find(|condition| condition.type_ == "Secured");
+    let is_there = asks(old) && secured.is_some_and(|one| one.reason != "SecurityInProgress");
+    let (now, was) = (new.login_settings(), old.login_settings());
+    if !runs || !asks(new) || is_there || now == was {
+        return;
+    }
+    let other = now.iter().find(|one| !was.contains(one));
+    let Some((pool, key, _)) = other.or_else(|| was.iter().find(|one| !now.contains(one))) else {
+        return;
+    };
+    let place = new.pools.iter().position(|of| of.name == *pool && !pool.is_empty());
+    let path = place.map_or_else(|| FieldPath::new("spec"), pool_path);
+    let text = "nodes go by it until they ask for Navigator's logins: change it once the condition Secured says \
+                that they do";
+    validator.forbidden(&path.child("config").key(key), text);
 }
 
 /// Returns how the cluster is secured; else why it cannot be (V62). A version that is none counts as

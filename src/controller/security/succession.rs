@@ -35,7 +35,9 @@ impl Succession {
         let (mut names, mut members, mut told) = (Vec::new(), Vec::new(), Vec::new());
         for pilot in objects.pilots.iter().filter(|pilot| is_ours(pilot, desired)) {
             // One that has no certificate yet trusts what it is told from its first moment on.
-            let Some((member, trust)) = member(pilot, usage, now) else { continue };
+            let Some((member, trust)) = member(pilot, usage, desired.database.one_port, now) else {
+                continue;
+            };
             names.push(name_of(pilot).to_owned());
             members.push(member);
             told.push(trust);
@@ -172,6 +174,7 @@ pub(super) struct SuccessionTurn {
 fn member(
     pilot: &Pilot,
     usage: CertificateUse,
+    one_port: bool,
     now: Timestamp,
 ) -> Option<(RolloverMember<String>, TrustBundle)> {
     let security = pilot.spec.security.as_ref()?;
@@ -181,7 +184,7 @@ fn member(
             CertificateUse::Internode => (
                 security.internode_certificate.as_ref(),
                 status.and_then(|status| status.internode.as_ref()),
-                security.internode != InternodeTls::Off,
+                security.internode != InternodeTls::Off && !one_port,
             ),
             CertificateUse::Client => (
                 security.client_certificate.as_ref(),
@@ -212,4 +215,36 @@ fn member(
     let may_show = if shows.is_some() { Vec::new() } else { told_trust.clone() };
     let member = RolloverMember { told, told_trust, shows, may_show, trusts, heard };
     Some((member, trust))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        api::v1beta1::{PilotSecurity, PilotSecurityStatus},
+        engine::pki::CertificateAuthority,
+    };
+
+    #[test]
+    fn where_there_is_one_port_what_a_node_stores_stands_for_what_it_would_show_to_nodes() {
+        let now = Timestamp::now();
+        let authority = CertificateAuthority::create("ca", now).unwrap();
+        let trust = authority.trust().to_pem();
+        let mut pilot = Pilot::default();
+        let security = PilotSecurity {
+            internode: InternodeTls::Required,
+            internode_certificate: Some(NodeCertificate { trust, ..NodeCertificate::default() }),
+            ..PilotSecurity::default()
+        };
+        let stored = Some(security.revision());
+        pilot.status.security =
+            Some(PilotSecurityStatus { stored, ..PilotSecurityStatus::default() });
+        pilot.spec.security = Some(security);
+        let trusts = |one_port| {
+            let (member, _) = member(&pilot, CertificateUse::Internode, one_port, now).unwrap();
+            member.trusts
+        };
+        assert_eq!(trusts(true), [authority.details().key_sha256]);
+        assert_eq!(trusts(false), [""; 0], "nobody saw it");
+    }
 }

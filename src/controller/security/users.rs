@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::secrets::{self, FoundSecret, SecretSource};
 use crate::{
-    api::v1beta1::{ClientTls, ClusterSecurity, DatabaseUser, SecretKey},
+    api::v1beta1::{Authentication, ClientTls, ClusterSecurity, DatabaseUser, SecretKey},
     controller::{
         context::{ControllerContext, Error},
         desired_state::{ClusterService, DesiredCluster, LoginNames},
@@ -23,7 +23,7 @@ use crate::{
     },
     engine::{
         password::{self, PasswordHashing},
-        users::{CLIENT_KEY, DocumentedUser, FILE, OwnLogin, UsersDocument},
+        users::{CLIENT_KEY, DocumentedUser, FILE, OwnLogin, SuperuserLogin, UsersDocument},
     },
 };
 
@@ -75,7 +75,7 @@ pub(super) async fn keep(
     let mounted = desired.database.names.pilot_secret(&desired.name);
     let before = secrets::ours(ctx, desired, &mounted).await?;
     let known = Known::read(before.as_ref());
-    let (mut users, mut sources) = (Vec::new(), Vec::new());
+    let (mut users, mut sources, mut superuser) = (Vec::new(), Vec::new(), None);
     let mut taken = HashSet::new();
     for declared in declared(desired, security) {
         let binding = Binding { desired, login, trust: trust.as_deref() };
@@ -83,11 +83,18 @@ pub(super) async fn keep(
             let key = key.as_deref().unwrap_or(PASSWORD).to_owned();
             (secrets::given(ctx, desired, name).await?, key)
         } else {
-            let name = declared.name.unwrap_or(login.admin);
-            (Some(binding.keep(ctx, &declared.made, name).await?), PASSWORD.to_owned())
+            let name = declared.name.map_or_else(|| administrator(desired, login), str::to_owned);
+            (Some(binding.keep(ctx, &declared.made, &name).await?), PASSWORD.to_owned())
         };
         let said = found.as_ref().and_then(|secret| secret.text(USERNAME));
         let name = declared.name.or(said).unwrap_or(login.admin).to_owned();
+        if declared.name.is_none() && declared.given.is_some() && takes_over(desired) {
+            let password = found.as_ref().and_then(|secret| secret.text(&key));
+            superuser = password.map(|password| SuperuserLogin {
+                name: name.clone(),
+                password: password.to_owned(),
+            });
+        }
         let secret = declared.given.as_ref().map_or(&declared.made, |given| &given.name);
         let (hash, source, problem) =
             hash(login.hashing, &known, &name, secret, found.as_ref(), &key).await;
@@ -126,7 +133,7 @@ pub(super) async fn keep(
         }
         is_free
     });
-    let document = UsersDocument::new(users, own).with_roles(roles);
+    let document = UsersDocument::new(users, own).with_roles(roles).with_superuser(superuser);
     findings.revision = Some(document.revision().to_owned());
     let sources = serde_json::to_vec(&sources).expect("our own types have string keys only");
     let mut values = BTreeMap::from([
@@ -159,6 +166,24 @@ pub(super) async fn keep(
         Some(found) => change(ctx, desired, &object, found.meta.resource_version).await,
         None => create(ctx, desired, &object, &object.body).await.map(drop),
     }
+}
+
+/// Name of the administrator that is made. Clusters of one ring may not both have the same.
+fn administrator(desired: &DesiredCluster, login: &LoginNames) -> String {
+    if desired.nodes_elsewhere {
+        format!("{}-{}", login.admin, desired.name)
+    } else {
+        login.admin.to_owned()
+    }
+}
+
+/// Do nodes ask for logins that people made, until they ask for Navigator's? With one of those, the
+/// administrator's, pilots make their own.
+fn takes_over(desired: &DesiredCluster) -> bool {
+    desired.wanted_rungs().authentication == Authentication::Password
+        && desired.round.rungs.authentication == Authentication::Off
+        && desired.database.login.is_some_and(|login| login.shared_by_pilots)
+        && desired.asks_by_itself()
 }
 
 /// Prepares a Secret that nobody owns, so that it stays when its cluster is deleted.
@@ -385,6 +410,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::controller::{
+        ManagedDatabase,
+        testing::{example, sample},
+    };
 
     fn secret(version: &str) -> FoundSecret {
         let object = json!({
@@ -392,6 +421,38 @@ mod tests {
             "data": {"password": "YWJj"},
         });
         FoundSecret::new(&serde_json::from_value::<DynamicObject>(object).unwrap())
+    }
+
+    #[test]
+    fn a_superuser_is_lent_while_nodes_ask_for_logins_of_people_alone() {
+        static ASKING: ManagedDatabase = ManagedDatabase {
+            secured: |_| ("False", "NotEncrypted", "it has logins of its own"),
+            ..example::EXAMPLE
+        };
+        let lent =
+            |database: &'static ManagedDatabase, wanted: Authentication, on: Authentication| {
+                let mut desired = sample::desired(&[("a", 1)], "x");
+                desired.database = database;
+                let authentication = Some(wanted);
+                desired.security =
+                    Some(ClusterSecurity { authentication, ..ClusterSecurity::default() });
+                desired.round.rungs.authentication = on;
+                takes_over(&desired)
+            };
+        let (asks, off) = (Authentication::Password, Authentication::Off);
+        assert!(lent(&ASKING, asks.clone(), off.clone()));
+        assert!(!lent(&ASKING, asks.clone(), asks.clone()), "nodes ask for Navigator's");
+        assert!(!lent(&ASKING, off.clone(), off.clone()), "not asked for");
+        assert!(!lent(&example::EXAMPLE, asks, off), "nobody is asked yet");
+    }
+
+    #[test]
+    fn administrators_of_clusters_that_share_a_ring_have_names_of_their_own() {
+        let mut desired = sample::desired(&[("a", 1)], "x");
+        let login = example::EXAMPLE.login.unwrap();
+        assert_eq!(administrator(&desired, login), "admin");
+        desired.nodes_elsewhere = true;
+        assert_eq!(administrator(&desired, login), format!("admin-{}", desired.name));
     }
 
     #[tokio::test]

@@ -72,7 +72,7 @@ fn open_side(
 ) -> Option<(&'static str, &'static str)> {
     let asks = wanted.authentication == Authentication::Password;
     // A database may have logins of its own.
-    if !asks && (desired.database.secured)(desired).1 == "SecurityDisabled" {
+    if !asks && !desired.asks_by_itself() {
         let why = "nobody is asked who he is: every client that speaks TLS may read, change and \
                    delete all data";
         return Some(("SecurityDisabled", why));

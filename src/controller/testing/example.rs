@@ -87,6 +87,7 @@ pub(crate) const EXAMPLE: ManagedDatabase = ManagedDatabase {
     minimum_masters: |_| None,
     begins_anew: |spec| spec.version.is_some(),
     switches_at_once: false,
+    one_port: false,
     login: Some(&LoginNames {
         admin: "admin",
         binding: "example",

@@ -48,7 +48,7 @@ use self::{
     held_ranges::HeldRanges,
     join_progress::JoinProgress,
     logins::{KnownLogins, OwnSessions, StoredLogin},
-    node_view::{NodeView, STORAGE_SERVICE},
+    node_view::{LiveNodes, NodeView, STORAGE_SERVICE},
     range_availability::RangeAvailability,
     state::NodeState,
     upkeep::UpkeepState,
@@ -141,6 +141,8 @@ pub struct CassandraDriver {
 struct DriverState {
     jolokia: Option<JolokiaClient>,
     logins: KnownLogins,
+    /// Members of the ring that live, by the last observation.
+    live: LiveNodes,
     ranges: Option<(Instant, RangeAvailability)>,
     join: JoinProgress,
     progress: DecommissionProgress,
@@ -269,6 +271,7 @@ impl Driver for CassandraDriver {
         Box::pin(async move {
             let jolokia = self.jolokia()?;
             let facts = NodeView::ask(&jolokia).await?;
+            self.seen().live = facts.live_members();
             let ranges = self.ranges(&jolokia, &facts).await?;
             let unsaved = self.keep(&facts).await;
             let (open, unsaved_ranges) = self.survey(&jolokia, &facts).await;

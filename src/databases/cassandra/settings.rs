@@ -37,6 +37,18 @@ pub fn is_managed(key: &str, asks: bool) -> bool {
     is_of(MANAGED) || asks && is_of(MANAGED_WITH_LOGINS)
 }
 
+/// Is `value` what Navigator sets `key` to, where the cluster asks for passwords?
+pub fn is_restated(key: &str, value: &Value) -> bool {
+    let class = match key.strip_suffix(".class_name").unwrap_or(key) {
+        "authenticator" => "PasswordAuthenticator",
+        "authorizer" => "CassandraAuthorizer",
+        "role_manager" => "CassandraRoleManager",
+        _ => return false,
+    };
+    let name = value.as_str().unwrap_or_default();
+    name.strip_prefix("org.apache.cassandra.auth.").unwrap_or(name) == class
+}
+
 /// Does a Cassandra with the settings `config` accept clients without a password?
 pub fn lets_everybody_in(config: &Map<String, Value>) -> bool {
     let authenticator = match config.get("authenticator") {
@@ -63,6 +75,26 @@ mod tests {
             assert!(is_managed(key, true) && is_managed(key, false), "{key}");
         }
         assert!(!is_managed("roles_validity", true));
+    }
+
+    #[test]
+    fn settings_that_say_what_navigator_says_may_stay() {
+        for (key, value, expected) in [
+            ("authenticator", json!("PasswordAuthenticator"), true),
+            (
+                "authenticator.class_name",
+                json!("org.apache.cassandra.auth.PasswordAuthenticator"),
+                true,
+            ),
+            ("authorizer", json!("CassandraAuthorizer"), true),
+            ("role_manager", json!("CassandraRoleManager"), true),
+            ("authenticator", json!("mine.PasswordAuthenticator2"), false),
+            ("authenticator", json!("AllowAllAuthenticator"), false),
+            ("authenticator.parameters.a", json!("PasswordAuthenticator"), false),
+            ("cluster_name", json!("PasswordAuthenticator"), false),
+        ] {
+            assert_eq!(is_restated(key, &value), expected, "{key} {value}");
+        }
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
+use serde_json::Value;
+
 use super::{
     names, permissions,
     releases::RELEASES,
@@ -33,6 +35,10 @@ impl ClusterRules for Cassandra {
 
     fn is_managed(key: &str, asks: bool) -> bool {
         settings::is_managed(key, asks)
+    }
+
+    fn is_restated(key: &str, value: &Value) -> bool {
+        settings::is_restated(key, value)
     }
 
     fn reason_to_stay_open(new: &CassandraCluster) -> Option<String> {
@@ -73,11 +79,18 @@ impl ClusterRules for Cassandra {
                 validator.invalid_each(&path, seed, &format::dns_subdomain(seed));
             }
         }
-        // V67: logins of a ring that several clusters share.
-        let asks = new.spec.wanted_security().authentication != Authentication::Off;
-        if !additional_seeds.is_empty() && asks {
-            let text = "logins of a ring that several clusters share are its people's to keep; set it to \"Off\", and config.authenticator";
-            validator.forbidden(&path.child("security").child("authentication"), text);
+        // V67: nodes elsewhere that no CA of this cluster has signed.
+        let shared = new.spec.security.as_ref().map(|security| &security.shared);
+        let own = shared.and_then(|shared| shared.internode.as_ref());
+        let is_signed = own.is_some_and(|own| own.ca_secret.is_some() || !own.trust.is_empty());
+        let sends_tls = [InternodeTls::Prefer, InternodeTls::Required]
+            .contains(&new.spec.wanted_security().internode);
+        if !additional_seeds.is_empty() && sends_tls && !is_signed {
+            let path = path.child("security").child("internode").child("trust");
+            validator.required(
+                &path,
+                "the CAs of the nodes behind additionalSeeds, or caSecret: their own",
+            );
         }
         let roles = new.spec.security.iter().flat_map(|security| &security.roles);
         for (index, role) in roles.enumerate() {

@@ -26,6 +26,7 @@ pub fn of(
     notices.extend(conditions(before, after, preparation));
     notices.extend(fenced(before, after));
     notices.extend(filling(before, after));
+    notices.extend(certificates(before, after));
     // One change, a full disk for example, may show in more than one place.
     let mut told = Vec::new();
     notices.retain(|one: &EventNotice| {
@@ -76,7 +77,7 @@ fn conditions(
 ) -> Vec<EventNotice> {
     let mut notices = Vec::new();
     // Condition, its reason (empty: any other) and the event (empty: none).
-    const WARNINGS: [(&str, &str, &str); 9] = [
+    const WARNINGS: [(&str, &str, &str); 15] = [
         ("Ready", "ProcessHung", "ProcessHung"),
         ("Ready", "DiskFull", "DiskFull"),
         ("Writable", "DiskFull", "DiskFull"),
@@ -86,6 +87,12 @@ fn conditions(
         ("PreflightPassed", "PreflightPassed", ""),
         ("PreflightPassed", "", "PreflightFailed"),
         ("ConfigApplied", "ConfigRejected", "ConfigRejected"),
+        ("CertificatesValid", "CertificatesCurrent", ""),
+        ("CertificatesValid", "CertificateRequested", ""),
+        ("CertificatesValid", "", "CertificatesFailed"),
+        ("UsersApplied", "UsersCurrent", ""),
+        ("UsersApplied", "UsersPending", ""),
+        ("UsersApplied", "", "UsersFailed"),
     ];
     let own = preparation.map(|told| (told.condition, told.failed, told.event));
     for condition in &after.conditions {
@@ -111,6 +118,22 @@ fn conditions(
         }
     }
     notices
+}
+
+/// Tells that a port shows another certificate than it did.
+fn certificates(before: &PilotStatus, after: &PilotStatus) -> Option<EventNotice> {
+    let (was, is) = (before.security.as_ref()?, after.security.as_ref()?);
+    let ports =
+        [("other nodes", &was.internode, &is.internode), ("clients", &was.client, &is.client)];
+    let changed = ports.into_iter().filter_map(|(port, was, is)| {
+        let (was, is) = (was.as_ref()?, is.as_ref()?);
+        let until = is.not_after.as_ref().map(|time| format!(", valid until {}", time.0));
+        (was.sha256 != is.sha256).then(|| {
+            format!("the port for {port} shows another certificate{}", until.unwrap_or_default())
+        })
+    });
+    let changed: Vec<_> = changed.collect();
+    (!changed.is_empty()).then(|| EventNotice::normal("CertificateShown", changed.join("; ")))
 }
 
 /// Tells that a volume is filling, and what fills it: once, until it has room again.

@@ -74,7 +74,7 @@ fn rendered(node: &DatabaseNode) -> Result<RenderedConfig, Error> {
     let security = security::wanted(node.pilot.spec.security.as_ref(), intent.release)?;
     let is_member = state.joined && data_found;
     let founding = security::asks_passwords(security)
-        && (if is_member { state.founding_logins } else { way.founds });
+        && (if is_member { state.founding_logins } else { way.founds || seeds::comes_first(node) });
     if security::asks_passwords(security) {
         seeds::ask_for_passwords(node, is_member && !state.asks_passwords, is_member || founding)?;
     }

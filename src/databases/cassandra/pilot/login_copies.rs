@@ -3,17 +3,21 @@
 //! By itself Cassandra keeps one copy. Copies are raised one by one: then a quorum of any new count
 //! holds one of the old copies, and each raise is followed by reads that mend all copies.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use super::{
-    cql::{Consistency, CqlRow, CqlStatement, quote_name, quote_text},
+    cql::{Consistency, CqlRow, CqlRows, CqlStatement, quote_name, quote_text},
+    node_view::{LiveNodes, TRANSPORT},
     resolved_spec::datacenter_of,
 };
 use crate::{
     api::v1beta1::{Pilot, PilotIntent},
     pilot::{
         driver::DatabaseNode,
-        kube::peers::{is_decommissioned, is_member},
+        kube::peers::{self, is_decommissioned, is_member},
     },
 };
 
@@ -25,13 +29,25 @@ const MOST: u32 = 3;
 pub(super) type Copies = BTreeMap<String, u32>;
 
 /// Returns how many copies the datacenters of this cluster are to have: as many as they have nodes
-/// that stay, up to three.
-pub(super) fn wanted(node: &DatabaseNode) -> Copies {
+/// that stay, up to three. Where nodes of another cluster are in the same datacenter, which `live` tells,
+/// they count, too, and the copies that there are stay: nobody sees how many of those nodes are to go.
+pub(super) fn wanted(node: &DatabaseNode, has: &Copies, live: &LiveNodes) -> Copies {
     let mut copies = Copies::new();
-    for pilot in node.peers.iter().chain([&node.pilot]) {
+    let pilots = || node.peers.iter().chain([&node.pilot]);
+    for pilot in pilots() {
         if is_member(pilot) && !is_decommissioned(pilot) && !is_to_leave(pilot) {
-            let count = copies.entry(datacenter_of(pilot)).or_default();
-            *count = (*count + 1).min(MOST);
+            *copies.entry(datacenter_of(pilot)).or_default() += 1;
+        }
+    }
+    let host = |pilot| peers::endpoint(pilot, TRANSPORT)?.host.parse().ok();
+    let ours: BTreeSet<IpAddr> = pilots().filter_map(host).chain([node.address]).collect();
+    for (datacenter, count) in &mut copies {
+        let all = live.get(datacenter).into_iter().flatten();
+        let others = u32::try_from(all.filter(|address| !ours.contains(address)).count());
+        let others = others.unwrap_or(MOST);
+        *count = (*count + others).min(MOST);
+        if others > 0 {
+            *count = (*count).max(has.get(datacenter).copied().unwrap_or_default());
         }
     }
     copies
@@ -73,6 +89,29 @@ pub(super) fn next(has: &Copies, wanted: &Copies) -> Option<Copies> {
         next.insert(datacenter.clone(), (*count).min(now + 1));
     }
     (next != *has).then_some(next)
+}
+
+/// Reads the datacenters in an answer to [`elsewhere`].
+pub(super) fn datacenters(rows: &CqlRows) -> Vec<String> {
+    let name = |row: CqlRow<'_>| row.text("data_center").unwrap_or_default().to_owned();
+    rows.iter().map(name).collect()
+}
+
+/// Returns the copies by which each node has one: this one and `others`, by their datacenters. Where
+/// copies were not counted by datacenter, any node may have the only one, so all have to live.
+pub(super) fn everywhere(own: &str, others: &[String], live: &LiveNodes) -> Result<Copies, String> {
+    let mut copies = Copies::new();
+    for datacenter in others.iter().map(String::as_str).chain([own]) {
+        *copies.entry(datacenter.to_owned()).or_default() += 1;
+    }
+    let (all, up) = (others.len() + 1, live.values().map(BTreeSet::len).sum::<usize>());
+    if all > 1 && up != all {
+        return Err(format!(
+            "to have the ring's logins kept in each datacenter, all nodes that it knows have to be up once: \
+             {all}, of which {up} are"
+        ));
+    }
+    Ok(copies)
 }
 
 /// Asks for the datacenters and releases of the other nodes.
@@ -136,7 +175,11 @@ mod tests {
     #[test]
     fn nodes_that_stay_are_counted() {
         let mut node = node();
-        let wanted = |node: &DatabaseNode| super::wanted(node).into_values().collect::<Vec<_>>();
+        let has = Copies::new();
+        let wanted = |node: &DatabaseNode| {
+            let wanted = super::wanted(node, &has, &LiveNodes::new());
+            wanted.into_values().collect::<Vec<_>>()
+        };
         assert_eq!(wanted(&node), [0; 0], "nobody is a member yet");
         node.pilot.status = peer("a", "10.0.0.1", true).status;
         assert_eq!(wanted(&node), [1]);
@@ -145,6 +188,41 @@ mod tests {
         node.peers.truncate(2);
         node.peers[0].spec.phase = Some(PilotIntent::Decommissioned);
         assert_eq!(wanted(&node), [2], "before it has left");
+    }
+
+    #[test]
+    fn nodes_of_another_cluster_in_the_same_datacenter_count_and_keep_their_copies() {
+        let mut node = node();
+        node.pilot.status = peer("a", "10.0.0.1", true).status;
+        node.peers = vec![peer("b", "10.0.0.2", true)];
+        let datacenter = datacenter_of(&node.pilot);
+        let wanted = |has: u32, live: &[u8]| {
+            let live = live.iter().map(|last| IpAddr::from([10, 0, 0, *last])).collect();
+            let live = LiveNodes::from([(datacenter.clone(), live)]);
+            super::wanted(&node, &copies(&[(&datacenter, has)]), &live)[&datacenter]
+        };
+        assert_eq!(wanted(3, &[1, 2]), 2, "alone");
+        assert_eq!(wanted(1, &[1, 2, 9]), 3);
+        assert_eq!(wanted(1, &[1, 2, 8, 9]), 3);
+        assert_eq!(wanted(5, &[1, 2, 9]), 5, "as the other cluster's people have it");
+    }
+
+    #[test]
+    fn copies_that_were_counted_in_another_way_are_on_each_node_first_and_each_has_to_live() {
+        let live = |nodes: &[(&str, u8)]| {
+            let mut live = LiveNodes::new();
+            for (datacenter, last) in nodes {
+                let nodes = live.entry((*datacenter).to_owned()).or_default();
+                nodes.insert(IpAddr::from([10, 0, 0, *last]));
+            }
+            live
+        };
+        let others = ["eu", "us"].map(str::to_owned);
+        let all = live(&[("eu", 1), ("eu", 2), ("us", 3)]);
+        assert_eq!(everywhere("eu", &others, &all), Ok(copies(&[("eu", 2), ("us", 1)])));
+        let why = everywhere("eu", &others, &live(&[("eu", 1), ("us", 3)])).unwrap_err();
+        assert!(why.ends_with("up once: 3, of which 2 are"), "{why}");
+        assert_eq!(everywhere("eu", &[], &live(&[])), Ok(copies(&[("eu", 1)])), "a ring begins");
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     api::validation::{DatabaseVersion, releases::MinorVersion},
-    engine::users::{OwnLogin, UsersDocument},
+    engine::users::{OwnLogin, SuperuserLogin, UsersDocument},
     error::chain,
     pilot::{
         driver::{DatabaseNode, Error, LeaderDuty, LeaderPermit},
@@ -33,6 +33,8 @@ use crate::{
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// The answer to a wrong name or password.
 const BAD_CREDENTIALS: Option<i32> = Some(0x0100);
+/// Words of that answer where the ring could not look.
+const UNABLE: &str = "Unable to perform authentication";
 
 /// The login of pilots that worked last, beside the data: where its Secret is lost and made anew, the
 /// ring still knows this one.
@@ -59,10 +61,35 @@ pub(super) struct KnownLogins {
     copies: Option<Copies>,
 }
 
-/// A connection of this pilot's own, with the login that it was made with.
+/// How this pilot gets in, once the ring has logins.
+#[derive(Clone, Copy)]
+struct Entry<'a> {
+    access: &'a NodeAccess,
+    /// The login of this cluster's pilots.
+    own: &'a OwnLogin,
+    /// The one that they had before.
+    former: Option<&'a OwnLogin>,
+    /// A superuser of the ring's, where it knows neither yet.
+    superuser: Option<&'a SuperuserLogin>,
+}
+
+impl<'a> Entry<'a> {
+    fn new(
+        access: &'a NodeAccess,
+        own: &'a OwnLogin,
+        former: Option<&'a OwnLogin>,
+        users: &'a UsersDocument,
+    ) -> Self {
+        let former = former.filter(|former| *former != own);
+        Self { access, own, former, superuser: users.superuser() }
+    }
+}
+
+/// A connection of this pilot's own.
 struct OwnSession {
     client: CqlClient,
-    own: OwnLogin,
+    /// The login of pilots that it was made with; `None`: a superuser's.
+    own: Option<OwnLogin>,
 }
 
 /// The connection that is kept from one question to the next: a login costs Cassandra much.
@@ -103,31 +130,41 @@ impl CassandraDriver {
             let why = "the ring has its first login, and its database starts again to ask for it";
             return Err(Error::NotYet(why.to_owned()));
         }
-        let (plan, copies) = self.compare(&access, own, users).await?;
-        let RolePlan { changes, troubles } = plan;
+        let former = self.stored_login().await;
+        let entry = Entry::new(&access, own, former.as_ref(), users);
+        let copies = self.copies(entry).await?;
+        // Until then the roles of a ring of several datacenters may not be there to be read.
+        let unspread = copies.is_none() && !access.asks_passwords;
+        let RolePlan { changes, troubles } =
+            if unspread { RolePlan::default() } else { self.compare(entry, users).await? };
+        let differs = unspread || !changes.is_empty();
         {
             let mut seen = self.seen();
             let known = std::mem::take(&mut seen.logins);
             seen.logins = KnownLogins {
                 users: Some(users.clone()),
-                differs: !changes.is_empty(),
-                failed: known.failed.filter(|_| !changes.is_empty()),
+                differs,
+                failed: known.failed.filter(|_| differs),
                 copies: copies.or(known.copies),
             };
         }
-        if !changes.is_empty() {
+        if differs {
             let names: Vec<_> = changes.iter().map(|change| change.role.as_str()).collect();
             let failed = self.seen().logins.failed.clone();
             let failed = failed.map(|why| format!(": {why}")).unwrap_or_default();
-            let why = format!("the leading pilot has to change {}{failed}", names.join(", "));
-            return Err(Error::NotYet(why));
+            let what = if unspread {
+                "have the logins kept in each datacenter".to_owned()
+            } else {
+                format!("change {}", names.join(", "))
+            };
+            return Err(Error::NotYet(format!("the leading pilot has to {what}{failed}")));
         }
         if !troubles.is_empty() {
             return Err(Error::NotYet(troubles.join("; ")));
         }
         if !access.asks_passwords {
             // From the next start on the node may ask for passwords.
-            self.has_copies(node, &access, own).await?;
+            self.has_copies(node, entry).await?;
             let noted = self.state.glance(|state| state.asks_passwords = true).await?;
             noted.ok_or_else(|| Error::NotYet("the volume is busy".to_owned()))?;
         }
@@ -136,14 +173,9 @@ impl CassandraDriver {
 
     /// Fails where a ring that is to ask for logins has not as many copies of them in the datacenter of
     /// this node as it is to have; it goes by the nodes that this one knows of.
-    async fn has_copies(
-        &self,
-        node: &DatabaseNode,
-        access: &NodeAccess,
-        own: &OwnLogin,
-    ) -> Result<(), Error> {
+    async fn has_copies(&self, node: &DatabaseNode, entry: Entry<'_>) -> Result<(), Error> {
         let datacenter = datacenter_of(&node.pilot);
-        let rows = self.ask(access, own, None, login_copies::elsewhere()).await?;
+        let rows = self.ask(entry, login_copies::elsewhere()).await?;
         let others = rows.iter().filter(|row| row.text("data_center") == Some(&datacenter)).count();
         let wanted = login_copies::for_nodes(others + 1);
         let has = self.seen().logins.copies.as_ref().and_then(|has| has.get(&datacenter).copied());
@@ -157,7 +189,8 @@ impl CassandraDriver {
         Ok(())
     }
 
-    /// Writes the first rows of a ring that nobody else can connect to yet.
+    /// Writes the first rows of a ring that nobody can log in to yet, or the login of this cluster's
+    /// pilots into a ring that others have made: nobody else can connect to this node meanwhile.
     async fn found_logins(
         &self,
         access: &NodeAccess,
@@ -169,66 +202,77 @@ impl CassandraDriver {
         }
         let target = access.target(&self.config, self.access.pins(), None)?;
         let mut client = CqlClient::connect(&target).await.map_err(|error| not_yet(&error))?;
-        for statement in roles::first_rows(own) {
-            client.run(&statement).await.map_err(|error| not_yet(&error))?;
+        let mut run = async |statement: CqlStatement| {
+            client.run(&statement).await.map_err(|error| not_yet(&error))
+        };
+        let others = login_copies::datacenters(&run(login_copies::elsewhere()).await?);
+        let rows = run(login_copies::question()).await?;
+        let has = rows.iter().next().and_then(|row| login_copies::read(&row));
+        let datacenter = datacenter_of(&node.pilot);
+        let copies = match has {
+            None => {
+                let live = self.seen().live.clone();
+                let all = login_copies::everywhere(&datacenter, &others, &live);
+                Some(all.map_err(Error::NotYet)?)
+            }
+            Some(has) if has.contains_key(&datacenter) => None,
+            Some(has) => login_copies::next(&has, &Copies::from([(datacenter, 1)])),
+        };
+        if let Some(copies) = copies {
+            run(login_copies::change(&copies)).await?;
         }
-        let copies = Copies::from([(datacenter_of(&node.pilot), 1)]);
-        client.run(&login_copies::change(&copies)).await.map_err(|error| not_yet(&error))?;
-        let rows = client.run(&roles::question()).await.map_err(|error| not_yet(&error))?;
-        if !roles::are_first_rows_there(own, &roles::rows(&rows)) {
+        if !others.is_empty() {
+            // A copy that is new has the rows that the ring has, before anybody is judged by it.
+            let tables = run(login_copies::tables()).await?;
+            for table in tables.iter().filter_map(|row| row.text("table_name")) {
+                run(login_copies::read_all(table)).await?;
+            }
+        }
+        let before = roles::rows(&run(roles::question()).await?);
+        for statement in roles::first_rows(own, &before, others.is_empty()) {
+            run(statement).await?;
+        }
+        let after = roles::rows(&run(roles::question()).await?);
+        if !roles::are_first_rows_there(own, &after, others.is_empty()) {
             return Err(Error::NotYet("the first rows of the ring are not there yet".to_owned()));
         }
         self.store_login(own).await?;
         let noted = self.state.glance(|state| state.founding_logins = false).await?;
         noted.ok_or_else(|| Error::NotYet("the volume is busy".to_owned()))?;
-        info!(role = own_name(own), "The ring has its first login");
+        info!(role = own_name(own), "The ring knows the login of this cluster's pilots");
         Ok(())
     }
 
     /// Compares the ring with what it is to have. Changes nothing.
-    async fn compare(
-        &self,
-        access: &NodeAccess,
-        own: &OwnLogin,
-        users: &UsersDocument,
-    ) -> Result<(RolePlan, Option<Copies>), Error> {
-        let former = self.stored_login().await;
-        let former = former.as_ref().filter(|former| *former != own);
-        let roles = roles::rows(&self.ask(access, own, former, roles::question()).await?);
+    async fn compare(&self, entry: Entry<'_>, users: &UsersDocument) -> Result<RolePlan, Error> {
+        let Entry { own, former, .. } = entry;
+        let roles = roles::rows(&self.ask(entry, roles::question()).await?);
         let (mut grants, mut version) = (RingGrants::default(), MinorVersion::default());
         if roles::needs_grants(users, own, former, &roles) {
-            grants = RingGrants::read(&self.ask(access, own, former, grants::question()).await?);
-            let elsewhere = self.ask(access, own, former, login_copies::elsewhere()).await?;
-            let here = self.ask(access, own, former, login_copies::here()).await?;
+            grants = RingGrants::read(&self.ask(entry, grants::question()).await?);
+            let elsewhere = self.ask(entry, login_copies::elsewhere()).await?;
+            let here = self.ask(entry, login_copies::here()).await?;
             version = lowest_version([&elsewhere, &here]);
         }
-        let plan = roles::plan(users, own, former, &RingRoles { roles, grants, version });
-        Ok((plan, self.copies(access, own, former).await?))
+        Ok(roles::plan(users, own, former, &RingRoles { roles, grants, version }))
     }
 
-    async fn copies(
-        &self,
-        access: &NodeAccess,
-        own: &OwnLogin,
-        former: Option<&OwnLogin>,
-    ) -> Result<Option<Copies>, Error> {
-        let rows = self.ask(access, own, former, login_copies::question()).await?;
+    async fn copies(&self, entry: Entry<'_>) -> Result<Option<Copies>, Error> {
+        let rows = self.ask(entry, login_copies::question()).await?;
         Ok(rows.iter().next().and_then(|row| login_copies::read(&row)))
     }
 
     /// Asks the node, over the connection of an earlier question where there is one.
-    async fn ask(
-        &self,
-        access: &NodeAccess,
-        own: &OwnLogin,
-        former: Option<&OwnLogin>,
-        statement: CqlStatement,
-    ) -> Result<CqlRows, Error> {
+    async fn ask(&self, entry: Entry<'_>, statement: CqlStatement) -> Result<CqlRows, Error> {
         let mut session = self.session.0.lock().await;
-        let known = session.take().filter(|known| Some(&known.own) == former || known.own == *own);
-        let mut current = match known {
+        // A superuser's is not gone on with: the login of pilots may be there now.
+        let is_usable = |known: &OwnSession| {
+            let own = known.own.as_ref();
+            own.is_some_and(|own| own == entry.own || Some(own) == entry.former)
+        };
+        let mut current = match session.take().filter(is_usable) {
             Some(known) => known,
-            None => self.connect(access, own, former).await?,
+            None => self.connect(entry).await?,
         };
         // A connection that failed is not used again.
         let answer = current.client.run(&statement).await;
@@ -238,27 +282,36 @@ impl CassandraDriver {
         answer.map_err(|error| not_yet(&error))
     }
 
-    /// Connects with the login that is mounted, or with the one that worked last.
-    async fn connect(
-        &self,
-        access: &NodeAccess,
-        own: &OwnLogin,
-        former: Option<&OwnLogin>,
-    ) -> Result<OwnSession, Error> {
-        for own in [Some(own), former].into_iter().flatten() {
+    /// Connects with the login that is mounted, or with the one that worked last, or else as a superuser.
+    async fn connect(&self, entry: Entry<'_>) -> Result<OwnSession, Error> {
+        let Entry { access, own, former, superuser } = entry;
+        let pilots = [Some(own), former].into_iter().flatten().map(|own| {
             let login = CqlLogin { name: own_name(own), password: own.password.clone() };
+            (login, Some(own.clone()))
+        });
+        let superusers = superuser.map(|SuperuserLogin { name, password }| {
+            (CqlLogin { name: name.clone(), password: password.clone() }, None)
+        });
+        for (login, own) in pilots.chain(superusers) {
             let target = access.target(&self.config, self.access.pins(), Some(login))?;
             match CqlClient::connect(&target).await {
-                Ok(client) => return Ok(OwnSession { client, own: own.clone() }),
-                Err(error) if error.code() == BAD_CREDENTIALS => {}
+                Ok(client) => return Ok(OwnSession { client, own }),
+                Err(error) if is_unknown(&error) => {}
                 Err(error) => return Err(not_yet(&error)),
             }
         }
         let role = own_name(own);
+        let superuser = superuser.map(|SuperuserLogin { name, .. }| {
+            format!(
+                ", nor that of {name}: put a superuser of the ring into the administrator's Secret"
+            )
+        });
+        let otherwise = superuser.as_ref().map_or("", |_| ", or");
         Err(Error::Refused(format!(
-            "the ring does not take the login of its pilots: as a superuser, make the role \
+            "the ring does not take the login of its pilots{}{otherwise}: as a superuser, make the role \
              {role} WITH LOGIN = true AND SUPERUSER = true and the password that users.json of the \
-             pilots' Secret holds under own"
+             pilots' Secret holds under own",
+            superuser.unwrap_or_default()
         )))
     }
 
@@ -294,8 +347,9 @@ impl CassandraDriver {
         let Some(users) = users else {
             return LeaderDuty::None;
         };
-        let wanted = login_copies::wanted(node);
-        let next = copies.as_ref().and_then(|copies| login_copies::next(copies, &wanted));
+        let next = copies.as_ref().and_then(|copies| {
+            login_copies::next(copies, &login_copies::wanted(node, copies, &seen.live))
+        });
         let unsettled = self.state.is_known() && self.state.known().copies_unsettled;
         let is_there = *differs || next.is_some() || unsettled || (!asks && copies.is_none());
         if !is_there || users.own().is_none() {
@@ -321,8 +375,14 @@ impl CassandraDriver {
         let Some(users) = self.seen().logins.users.clone() else { return Ok(()) };
         let Some(own) = users.own() else { return Ok(()) };
         let former = self.stored_login().await;
-        let former = former.as_ref().filter(|former| *former != own);
-        let (RolePlan { changes, .. }, copies) = self.compare(&access, own, &users).await?;
+        let entry = Entry::new(&access, own, former.as_ref(), &users);
+        let mut copies = self.copies(entry).await?;
+        if copies.is_none() && !access.asks_passwords {
+            let spread = self.spread_copies(node, entry).await;
+            self.seen().logins.failed = spread.as_ref().err().map(ToString::to_string);
+            copies = Some(spread?);
+        }
+        let RolePlan { changes, .. } = self.compare(entry, &users).await?;
         for change in changes {
             let role = change.role.clone();
             if !lead.holds() {
@@ -330,7 +390,7 @@ impl CassandraDriver {
             }
             for text in change.statements(access.asks_passwords) {
                 let statement = CqlStatement::new(text, super::cql::Consistency::LocalQuorum);
-                if let Err(error) = self.ask(&access, own, former, statement).await {
+                if let Err(error) = self.ask(entry, statement).await {
                     let why = format!("the role {role} cannot be changed: {error}");
                     self.seen().logins.failed = Some(why.clone());
                     return Err(Error::NotYet(why));
@@ -339,47 +399,49 @@ impl CassandraDriver {
             info!(role, "Changed a role of the ring");
         }
         self.seen().logins.differs = false;
-        let wanted = login_copies::wanted(node);
-        let mut has = match copies {
-            Some(has) => has,
-            None if access.asks_passwords => return Ok(()),
-            // A ring whose logins nobody has looked after: nodes elsewhere keep a copy, too.
-            None => {
-                let rows = self.ask(&access, own, former, login_copies::elsewhere()).await?;
-                let named =
-                    rows.iter().filter_map(|row| row.text("data_center").map(str::to_owned));
-                let others = named.filter(|name| !wanted.contains_key(name));
-                others.map(|name| (name, 1)).collect()
-            }
-        };
+        let live = self.seen().live.clone();
+        let wanted = |has: &Copies| login_copies::wanted(node, has, &live);
+        // Nodes that ask go by copies that people count in another way.
+        let Some(mut has) = copies else { return Ok(()) };
         if self.state.known().copies_unsettled {
-            self.settle_copies(&access, own, former).await?;
+            self.settle_copies(entry).await?;
         }
-        while let Some(next) = login_copies::next(&has, &wanted) {
+        while let Some(next) = login_copies::next(&has, &wanted(&has)) {
             // A raise that nobody finishes is finished by this node, also after a restart.
             let noted = self.state.glance(|state| state.copies_unsettled = true).await?;
             if noted.is_none() || !lead.holds() {
                 return Ok(());
             }
-            self.ask(&access, own, former, login_copies::change(&next)).await?;
+            self.ask(entry, login_copies::change(&next)).await?;
             info!(copies = ?next, "Changed how many copies of logins there are");
-            self.settle_copies(&access, own, former).await?;
+            self.settle_copies(entry).await?;
             has = next;
             self.seen().logins.copies = Some(has.clone());
         }
         Ok(())
     }
 
+    /// Has each node keep a copy of logins that nobody has looked after, so that the ones with the rows are
+    /// among them. Returns how many there are now.
+    async fn spread_copies(&self, node: &DatabaseNode, entry: Entry<'_>) -> Result<Copies, Error> {
+        let others = login_copies::datacenters(&self.ask(entry, login_copies::elsewhere()).await?);
+        let live = self.seen().live.clone();
+        let all = login_copies::everywhere(&datacenter_of(&node.pilot), &others, &live);
+        let all = all.map_err(Error::NotYet)?;
+        let noted = self.state.glance(|state| state.copies_unsettled = true).await?;
+        noted.ok_or_else(|| Error::NotYet("the volume is busy".to_owned()))?;
+        self.ask(entry, login_copies::change(&all)).await?;
+        info!(copies = ?all, "Each node has a copy of the logins");
+        self.settle_copies(entry).await?;
+        self.seen().logins.copies = Some(all.clone());
+        Ok(all)
+    }
+
     /// Gives each copy of the logins all rows.
-    async fn settle_copies(
-        &self,
-        access: &NodeAccess,
-        own: &OwnLogin,
-        former: Option<&OwnLogin>,
-    ) -> Result<(), Error> {
-        let tables = self.ask(access, own, former, login_copies::tables()).await?;
+    async fn settle_copies(&self, entry: Entry<'_>) -> Result<(), Error> {
+        let tables = self.ask(entry, login_copies::tables()).await?;
         for table in tables.iter().filter_map(|row| row.text("table_name").map(str::to_owned)) {
-            self.ask(access, own, former, login_copies::read_all(&table)).await?;
+            self.ask(entry, login_copies::read_all(&table)).await?;
         }
         self.state.glance(|state| state.copies_unsettled = false).await?;
         Ok(())
@@ -392,12 +454,13 @@ impl CassandraDriver {
         let users = self.seen().logins.users.clone()?;
         let own = users.own()?;
         let former = self.stored_login().await;
-        let former = former.as_ref().filter(|former| *former != own);
+        let entry = Entry::new(&access, own, former.as_ref(), &users);
         // A node whose logins cannot be asked for may leave: waiting would mend nothing.
-        let copies = self.copies(&access, own, former).await.ok()??;
+        let copies = self.copies(entry).await.ok()??;
         self.seen().logins.copies = Some(copies.clone());
         let datacenter = datacenter_of(&node.pilot);
-        let wanted = *login_copies::wanted(node).get(&datacenter)?;
+        let live = self.seen().live.clone();
+        let wanted = *login_copies::wanted(node, &copies, &live).get(&datacenter)?;
         let has = *copies.get(&datacenter)?;
         let why = "waits until the leading pilot has lowered the copies of logins";
         (has > wanted).then(|| format!("{why} from {has} to {wanted}"))
@@ -420,6 +483,14 @@ fn not_yet(error: &CqlError) -> Error {
     Error::NotYet(told(&chain(error).to_string()))
 }
 
+/// Does the ring not know this name and password? It gives the same code where it could not look, since
+/// too few copies of its logins are there (`PasswordAuthenticator` of 4.1 and 5.0).
+fn is_unknown(error: &CqlError) -> bool {
+    let could_not_look =
+        matches!(error, CqlError::Database { message, .. } if message.contains(UNABLE));
+    error.code() == BAD_CREDENTIALS && !could_not_look
+}
+
 /// A refusal may repeat the statement, and with it a hash.
 fn told(text: &str) -> String {
     match text.find("$2a$") {
@@ -439,5 +510,16 @@ mod tests {
         assert!(!not_yet(&error).to_string().contains("2a$"));
         let error = CqlError::Database { code: 0x2200, message: "x doesn't exist".to_owned() };
         assert!(not_yet(&error).to_string().contains("x doesn't exist"));
+    }
+
+    #[test]
+    fn a_ring_that_cannot_look_does_not_refuse_a_login() {
+        let answer = |code, message: &str| CqlError::Database { code, message: message.to_owned() };
+        let wrong = "Provided username navigator_a and/or password are incorrect";
+        assert!(is_unknown(&answer(0x0100, wrong)));
+        let away =
+            "Unable to perform authentication: Cannot achieve consistency level LOCAL_QUORUM";
+        assert!(!is_unknown(&answer(0x0100, away)));
+        assert!(!is_unknown(&answer(0x1001, "overloaded")));
     }
 }

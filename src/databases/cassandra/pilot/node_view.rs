@@ -16,6 +16,11 @@ use crate::{
     },
 };
 
+/// Addresses of the members of a ring that live, by datacenter.
+pub(super) type LiveNodes = BTreeMap<String, BTreeSet<IpAddr>>;
+
+/// Name of the endpoint that other nodes of the ring connect to.
+pub(super) const TRANSPORT: &str = "transport";
 pub(super) const STORAGE_SERVICE: &str = "org.apache.cassandra.db:type=StorageService";
 
 /// The answers of the database in one observation.
@@ -99,6 +104,18 @@ const LISTS: [&str; 6] =
 type ObservedBeans = [BeanAttributes; BEANS.len()];
 
 impl NodeView {
+    /// Returns the ring's members that live, by datacenter.
+    pub(super) fn live_members(&self) -> LiveNodes {
+        let mut all = LiveNodes::new();
+        for address in self.live.iter().filter(|address| self.ids.contains_key(address)) {
+            let gossip = self.gossip.get(address);
+            if let Some(datacenter) = gossip.and_then(|state| state.datacenter.clone()) {
+                all.entry(datacenter).or_default().insert(*address);
+            }
+        }
+        all
+    }
+
     pub(super) async fn ask(jolokia: &JolokiaClient) -> Result<Self, Error> {
         Ok(Self::parse(jolokia.read(&BEANS).await?).or_fail()?)
     }

@@ -3,7 +3,9 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{
-    node_view::NodeView, range_availability::RangeAvailability, seeds::TRANSPORT, state::NodeState,
+    node_view::{NodeView, TRANSPORT},
+    range_availability::RangeAvailability,
+    state::NodeState,
 };
 use crate::{
     api::{names::annotation::ADOPT_DATA, v1beta1::Health},
@@ -87,7 +89,7 @@ pub(super) fn alone(seen: &mut NodeObservation, made: bool) {
     seen.change_part::<CassandraNode>(|part| part.joined = None);
     if made {
         seen.hold_back(NEXT_LIFE, "the ring has its first login, and starts again to ask for it");
-    } else {
+    } else if seen.serving {
         seen.hold_back("Founding", "nobody but the pilot can connect until the ring has a login");
     }
 }

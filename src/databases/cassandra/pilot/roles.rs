@@ -275,9 +275,7 @@ pub(super) fn plan(
             plan.close(&row.name);
         }
     }
-    if let Some(row) = find(DEFAULT).filter(|row| row.can_login)
-        && row.hash.as_deref().is_some_and(|hash| password::verify(DEFAULT, hash))
-    {
+    if find(DEFAULT).is_some_and(|row| row.can_login && has_default_password(row)) {
         plan.close(DEFAULT);
     }
     plan
@@ -363,34 +361,49 @@ fn user<'a>(
     }
 }
 
-/// The rows by which a ring begins that nobody can log in to yet: the role of the pilots, and
-/// Cassandra's own role without a login. They hold whatever row Cassandra makes itself, since that one
-/// counts as the oldest there can be.
-pub(super) fn first_rows(own: &OwnLogin) -> [CqlStatement; 2] {
+/// The rows by which a ring begins that nobody can log in to yet, or that are missing in one that others
+/// have made (not `begins`) and which has the roles `before`: the role of the pilots, and Cassandra's own
+/// role without a login. They hold whatever row Cassandra makes itself, since that one counts as the oldest there
+/// can be.
+pub(super) fn first_rows(own: &OwnLogin, before: &[RoleRow], begins: bool) -> Vec<CqlStatement> {
     let insert = |columns: &str, places: &str| {
-        let text = format!("INSERT INTO system_auth.roles ({columns}) VALUES ({places})");
+        let text = format!("INSERT INTO {ROLES} ({columns}) VALUES ({places})");
         CqlStatement::new(text, Consistency::One)
     };
-    [
-        insert("role, can_login, is_superuser", "?, ?, ?")
-            .text(DEFAULT)
-            .boolean(false)
-            .boolean(false),
-        insert("role, can_login, is_superuser, salted_hash", "?, ?, ?, ?")
-            .text(&own_name(own))
-            .boolean(true)
-            .boolean(true)
-            .text(&own.hash),
-    ]
+    let ours = insert("role, can_login, is_superuser, salted_hash", "?, ?, ?, ?")
+        .text(&own_name(own))
+        .boolean(true)
+        .boolean(true)
+        .text(&own.hash);
+    let closed = insert("role, can_login, is_superuser", "?, ?, ?")
+        .text(DEFAULT)
+        .boolean(false)
+        .boolean(false);
+    let closed = is_default_open(before, begins).then_some(closed);
+    closed.into_iter().chain([ours]).collect()
+}
+
+/// May anybody log in as Cassandra's own role, or will it be made? Where it has another password, people
+/// use it, and where it is missing in a ring that does not begin, they dropped it.
+fn is_default_open(roles: &[RoleRow], begins: bool) -> bool {
+    match roles.iter().find(|row| row.name == DEFAULT) {
+        Some(row) if begins => row.can_login || row.superuser,
+        Some(row) => row.can_login && has_default_password(row),
+        None => begins,
+    }
+}
+
+fn has_default_password(row: &RoleRow) -> bool {
+    row.hash.as_deref().is_some_and(|hash| password::verify(DEFAULT, hash))
 }
 
 /// Are the rows there of [`first_rows`]?
-pub(super) fn are_first_rows_there(own: &OwnLogin, rows: &[RoleRow]) -> bool {
-    let find = |name: &str| rows.iter().find(|row| row.name == name);
-    let is_closed = find(DEFAULT).is_some_and(|row| !row.can_login && !row.superuser);
-    let ours = find(&own_name(own))
+pub(super) fn are_first_rows_there(own: &OwnLogin, rows: &[RoleRow], begins: bool) -> bool {
+    let ours = rows
+        .iter()
+        .find(|row| row.name == own_name(own))
         .is_some_and(|row| row.can_login && row.superuser && row.hash.as_ref() == Some(&own.hash));
-    is_closed && ours
+    ours && !is_default_open(rows, begins)
 }
 
 #[cfg(test)]
@@ -455,7 +468,27 @@ mod tests {
         let text = "INSERT INTO system_auth.roles (role, can_login, is_superuser) VALUES (?, ?, ?)";
         let closed = CqlStatement::new(text, Consistency::One);
         let closed = closed.text("cassandra").boolean(false).boolean(false);
-        assert!(first_rows(&own("a"))[0] == closed);
+        assert!(first_rows(&own("a"), &[], true)[0] == closed);
+    }
+
+    #[test]
+    fn only_a_default_role_that_everybody_could_log_in_to_is_closed_in_a_ring_of_others() {
+        let default = |hash: &str, can_login| RoleRow {
+            can_login,
+            hash: Some(hash.to_owned()),
+            ..row(DEFAULT, &[])
+        };
+        let known = password::hash(DEFAULT).unwrap();
+        let begins = |rows: &[RoleRow], begins| first_rows(&own("a"), rows, begins).len() == 2;
+        for (what, before, is_open) in [
+            ("as Cassandra makes it", vec![row("dba", &[]), default(&known, true)], true),
+            ("closed", vec![row("dba", &[]), default(&known, false)], false),
+            ("with a password of people's", vec![default(HASH, true)], false),
+            ("dropped", vec![row("dba", &[])], false),
+        ] {
+            assert_eq!(begins(&before, false), is_open, "{what}");
+        }
+        assert!(begins(&[], true) && begins(&[row("navigator_a", &[])], true), "it will be made");
     }
 
     #[test]
@@ -664,7 +697,7 @@ mod tests {
 
     #[test]
     fn a_ring_begins_with_a_login_of_pilots_and_none_that_everybody_knows() {
-        let there = |rows: &[RoleRow]| are_first_rows_there(&own("a"), rows);
+        let there = |rows: &[RoleRow]| are_first_rows_there(&own("a"), rows, true);
         assert!(there(&settled()) && !there(&settled()[1..]) && !there(&settled()[..3]));
         let mut rows = settled();
         rows[3].can_login = true;

@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use super::{resolved_spec::ResolvedSpec, security, state::NodeState};
+use super::{node_view::TRANSPORT, resolved_spec::ResolvedSpec, security, state::NodeState};
 use crate::{
     api::v1beta1::Pilot,
     databases::cassandra::v1beta1::{CassandraNode, CassandraPeer},
@@ -18,9 +18,6 @@ use crate::{
 
 /// Most ready peers, and most silent ones, that a node uses as seeds: more would only add gossip.
 const ENOUGH: usize = 3;
-
-/// Name of the endpoint that other nodes of the ring connect to.
-pub(super) const TRANSPORT: &str = "transport";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SeedPlan {
@@ -83,6 +80,13 @@ pub(super) fn choose(
         known => known,
     };
     Ok(SeedPlan { seeds: others, founds: false, replaces })
+}
+
+/// Is the node the first of its cluster in a ring that others have made? It brings the login of its
+/// cluster's pilots into the ring.
+pub(super) fn comes_first(node: &DatabaseNode) -> bool {
+    let spec = node.pilot.spec.part::<CassandraNode>().unwrap_or_default();
+    !spec.additional_seeds.is_empty() && !node.peers.iter().any(is_member)
 }
 
 /// Checks whether a node may start that is to ask for passwords: the logins that it goes by are rows
@@ -240,6 +244,18 @@ mod tests {
             (way.seeds.as_slice(), way.founds),
             (&["seed.example.org".to_owned()][..], false)
         );
+    }
+
+    #[test]
+    fn the_first_node_of_a_cluster_brings_its_login_into_the_ring_that_it_joins() {
+        let mut node = node();
+        assert!(!comes_first(&node), "its ring is its own");
+        node.pilot.spec.change_part::<CassandraNode>(|part| {
+            part.additional_seeds = vec!["seed.example.org".to_owned()];
+        });
+        assert!(comes_first(&node));
+        node.peers = vec![peer("b", "10.0.0.2", true)];
+        assert!(!comes_first(&node));
     }
 
     #[test]

@@ -3,7 +3,9 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
-use crate::api::v1beta1::{PilotStorage, Process, VolumeShare};
+use crate::api::v1beta1::{
+    PilotSecurityStatus, PilotStorage, Process, ServedCertificate, VolumeShare,
+};
 
 fn condition(type_: &str, status: &str, reason: &str, message: &str) -> Condition {
     Condition {
@@ -168,4 +170,33 @@ fn a_volume_that_fills_is_told_once_with_what_fills_it() {
     assert!(told.note.contains("87 % of the data volume") && told.note.contains("data 7 MiB"));
     assert_eq!(of(&fills, &storage(900, held(8)), None).len(), 0, "figures are no news");
     assert_eq!(of(&fills, &room, None).len(), 0);
+}
+
+#[test]
+fn certificates_and_users_are_told_when_they_fail_and_a_port_when_it_shows_another() {
+    let certificates = |reason: &str| {
+        with(&[
+            ("CertificatesValid", "False", reason, "why"),
+            ("UsersApplied", "False", "UsersPending", ""),
+        ])
+    };
+    let (waits, failed) = (certificates("CertificateRequested"), certificates("ReloadFailed"));
+    assert_eq!(told(&PilotStatus::default(), &waits), [""; 0]);
+    assert_eq!(told(&waits, &failed), ["CertificatesFailed!"]);
+    assert_eq!(told(&failed, &failed), [""; 0]);
+    let refused = with(&[("UsersApplied", "False", "UsersRefused", "why")]);
+    assert_eq!(told(&waits, &refused), ["UsersFailed!"]);
+
+    let shows = |sha256: Option<&str>| {
+        let served = |sha256: &str| ServedCertificate {
+            sha256: sha256.to_owned(),
+            ..ServedCertificate::default()
+        };
+        let security =
+            PilotSecurityStatus { client: sha256.map(served), ..PilotSecurityStatus::default() };
+        PilotStatus { security: Some(security), ..phase(PilotPhase::Running) }
+    };
+    assert_eq!(told(&shows(None), &shows(Some("a"))), [""; 0], "its first one");
+    assert_eq!(told(&shows(Some("a")), &shows(Some("b"))), ["CertificateShown"]);
+    assert_eq!(told(&shows(Some("b")), &shows(Some("b"))), [""; 0]);
 }
