@@ -40,9 +40,12 @@ pub const OPERATION: PrinterColumn = wide("Operation", "string", "What is being 
 pub const BLOCKED_BY: PrinterColumn =
     wide("Blocked-by", "string", "The predicate that the operation waits for.");
 
+pub const TLS: PrinterColumn =
+    wide("TLS", "string", "Lowest that any node runs, between nodes and for clients.");
+
 /// Columns of a cluster of any database.
 pub const CLUSTER: &[PrinterColumn] =
-    &[NAME, READY, HEALTH, NODES, VERSION, PHASE, AGE, OPERATION, BLOCKED_BY, MESSAGE];
+    &[NAME, READY, HEALTH, NODES, VERSION, PHASE, AGE, TLS, OPERATION, BLOCKED_BY, MESSAGE];
 
 pub(super) const PILOT: &[PrinterColumn] = &[
     NAME,
@@ -113,6 +116,7 @@ pub fn cluster(hub: &Value, now: i64) -> Vec<Value> {
         picture.version.into(),
         picture.phase.into(),
         age(hub, "/metadata/creationTimestamp", now).into(),
+        tls(hub).into(),
         operation.map_or("", |operation| operation.type_).into(),
         blocker.map_or("", |blocker| blocker.predicate).into(),
         ready.map_or("", |ready| ready.message).into(),
@@ -128,6 +132,15 @@ fn condition<'a>(hub: &'a Value, field: &str) -> &'a str {
         (Some(text), _) => text,
         (None, "status") => "Unknown",
         (None, _) => "",
+    }
+}
+
+/// Returns what is encrypted: `Required/Optional`; nothing for a cluster that is open.
+fn tls(hub: &Value) -> String {
+    let rung = |place: &str| text(hub, &format!("/status/security/rungs/{place}"));
+    match (rung("internode"), rung("client")) {
+        ("", "") => String::new(),
+        (internode, client) => format!("{internode}/{client}"),
     }
 }
 
@@ -186,6 +199,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_cluster_shows_what_all_of_its_nodes_encrypt_at_least() {
+        let cell = |status: Value| cluster(&json!({"status": status}), 0)[7].clone();
+        let rungs = json!({"internode": "Required", "client": "Optional", "authentication": "Off"});
+        assert_eq!(CLUSTER[7].name, "TLS");
+        assert_eq!(cell(json!({"security": {"rungs": rungs}})), "Required/Optional");
+        assert_eq!(cell(json!({"security": {}})), "");
+        assert_eq!(cell(json!({})), "");
+    }
+
+    #[test]
     fn durations_read_as_kubectl_prints_them() {
         // Rows of k8s.io/apimachinery/pkg/util/duration/duration_test.go.
         const H: i64 = 3600;
@@ -239,8 +262,8 @@ mod tests {
         assert_eq!(
             cluster(&hub, created.as_second() + 300),
             [
-                "shop", "False", "Yellow", "6/7", "4.1.7", "Updating", "5m", "Upgrade", "PeersUp",
-                "6 of 7"
+                "shop", "False", "Yellow", "6/7", "4.1.7", "Updating", "5m", "", "Upgrade",
+                "PeersUp", "6 of 7"
             ]
         );
     }

@@ -129,7 +129,8 @@ pub(crate) fn posture(rungs: &SecurityRungs) -> Option<SecurityPosture> {
     })
 }
 
-fn rungs(posture: SecurityPosture) -> SecurityRungs {
+/// Returns a place on the ladders in words.
+pub(crate) fn rungs(posture: SecurityPosture) -> SecurityRungs {
     SecurityRungs {
         internode: match posture.internode {
             InternodeRung::Off => InternodeTls::Off,

@@ -23,6 +23,7 @@ CLUSTER = [
     column("Phase", ".status.phase", "Where the object is in its life."),
     AGE,
     column("Datacenters", ".spec.nodePools[0].datacenter", "Datacenters of the node pools.", 1),
+    column("TLS", CELL + "tls", "Lowest that any node runs, between nodes and for clients.", 1),
     column("Operation", ".status.operation.type", "What is being done now.", 1),
     column("Blocked-by", ".status.operation.blockedBy[0].predicate", "The predicate that the operation waits for.", 1),
     MESSAGE,

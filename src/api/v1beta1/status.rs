@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::SecretName;
+use super::{SecretName, SecurityRungs};
 use crate::api::open_enum::open_enum;
 
 open_enum! {
@@ -91,6 +91,9 @@ pub struct ClusterStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterSecurityStatus {
+    /// The lowest that any node runs, of encryption and logins each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rungs: Option<SecurityRungs>,
     /// Secret of the administrator: `username`, `password`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admin_secret: Option<String>,

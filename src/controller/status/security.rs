@@ -16,7 +16,9 @@ use crate::{
         desired_state::DesiredCluster,
         observe::{Member, ObservedCluster, PilotFacts},
         security_findings::DeclaredLogin,
+        security_round::{posture, rungs},
     },
+    engine::ladder::SecurityPosture,
 };
 
 /// What may be encrypted and asked for on any node.
@@ -186,12 +188,28 @@ pub(super) fn status(
     let in_force = in_force(desired)?;
     let asks = in_force.authentication == Authentication::Password;
     Some(ClusterSecurityStatus {
+        rungs: lowest(observed),
         admin_secret: asks.then(|| admin_secret(desired)),
         ca_config_map: in_force.encrypts().then(|| desired.database.names.ca_bundle(&desired.name)),
         next_expiry: next_expiry(observed),
         certificate_authorities: observed.security.authorities.clone(),
         users: users(observed),
     })
+}
+
+/// The lowest that any node runs. A node of which nobody has heard yet is left out.
+fn lowest(observed: &ObservedCluster) -> Option<SecurityRungs> {
+    let runs = members(observed).filter_map(|member| {
+        let pilot = member.pilot.as_ref().filter(|pilot| pilot.instance.is_some())?;
+        let shown = pilot.security.as_ref().and_then(|shown| shown.rungs.clone());
+        posture(&shown.unwrap_or_default())
+    });
+    let lowest = runs.reduce(|a, b| SecurityPosture {
+        internode: a.internode.min(b.internode),
+        client: a.client.min(b.client),
+        login: a.login.min(b.login),
+    });
+    lowest.map(rungs)
 }
 
 /// The users that there are to be, and whether all nodes that serve have them.

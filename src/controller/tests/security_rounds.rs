@@ -79,6 +79,12 @@ fn held(harness: &Harness) -> (String, String, String) {
     (text(&operation["type"]), text(&block["predicate"]), text(&block["hint"]))
 }
 
+/// What the cluster says that all of its nodes run at least.
+fn lowest(harness: &Harness) -> String {
+    let status = harness.object("exampleclusters", "shop")["status"].clone();
+    words(&serde_json::from_value(status["security"]["rungs"].clone()).unwrap())
+}
+
 fn on_all(words: &str) -> [String; 3] {
     NODES.map(|_| words.to_owned())
 }
@@ -91,6 +97,7 @@ async fn a_running_cluster_is_secured_in_three_rounds_and_opened_in_three() {
 
     edit(&harness, |spec| spec["security"] = json!({"mode": "Secure"}));
     assert_eq!(rest(&harness).await, on_all("Allow Optional Off"));
+    assert_eq!(lowest(&harness), "Allow Optional Off");
     assert_ne!(harness.object("pods", NODES[0])["metadata"]["uid"], first);
     let volumes = harness.object("pods", NODES[0])["spec"]["volumes"].to_string();
     assert!(
@@ -122,6 +129,15 @@ async fn a_running_cluster_is_secured_in_three_rounds_and_opened_in_three() {
     assert_eq!(secured, "ClientsEncrypted: ex-shop-a-0: 2 connections without TLS, from 10.0.0.9");
     say(&harness, "clients", |_| json!({"tls": 3, "plain": 0}));
     assert_eq!(rest(&harness).await, on_all("Required Required Password"));
+    assert_eq!(lowest(&harness), "Required Required Password");
+    let last = id("pilots", NODES[2]);
+    let stays = harness.copy();
+    stays.api.server().edit(&last, |pilot| {
+        pilot["status"]["security"]["rungs"] =
+            json!({"internode": "Prefer", "client": "Required", "authentication": "Password"});
+    });
+    stays.reconcile().await;
+    assert_eq!(lowest(&stays), "Prefer Required Password");
     let operation = &harness.object("exampleclusters", "shop")["status"]["operation"];
     assert_eq!(*operation, Value::Null);
 

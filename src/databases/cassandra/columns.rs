@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use crate::{
     api::printer::{
-        AGE, BLOCKED_BY, HEALTH, MESSAGE, NAME, NODES, OPERATION, PHASE, READY, VERSION, cluster,
-        pools, text, wide,
+        AGE, BLOCKED_BY, HEALTH, MESSAGE, NAME, NODES, OPERATION, PHASE, READY, TLS, VERSION,
+        cluster, pools, text, wide,
     },
     machinery::served_kind::PrinterColumn,
 };
@@ -19,6 +19,7 @@ pub const COLUMNS: &[PrinterColumn] = &[
     PHASE,
     AGE,
     wide("Datacenters", "string", "Datacenters of the node pools."),
+    TLS,
     OPERATION,
     BLOCKED_BY,
     MESSAGE,

@@ -560,6 +560,14 @@ fn pilot_security(tape: &mut Tape<'_>) -> PilotSecurity {
     }
 }
 
+fn rungs(tape: &mut Tape<'_>) -> SecurityRungs {
+    SecurityRungs {
+        internode: tape.word(InternodeTls::KNOWN).into(),
+        client: tape.word(ClientTls::KNOWN).into(),
+        authentication: tape.word(Authentication::KNOWN).into(),
+    }
+}
+
 fn pilot_security_status(tape: &mut Tape<'_>) -> PilotSecurityStatus {
     let served = |tape: &mut Tape<'_>| ServedCertificate {
         sha256: tape.text(&["9f2c", ""]),
@@ -577,11 +585,7 @@ fn pilot_security_status(tape: &mut Tape<'_>) -> PilotSecurityStatus {
         internode: tape.maybe(served),
         client: tape.maybe(served),
         users: tape.maybe_text(&["4f0c1e9a7b3d4c60"]),
-        rungs: tape.maybe(|tape| SecurityRungs {
-            internode: tape.word(InternodeTls::KNOWN).into(),
-            client: tape.word(ClientTls::KNOWN).into(),
-            authentication: tape.word(Authentication::KNOWN).into(),
-        }),
+        rungs: tape.maybe(rungs),
         clients: tape.maybe(|tape| ClientConnections {
             tls: i32::try_from(tape.below(3)).unwrap(),
             plain: i32::try_from(tape.below(3)).unwrap(),
@@ -675,6 +679,7 @@ pub(super) fn cluster_status(tape: &mut Tape<'_>) -> ClusterStatus {
     };
     ClusterStatus {
         security: tape.maybe(|tape| ClusterSecurityStatus {
+            rungs: tape.maybe(rungs),
             admin_secret: tape.maybe_text(&["es-x-admin"]),
             ca_config_map: tape.maybe_text(&["es-x-ca"]),
             next_expiry: tape.maybe(|tape| CertificateExpiry {
