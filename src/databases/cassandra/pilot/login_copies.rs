@@ -108,7 +108,8 @@ pub(super) fn everywhere(own: &str, others: &[String], live: &LiveNodes) -> Resu
     if all > 1 && up != all {
         return Err(format!(
             "to have the ring's logins kept in each datacenter, all nodes that it knows have to be up once: \
-             {all}, of which {up} are"
+             {all}, of which {up} are; or raise them yourself: ALTER KEYSPACE {KEYSPACE} WITH replication = \
+             {{'class': 'NetworkTopologyStrategy', DATACENTER: COPIES}}, then repair it"
         ));
     }
     Ok(copies)
@@ -221,7 +222,7 @@ mod tests {
         let all = live(&[("eu", 1), ("eu", 2), ("us", 3)]);
         assert_eq!(everywhere("eu", &others, &all), Ok(copies(&[("eu", 2), ("us", 1)])));
         let why = everywhere("eu", &others, &live(&[("eu", 1), ("us", 3)])).unwrap_err();
-        assert!(why.ends_with("up once: 3, of which 2 are"), "{why}");
+        assert!(why.contains("up once: 3, of which 2 are; or raise them yourself"), "{why}");
         assert_eq!(everywhere("eu", &[], &live(&[])), Ok(copies(&[("eu", 1)])), "a ring begins");
     }
 
