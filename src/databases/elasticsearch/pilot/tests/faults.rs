@@ -4,7 +4,13 @@
 //! A scripted Elasticsearch answers the few requests of the pilot as real ones do (7.17 and 8.19,
 //! with `filter_path`).
 
-use std::{collections::BTreeSet, net::IpAddr, path::Path, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    net::IpAddr,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
@@ -27,7 +33,7 @@ use crate::{
     },
     pilot::{
         driver::{
-            DatabaseNode, DecommissionState, Driver, Error, LeaderDuty, LeaderPermit,
+            DatabaseNode, DecommissionState, Driver, DriverAnswer, Error, LeaderDuty, LeaderPermit,
             NodeObservation,
         },
         node::blockers::StopBlockers,
@@ -329,6 +335,17 @@ async fn decommission(
     driver.decommission(node).await.map(stands)
 }
 
+/// Waits for an answer without a fault: on a busy machine it may take longer than a pilot waits for one.
+async fn answered<'a, T>(what: &str, ask: impl Fn() -> DriverAnswer<'a, T>) -> T {
+    let begun = Instant::now();
+    loop {
+        match ask().await {
+            Ok(answer) => return answer,
+            Err(error) => assert!(begun.elapsed() < Duration::from_secs(90), "{what}: {error}"),
+        }
+    }
+}
+
 /// Compares each verb's result under a fault with its result without one.
 async fn hold(server: &Server, fault: &Fault, place: &Path) {
     let what = format!("{}: {fault:?}", server.cluster.what);
@@ -336,9 +353,9 @@ async fn hold(server: &Server, fault: &Fault, place: &Path) {
 
     server.script.set(None);
     let (driver, node) = driven(server, place);
-    let heard = driver.observe().await.unwrap();
+    let heard = answered(&what, || driver.observe()).await;
     let departure = if server.cluster.leaves {
-        Some(decommission(&driver, &node).await.unwrap())
+        Some(answered(&what, || Box::pin(decommission(&driver, &node))).await)
     } else {
         None
     };
