@@ -9,7 +9,11 @@ place=$(mktemp -d) clone=$place/clone
 chmod 755 "$place"
 finish() {
   local ended=$?
-  [ $ended = 0 ] || tail -n 40 "$place/local/daemon.log" "$place"/local/logs/*/*/*.log 2>/dev/null | cut -c 1-300 || true
+  if [ $ended != 0 ]; then
+    tail -n 40 "$place/local/daemon.log" "$place"/local/logs/*/*/*.log 2>/dev/null | cut -c 1-300 || true
+    # Last, since a reader may see the end only.
+    tail -n 60 "$place/guide.log" || true
+  fi
   [ ! -x "$clone/bin/navigator" ] || "$clone/bin/navigator" local down --delete-data || true
   rm -rf "$place"
   exit $ended
@@ -17,4 +21,4 @@ finish() {
 trap finish EXIT
 git clone --quiet "$root" "$clone"
 export NAVIGATOR_LOCAL_DIR=$place/local NAVIGATOR_LOCAL_ADDRESS=127.0.0.1:0 NAVIGATOR_HOMES=$place/homes
-PATH=$bed/bin:$PATH "$clone/tests/e2e/guide.py" docs/quickstart.md
+PATH=$bed/bin:$PATH "$clone/tests/e2e/guide.py" docs/quickstart.md 2>&1 | tee "$place/guide.log"

@@ -170,7 +170,7 @@ async fn until_done(
                 expected = false;
             }
             _ = checks.tick() => {
-                if used.is_running() {
+                if used.had_requests() {
                     idle = Duration::ZERO;
                     continue;
                 }
@@ -269,6 +269,26 @@ mod tests {
         assert!(asked >= busy + IDLE && asked <= busy + IDLE + 2 * IDLE_CHECK, "{asked:?}");
         assert!(began.elapsed() >= asked && began.elapsed() <= asked + 2 * IDLE_CHECK);
     }
+
+    /// A connection of HTTP/1 that ends between two requests may fail the second.
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_of_short_requests_is_not_idle() {
+        let (mut connection, used) = (Scripted::default(), Arc::<ConnectionUse>::default());
+        let (farewell, drain) = (ConnectionFarewell::default(), Shutdown::new());
+        let served = until_done(&mut connection, &used, &farewell, &drain);
+        let client = async {
+            for _ in 0..1000 {
+                drop(ConnectionUseGuard::new(&used));
+                tokio::time::sleep(Duration::from_millis(700)).await;
+            }
+        };
+        tokio::select! {
+            served = served => panic!("it ended: {served:?}"),
+            () = client => {}
+        }
+        assert_eq!(connection.0, None, "it is not asked to end");
+    }
+
     /// GOAWAY binds a client once the client has read it. A client that goes on opening streams as
     /// if it had not would keep its connection for ever.
     #[tokio::test(start_paused = true)]

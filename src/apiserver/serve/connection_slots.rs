@@ -38,11 +38,18 @@ pub(super) struct ConnectionUse {
     running: AtomicUsize,
     /// Whether the connection has had a request.
     ever: AtomicBool,
+    /// Whether a request has begun since [`had_requests`](Self::had_requests) was asked last.
+    lately: AtomicBool,
 }
 
 impl ConnectionUse {
     pub(super) fn is_running(&self) -> bool {
         self.running.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether a request is running, or has begun since this was asked last.
+    pub(super) fn had_requests(&self) -> bool {
+        self.lately.swap(false, Ordering::Relaxed) || self.is_running()
     }
 
     pub(super) fn was_used(&self) -> bool {
@@ -57,6 +64,7 @@ impl ConnectionUseGuard {
     pub(super) fn new(connection: &Arc<ConnectionUse>) -> Self {
         connection.running.fetch_add(1, Ordering::Relaxed);
         connection.ever.store(true, Ordering::Relaxed);
+        connection.lately.store(true, Ordering::Relaxed);
         Self(Arc::clone(connection))
     }
 }

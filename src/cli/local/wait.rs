@@ -4,12 +4,12 @@
 use std::{collections::HashMap, io::IsTerminal, time::Duration};
 
 use kube::Client;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{
-    CommandFailure,
+    ANSWER, CommandFailure,
     cluster_table::{ClusterSummary, look, text_of},
-    say,
+    running, say,
 };
 use crate::{database::DatabaseList, local::state_folder::StateFolder};
 
@@ -29,7 +29,18 @@ pub(super) async fn ready(
     let mut shown = ProgressDisplay::default();
     let mut stalled = None;
     loop {
-        let mut clusters = look(client, databases, folder).await?;
+        let looked = timeout(ANSWER, look(client, databases, folder)).await;
+        let mut clusters = match looked.unwrap_or_else(|_| Err(CommandFailure::new("no answer"))) {
+            Ok(clusters) => clusters,
+            // A daemon that runs answers again.
+            Err(failure) if begun.elapsed() > limit || running(folder)?.is_none() => {
+                return Err(failure);
+            }
+            Err(_) => {
+                sleep(EVERY).await;
+                continue;
+            }
+        };
         clusters.retain(|cluster| {
             let key = (cluster.kind.clone(), cluster.namespace.clone(), cluster.name.clone());
             named.is_empty() || named.contains(&key)
@@ -113,8 +124,34 @@ impl ProgressDisplay {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use kube::client::Body;
+
     use super::*;
     use crate::cli::local::cluster_table::MemberSummary;
+
+    static TRIES: AtomicUsize = AtomicUsize::new(0);
+
+    #[tokio::test]
+    async fn a_lost_answer_ends_the_wait_only_where_no_daemon_runs() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = StateFolder::new(place.path().to_owned());
+        let service = tower::service_fn(async |_: http::Request<Body>| {
+            if TRIES.fetch_add(1, Ordering::Relaxed) < 2 {
+                return Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
+            }
+            let list = r#"{"apiVersion": "v1", "kind": "List", "metadata": {}, "items": []}"#;
+            Ok(http::Response::new(Body::from(list.as_bytes().to_vec())))
+        });
+        let client = Client::new(service, "default");
+        let limit = Duration::from_secs(60);
+        let ended = ready(&client, &[], &folder, &[], limit).await.unwrap_err();
+        assert!(ended.text.contains("connection reset"), "{}", ended.text);
+        let _daemon = folder.lock().unwrap();
+        ready(&client, &[], &folder, &[], limit).await.unwrap();
+        assert!(TRIES.load(Ordering::Relaxed) > 2);
+    }
 
     #[test]
     fn only_what_changed_is_told() {
