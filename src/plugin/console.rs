@@ -47,6 +47,9 @@ pub struct SecuredConsole {
 pub struct ConsoleAccess {
     /// The node speaks TLS with clients.
     pub tls: bool,
+    /// It asks clients for a certificate. That of the node between nodes is let in: it is how pilots
+    /// come in.
+    pub certificate: bool,
     /// File in the container that holds the login; `None` where nobody is asked for one.
     pub login: Option<String>,
 }
@@ -55,10 +58,12 @@ impl ConsoleAccess {
     /// Returns how a node is entered that was told this; `None` for one that is open. `number` is in
     /// the name of the login's file, and shall be unlike that of any other console.
     pub fn new(told: Option<&PilotSecurity>, number: u64) -> Option<Self> {
-        let PilotSecurity { client, authentication, .. } = told?;
+        let told = told?;
+        let PilotSecurity { client, authentication, .. } = told;
         let login = (*authentication == Authentication::Password)
             .then(|| format!("{}/console-{number:016x}", names::CONFIG_DIR));
-        let access = Self { tls: *client != ClientTls::Off, login };
+        let tls = *client != ClientTls::Off;
+        let access = Self { tls, certificate: tls && told.asks_certificates(), login };
         (access != Self::default()).then_some(access)
     }
 }

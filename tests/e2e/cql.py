@@ -10,11 +10,21 @@ from cassandra.concurrent import execute_concurrent_with_args
 from cassandra.policies import WhiteListRoundRobinPolicy
 
 
+def tls(trust, own=None):
+    """TLS that trusts these CAs (PEM) and shows the certificate in the file `own`; None where there is nobody to trust."""
+    if not trust:
+        return None
+    context = ssl.create_default_context(cadata=trust)
+    if own:
+        context.load_cert_chain(own)
+    return context
+
+
 class Session:
     """Talks to one node and to no other, at consistency ONE."""
 
-    def __init__(self, address, trust=None, login=None):
-        """`trust`: the CAs to trust, as PEM, where the node speaks TLS; `login`: a name and a password."""
+    def __init__(self, address, trust=None, login=None, own=None):
+        """`trust`: the CAs to trust, as PEM, where the node speaks TLS; `login`: a name and a password; `own`: a file with a certificate and key."""
         profile = ExecutionProfile(
             load_balancing_policy=WhiteListRoundRobinPolicy([address]),
             consistency_level=ConsistencyLevel.ONE,
@@ -22,7 +32,7 @@ class Session:
         )
         # The driver gives its own questions about ring and schema 2 s, which is too short on a busy machine.
         self.cluster = Cluster([address], execution_profiles={EXEC_PROFILE_DEFAULT: profile}, connect_timeout=60, control_connection_timeout=60,
-                               ssl_context=trust and ssl.create_default_context(cadata=trust), auth_provider=login and PlainTextAuthProvider(*login))
+                               ssl_context=tls(trust, own), auth_provider=login and PlainTextAuthProvider(*login))
         try:
             self.session = self.cluster.connect()
         except BaseException:
@@ -89,8 +99,9 @@ class QuorumClient(threading.Thread):
     def __init__(self, addresses, first, login=None):
         super().__init__(daemon=True)
         self.addresses, self.next = addresses, first
-        # The CAs to trust, where it speaks TLS; and a name and a password, which a node that does not ask for them ignores.
-        self.trust, self.login = None, login
+        # The CAs to trust, where it speaks TLS; a file with a certificate and key, and a name and a password: a node that does not ask for them
+        # ignores them.
+        self.trust, self.own, self.login = None, None, login
         self.cluster = self.session = None
         self.done = self.retried = 0
         self.longest, self.failed, self.acknowledged = 0.0, [], []
@@ -103,13 +114,13 @@ class QuorumClient(threading.Thread):
             self.cluster.shutdown()
         profile = ExecutionProfile(consistency_level=ConsistencyLevel.QUORUM, request_timeout=15)
         self.cluster = Cluster(self.addresses(), execution_profiles={EXEC_PROFILE_DEFAULT: profile}, connect_timeout=15, control_connection_timeout=15,
-                               ssl_context=self.trust and ssl.create_default_context(cadata=self.trust),
+                               ssl_context=tls(self.trust, self.own),
                                auth_provider=self.login and PlainTextAuthProvider(*self.login))
         self.session = self.cluster.connect("shop")
 
-    def speak(self, trust):
-        """Connects anew before the next request: over TLS and with these CAs to trust, or in plain text."""
-        self.trust, self.session = trust, None
+    def speak(self, trust, own=None):
+        """Connects anew before the next request: over TLS, with these CAs to trust and this certificate to show, or in plain text."""
+        self.trust, self.own, self.session = trust, own, None
 
     def ask(self, statement, *values):
         """The result, or None when it failed twice."""

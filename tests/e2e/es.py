@@ -11,11 +11,14 @@ INDEX = "orders"
 
 
 class Node:
-    """Talks to one node and to no other: with CAs to trust (PEM) over TLS, with a user and a password where they are given."""
+    """Talks to one node and to no other: with CAs to trust (PEM) over TLS, with a user and a password, and with a file of a
+    certificate and its key, where they are given."""
 
-    def __init__(self, address, trust=None, login=None):
+    def __init__(self, address, trust=None, login=None, own=None):
         self.base = f"{'https' if trust else 'http'}://{address}:9200"
         self.context = ssl.create_default_context(cadata=trust) if trust else None
+        if own:
+            self.context.load_cert_chain(own)
         self.headers = {"Authorization": "Basic " + base64.b64encode(":".join(login).encode()).decode()} if login else {}
 
     def ask(self, method, path, body=None, timeout=30):

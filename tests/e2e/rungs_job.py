@@ -1,18 +1,20 @@
 """Encryption and logins are turned on in running clusters, and off again: in Cassandra round by round while a client writes and reads at
-QUORUM, in Elasticsearch by one announced stop of all nodes.
+QUORUM, in Elasticsearch by one announced stop of all nodes. Between the two, clients have to show certificates.
 
 Not part of CI: `make e2e-rungs`.
 """
 import base64
 import json
+import subprocess
 import time
 
-from bed import claim, get, kubectl, main, say, step
+from bed import RUN, claim, get, kubectl, main, say, step
 from cassandra.cluster import NoHostAvailable
 from cluster import Cassandra, Elasticsearch
 from cql import QuorumClient, Session
 from es import Node
 from navigator import install
+from plugin import Plugin
 
 NS = "rungs"
 ROWS, DOCUMENTS = 200, 2_000
@@ -61,6 +63,40 @@ def login(cluster, user="admin"):
     return tuple(base64.b64decode(data[key]).decode() for key in ("username", "password"))
 
 
+def certificate_of_clients():
+    """Makes a CA of clients, which the ConfigMap `clients` holds, and a certificate of it; returns the file with that and its key."""
+    made = RUN / "clients"
+    made.mkdir(exist_ok=True)
+
+    def openssl(*words):
+        subprocess.run(["openssl", *words], cwd=made, check=True, capture_output=True)
+
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    openssl("req", "-x509", *key, "-days", "2", "-subj", "/CN=clients", "-keyout", "ca.key", "-out", "ca.crt",
+            "-addext", "basicConstraints=critical,CA:TRUE", "-addext", "keyUsage=critical,keyCertSign")
+    openssl("req", *key, "-subj", "/CN=app", "-keyout", "app.key", "-out", "app.csr")
+    openssl("x509", "-req", "-in", "app.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-out", "app.crt")
+    own = made / "app.pem"
+    own.write_text((made / "app.crt").read_text() + (made / "app.key").read_text())
+    kubectl("create", "configmap", "-n", NS, "clients", f"--from-file=ca.crt={made / 'ca.crt'}")
+    return own
+
+
+ASKS = {"client": {"clientAuth": "Required", "clientCA": {"kind": "ConfigMap", "name": "clients", "key": "ca.crt"}}}
+
+
+def asks_each_client(cluster, serves, *words):
+    """Waits until no node lets anybody in without a certificate, and one with it; then asks by `kubectl navigator shell`. `serves(at, own)` is
+    True where a node serves the administrator."""
+    for at in range(3):
+        cluster.wait(f"node {at} asks for a certificate", lambda at=at: serves(at, False) is not True or "it serves without", 600)
+    cluster.ready(nodes=3)
+    for at in range(3):
+        claim(f"node {at} serves who shows one", serves(at, True) is True, serves(at, True))
+        claim("and nobody else", serves(at, False) is not True)
+    return Plugin(NS).says(0, "shell", cluster.name, "--", *words)
+
+
 class Known:
     """A login that is read when the first session is made that a node may ask for it: until then any will do."""
 
@@ -73,7 +109,7 @@ class Known:
         return iter(self.found)
 
 
-def ring_on_and_off():
+def ring_on_and_off(own):
     ring = Cassandra(NS, "ring")
     with step("an open Cassandra of three racks"):
         ring.apply(ring.pools("abc"))
@@ -97,9 +133,22 @@ def ring_on_and_off():
             ring.ready(nodes=3)
             all_on(ring, "Required Required Password", 60)
             refused(ring)
+        with step("clients must show a certificate, which ours does"):
+            client.speak(trust(ring), own)
+
+            def serves(at, shown):
+                try:
+                    Session(ring.address(at), trust(ring), login(ring), own if shown else None).cluster.shutdown()
+                    return True
+                except (NoHostAvailable, OSError) as error:
+                    return str(error)[:300]
+
+            ring.patch(security=ASKS)
+            said = asks_each_client(ring, serves, "-e", "SELECT release_version FROM system.local")
+            claim("shell shows that of its node", "5.0" in said, said)
         say(f"    {client.figures()}; secured after {time.monotonic() - begun:.0f} s")
         with step("it is to be open again: two rounds, then it waits for TLS connections to end"):
-            ring.patch(security=OPEN, updateStrategy=None)
+            ring.patch(security={**OPEN, "client": None}, updateStrategy=None)
             wait_blocked(ring, "ClientsPlain")
             all_on(ring, "Allow Optional Off", 60)
         with step("clients speak plain text: the last round"):
@@ -125,7 +174,7 @@ def refused(ring):
             claim(f"{what} is refused", True)
 
 
-def documents_on_and_off():
+def documents_on_and_off(own):
     nodes = Elasticsearch(NS, "nodes")
 
     def answers(secure):
@@ -166,8 +215,18 @@ def documents_on_and_off():
         say(f"    {took:.0f} s from the last plain answer of a whole cluster to the first over TLS")
         found = Node(nodes.address(), trust(nodes), login(nodes)).read(range(DOCUMENTS))
         claim("all documents are there", len(found) == DOCUMENTS, len(found))
+    with step("clients must show a certificate"):
+        def serves(at, shown):
+            try:
+                return Node(nodes.address(at), trust(nodes), login(nodes), own if shown else None).ask("GET", "/", timeout=10)[0] == 200
+            except OSError as error:
+                return f"{type(error).__name__}: {error}"
+
+        nodes.patch(security=ASKS)
+        said = asks_each_client(nodes, serves, "_cat/nodes?h=name")
+        claim("shell shows that of its node", len(said.split()) == 3, said)
     with step("and off again"):
-        nodes.patch(security=OPEN)
+        nodes.patch(security={**OPEN, "client": None})
         took = outage(False)
         nodes.ready(nodes=3)
         say(f"    {took:.0f} s")
@@ -181,8 +240,9 @@ def job():
     with step("install"):
         install()
         kubectl("create", "namespace", NS)
-    ring_on_and_off()
-    documents_on_and_off()
+        own = certificate_of_clients()
+    ring_on_and_off(own)
+    documents_on_and_off(own)
 
 
 if __name__ == "__main__":

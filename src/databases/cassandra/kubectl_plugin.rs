@@ -17,14 +17,17 @@ pub const DATABASE: ShownDatabase = ShownDatabase {
         secured: Some(SecuredConsole {
             command: |access| {
                 let trust = if access.tls { TRUST } else { "" };
+                let own = if access.certificate { OWN } else { "" };
                 let login = access.login.as_deref().unwrap_or_default();
-                ["sh", "-c", CONSOLE, "cqlsh", trust, login].map(str::to_owned).into()
+                ["sh", "-c", CONSOLE, "cqlsh", trust, own, login].map(str::to_owned).into()
             },
             login_file,
             by_hand: |access| {
                 let trust =
                     if access.tls { format!("env SSL_CERTFILE={TRUST} ") } else { String::new() };
-                format!("{trust}cqlsh {}-u NAME", if access.tls { "--ssl " } else { "" })
+                let ssl = if access.tls { "--ssl " } else { "" };
+                let own = if access.certificate { "--cqlshrc FILE " } else { "" };
+                format!("{trust}cqlsh {ssl}{own}-u NAME")
             },
         }),
     },
@@ -43,13 +46,25 @@ pub const DATABASE: ShownDatabase = ShownDatabase {
 /// The CAs of clients, in the node's container.
 const TRUST: &str = "/etc/navigator/tls/client/ca.pem";
 
+/// The node's certificate between nodes, with its key.
+const OWN: &str = "/etc/navigator/tls/internode/node.pem";
+
 /// Shell script that opens cqlsh in a secured node. cqlsh is told to check the node by the CAs, and
 /// its driver of 5.0 (3.29.0) does not, by a fault: it sets `cert_reqs` where `verify_mode` is meant.
 /// No option of cqlsh mends that. The connection does not leave the pod. `$1` is a file with CAs, or empty where clients
-/// use no TLS; `$2` is the file with the login, or empty.
+/// use no TLS; `$2` is a file with a certificate and its key, or empty where none is asked for; `$3` is
+/// the file with the login, or empty.
 const CONSOLE: &str = r#"
-trust=$1 login=$2
-shift 2
+trust=$1 own=$2 login=$3
+shift 3
+# cqlsh takes a certificate from its settings alone, and reads them more than once.
+if [ -n "$own" ]; then
+  settings=${own%/tls/*}/cqlshrc-$$
+  (umask 077; set -C; printf '[ssl]\nuserkey = %s\nusercert = %s\n' "$own" "$own" >"$settings") || exit
+  exec 4<"$settings"
+  rm -f "$settings"
+  set -- --cqlshrc /proc/self/fd/4 "$@"
+fi
 # The file is held open, and nobody else finds it any more.
 if [ -n "$login" ]; then
   exec 3<"$login"

@@ -21,7 +21,12 @@ pub const DATABASE: ShownDatabase = ShownDatabase {
             login_file,
             by_hand: |access| {
                 let trust = if access.tls { format!("--cacert {TRUST} ") } else { String::new() };
-                format!("curl {trust}--user NAME {}", url(access))
+                let own = if access.certificate {
+                    format!("--cert {OWN}.crt --key {OWN}.key ")
+                } else {
+                    String::new()
+                };
+                format!("curl {trust}{own}--user NAME {}", url(access))
             },
         }),
     },
@@ -52,6 +57,9 @@ Take the node whose copy of the state is newest: the highest term, then the high
 /// The CAs of clients, in the node's container.
 const TRUST: &str = "/etc/navigator/tls/client/ca.crt";
 
+/// The node's certificate between nodes (`.crt`) and its key (`.key`).
+const OWN: &str = "/etc/navigator/tls/internode/node";
+
 fn url(access: &ConsoleAccess) -> &'static str {
     if access.tls { "https://127.0.0.1:9200" } else { "http://127.0.0.1:9200" }
 }
@@ -72,7 +80,12 @@ fn login_file(access: &ConsoleAccess, login: &ConsoleLogin<'_>) -> Result<String
         c => quoted + &c.to_string(),
     });
     let trust = if access.tls { format!("cacert = \"{TRUST}\"\n") } else { String::new() };
-    Ok(format!("user = \"{user}\"\n{trust}"))
+    let own = if access.certificate {
+        format!("cert = \"{OWN}.crt\"\nkey = \"{OWN}.key\"\n")
+    } else {
+        String::new()
+    };
+    Ok(format!("user = \"{user}\"\n{trust}{own}"))
 }
 
 /// Shell script of the console. Elasticsearch has no client of its own for a terminal, but its

@@ -22,6 +22,7 @@ pub struct Metrics {
     pub ready: IntGauge,
     role: IntGaugeVec,
     certificate_expiry: IntGaugeVec,
+    client_connections: IntGaugeVec,
     pub up: IntGauge,
     pub heartbeat: IntGauge,
     pub starts: IntCounter,
@@ -49,6 +50,7 @@ impl Metrics {
             ready,
             role,
             certificate_expiry,
+            client_connections,
             up,
             heartbeat,
             starts,
@@ -65,6 +67,7 @@ impl Metrics {
             Box::new(ready.clone()),
             Box::new(role.clone()),
             Box::new(certificate_expiry.clone()),
+            Box::new(client_connections.clone()),
             Box::new(up.clone()),
             Box::new(heartbeat.clone()),
             Box::new(starts.clone()),
@@ -92,7 +95,13 @@ impl Metrics {
             "navigator_pilot_certificate_expiry_timestamp_seconds",
             "When the certificate ends that the node's port shows, as Unix time.",
         );
+        let client_connections = Opts::new(
+            "navigator_pilot_client_connections",
+            "Connections of clients, with TLS (`true`) and without, while the node takes both.",
+        );
         Self {
+            client_connections: IntGaugeVec::new(client_connections, &["tls"])
+                .expect("the name is valid"),
             certificate_expiry: IntGaugeVec::new(certificate_expiry, &["use"])
                 .expect("the name is valid"),
             ready: gauge("navigator_pilot_ready", "1 while the node serves clients."),
@@ -136,8 +145,9 @@ impl Metrics {
         }
     }
 
-    /// Sets when certificates end. A port that shows none has no series.
-    pub fn set_certificates(&self, shown: Option<&SecurityReport>) {
+    /// Sets when certificates end, and how clients are connected. A port that shows no certificate
+    /// has no series, and a node that does not take both kinds of connections none of those.
+    pub fn set_security(&self, shown: Option<&SecurityReport>) {
         let ports = shown.map(|shown| [("internode", &shown.internode), ("client", &shown.client)]);
         for (usage, one) in ports.unwrap_or([("internode", &None), ("client", &None)]) {
             match one.as_ref().and_then(|one| one.not_after.as_ref()) {
@@ -147,6 +157,14 @@ impl Metrics {
                 // Fails where there is no series.
                 None => drop(self.certificate_expiry.remove_label_values(&[usage])),
             }
+        }
+        match shown.and_then(|shown| shown.clients.as_ref()) {
+            Some(clients) => {
+                for (tls, number) in [("true", clients.tls), ("false", clients.plain)] {
+                    self.client_connections.with_label_values(&[tls]).set(number.into());
+                }
+            }
+            None => self.client_connections.reset(),
         }
     }
 
@@ -166,7 +184,7 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::v1beta1::ServedCertificate;
+    use crate::api::v1beta1::{ClientConnections, ServedCertificate};
 
     #[test]
     fn a_port_that_shows_a_certificate_has_a_series_for_its_end() {
@@ -179,7 +197,7 @@ mod tests {
                 family.get_metric().iter().map(|one| one.get_gauge().get_value()).collect()
             })
         };
-        metrics.set_certificates(None);
+        metrics.set_security(None);
         assert_eq!(series(), [0.0; 0]);
         let not_after = jiff::Timestamp::from_second(1_800_000_000).ok();
         let internode = ServedCertificate {
@@ -187,10 +205,31 @@ mod tests {
             ..ServedCertificate::default()
         };
         let shown = SecurityReport { internode: Some(internode), ..SecurityReport::default() };
-        metrics.set_certificates(Some(&shown));
+        metrics.set_security(Some(&shown));
         assert_eq!(series(), [1_800_000_000.0]);
-        metrics.set_certificates(None);
+        metrics.set_security(None);
         assert_eq!(series(), [0.0; 0]);
+    }
+
+    #[test]
+    fn connections_of_clients_are_told_while_a_node_takes_both_kinds() {
+        let registry = Registry::new();
+        let metrics = Metrics::register(&registry);
+        let told = || {
+            let text = prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
+            let lines = text.lines().filter(|line| line.contains("client_connections{"));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let clients = ClientConnections { tls: 3, plain: 1, ..ClientConnections::default() };
+        let report = SecurityReport { clients: Some(clients), ..SecurityReport::default() };
+        metrics.set_security(Some(&report));
+        let name = "navigator_pilot_client_connections";
+        assert_eq!(
+            told(),
+            [format!("{name}{{tls=\"false\"}} 1"), format!("{name}{{tls=\"true\"}} 3")]
+        );
+        metrics.set_security(Some(&SecurityReport::default()));
+        assert_eq!(told(), [""; 0]);
     }
 
     #[test]

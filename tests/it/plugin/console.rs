@@ -11,7 +11,7 @@ use std::{
 };
 
 use navigator::{
-    api::v1beta1::{Authentication, ClientTls, InternodeTls, PilotSecurity},
+    api::v1beta1::{Authentication, ClientAuth, ClientTls, InternodeTls, PilotSecurity},
     database::shown,
     databases,
     plugin::{
@@ -93,15 +93,23 @@ fn a_node_is_entered_by_what_it_was_told() {
     assert_eq!(access(&told(ClientTls::Off, Authentication::Off)), None);
     assert_eq!(
         access(&told(ClientTls::Required, Authentication::Password)),
-        Some(ConsoleAccess { tls: true, login: login.clone() })
+        Some(ConsoleAccess { tls: true, certificate: false, login: login.clone() })
+    );
+    let asks = PilotSecurity {
+        client_auth: Some(ClientAuth::Required),
+        ..told(ClientTls::Required, Authentication::Password)
+    };
+    assert_eq!(
+        access(&asks),
+        Some(ConsoleAccess { tls: true, certificate: true, login: login.clone() })
     );
     assert_eq!(
         access(&told(ClientTls::Off, Authentication::Password)),
-        Some(ConsoleAccess { tls: false, login })
+        Some(ConsoleAccess { tls: false, certificate: false, login })
     );
     assert_eq!(
         access(&told(ClientTls::Optional, Authentication::Off)),
-        Some(ConsoleAccess { tls: true, login: None })
+        Some(ConsoleAccess { tls: true, certificate: false, login: None })
     );
 }
 
@@ -145,7 +153,8 @@ fn curl_is_given_the_login_by_a_file_whose_name_is_gone() {
             file.display()
         ),
     );
-    let access = ConsoleAccess { tls: true, login: Some(file.to_str().unwrap().to_owned()) };
+    let login_file = Some(file.to_str().unwrap().to_owned());
+    let access = ConsoleAccess { tls: true, certificate: false, login: login_file };
     let login = (elasticsearch.login_file)(&access, &HOSTILE).unwrap();
     let open = |words: &[&str], input: &str| {
         assert!(container.keep(&file, &login).status.success());
@@ -175,6 +184,13 @@ fn curl_is_given_the_login_by_a_file_whose_name_is_gone() {
     let ended = container.runs(&words, "_cat/nodes\n");
     assert!(!ended.status.success() && ended.stdout.is_empty(), "{ended:?}");
 
+    let asks = ConsoleAccess { certificate: true, ..access.clone() };
+    let own = "cert = \"/etc/navigator/tls/internode/node.crt\"\n\
+               key = \"/etc/navigator/tls/internode/node.key\"\n";
+    assert_eq!((elasticsearch.login_file)(&asks, &HOSTILE).unwrap(), format!("{login}{own}"));
+    assert!(
+        (elasticsearch.by_hand)(&asks).contains("--cert /etc/navigator/tls/internode/node.crt")
+    );
     let plain = ConsoleAccess { tls: false, ..access.clone() };
     assert!((elasticsearch.command)(&plain).contains(&"http://127.0.0.1:9200".to_owned()));
     assert!(!(elasticsearch.login_file)(&plain, &HOSTILE).unwrap().contains("cacert"));
@@ -207,11 +223,14 @@ cat; exit 7"#,
     let section = "[PlainTextAuthProvider]\nusername = app@example.org\npassword = a'b\"c\\d $(id) `id` %s;#=[x]\n";
     for (access, options) in [
         (
-            ConsoleAccess { tls: true, login: login.clone() },
+            ConsoleAccess { tls: true, certificate: false, login: login.clone() },
             "<--ssl><--credentials></proc/self/fd/3>",
         ),
-        (ConsoleAccess { tls: false, login }, "<--credentials></proc/self/fd/3>"),
-        (ConsoleAccess { tls: true, login: None }, "<--ssl>"),
+        (
+            ConsoleAccess { tls: false, certificate: false, login },
+            "<--credentials></proc/self/fd/3>",
+        ),
+        (ConsoleAccess { tls: true, certificate: false, login: None }, "<--ssl>"),
     ] {
         let mut said = format!("{options}<-e><SELECT 'a b'>");
         said.push_str(if access.tls { trust } else { "" });
@@ -234,6 +253,26 @@ cat; exit 7"#,
         let login = ConsoleLogin { username: "app", password };
         assert!((cassandra.login_file)(&access, &login).is_err(), "{password:?}");
     }
+}
+
+/// cqlsh reads its settings more than once, and nothing of them stays.
+#[test]
+fn cqlsh_shows_the_certificate_of_the_node_where_one_is_asked_for() {
+    let container = Container::new();
+    let cassandra = database("cassandra").console.secured.as_ref().unwrap();
+    container.program("home/bin/cqlsh", r#"printf '<%s>' "$@"; stat -Lc %a "$3"; cat "$3" "$3""#);
+    let access = ConsoleAccess { tls: true, certificate: true, login: None };
+    let mut words = (cassandra.command)(&access);
+    let own = container.path("tls/internode/node.pem").to_str().unwrap().to_owned();
+    let told = words.iter_mut().find(|word| *word == "/etc/navigator/tls/internode/node.pem");
+    *told.expect("the command names the certificate") = own.clone();
+    let ended = container.runs(&words, "");
+    let section = format!("[ssl]\nuserkey = {own}\nusercert = {own}\n");
+    let said = format!("<--ssl><--cqlshrc></proc/self/fd/4>600\n{section}{section}");
+    assert_eq!((ended.status.code(), text(&ended.stdout)), (Some(0), said));
+    let left = fs::read_dir(container.0.path()).unwrap().flatten();
+    let left: Vec<_> = left.map(|entry| entry.file_name().into_string().unwrap()).collect();
+    assert!(left.iter().all(|name| !name.starts_with("cqlshrc")), "{left:?}");
 }
 
 #[test]

@@ -141,7 +141,7 @@ impl ReportPublisher {
         ctx.metrics.ready.set(ready.into());
         let up = matches!(state.life, NodePhase::Up(_) | NodePhase::Stopping { .. });
         ctx.metrics.up.set(up.into());
-        ctx.metrics.set_certificates(facts.security.as_deref().filter(|_| up));
+        ctx.metrics.set_security(facts.security.as_deref().filter(|_| up));
         ctx.metrics
             .set_role(facts.observation.role.filter(|_| matches!(state.life, NodePhase::Up(_))));
         let gauges: BTreeMap<String, f64> = facts
