@@ -24,6 +24,7 @@ pub(crate) const DATABASE: ManagedDatabase = ManagedDatabase {
         client_port: "redis",
         schemes: Some(["rediss", "redis"]),
         more: |_| Vec::new(),
+        reserved: &["default"],
         shared_by_pilots: true,
         hashing: PasswordHashing::Sha256,
     }),

@@ -35,6 +35,7 @@ use crate::{api::V1BETA1, machinery::served_kind::ValidationResult};
 pub use cluster_rules::ClusterRules;
 pub use cluster_view::pool_path;
 pub use database_version::DatabaseVersion;
+pub use security::OWN_USERS;
 pub use security_support::SecuritySupport;
 pub use transition::{UnsafeOverrides, immutable};
 pub use validator::Validator;

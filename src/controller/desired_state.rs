@@ -149,6 +149,8 @@ pub struct ManagedDatabase {
 pub struct LoginNames {
     /// Name of the administrator, where its Secret says none.
     pub admin: &'static str,
+    /// Names that no administrator may have, beside Navigator's own.
+    pub reserved: &'static [&'static str],
     /// Type of the service, as the Service Binding specification has it.
     pub binding: &'static str,
     /// Name of the port that clients use.

@@ -25,7 +25,7 @@ use self::{
     status_writer::{first_sight, write_status},
 };
 use super::{
-    context::{ControllerContext, Error, refused},
+    context::{ControllerContext, Error},
     desired_state::{DesiredCluster, ManagedDatabase, SecurityRound},
     ensure, events, execute,
     observe::ObservedCluster,
@@ -107,7 +107,7 @@ async fn steps(
         cluster = written.map_or(cluster, Cow::Owned);
         desired.to_mut().status = begun;
     }
-    note(&mut observed, execute(ctx, confirmed).await)?;
+    note(&mut observed, Box::pin(execute(ctx, confirmed)).await)?;
     let status = status(&desired, &observed, &plan, now);
     let later = ctx.pace.waits(&desired.key(), &desired.status, &status);
     let later = later.filter(|_| desired.status != status);
@@ -164,12 +164,15 @@ async fn ensure(
     }
     // Before any pod: what pods mount, and what their nodes are signed by, is there.
     match security::keep(ctx, desired, Timestamp::now()).await {
-        Ok(findings) => observed.security = findings,
+        Ok(mut findings) => {
+            observed.refused = findings.refusal.take();
+            observed.security = findings;
+        }
         Err(Error::Foreign(stalled)) => {
             observed.stalled = Some(stalled);
             return Ok(());
         }
-        Err(error) => observed.refused = Some(refused(error)?),
+        Err(error) => return Err(error),
     }
     let secured = observed.refused.take();
     match ensure::ensure(ctx, desired, observed).await {

@@ -31,8 +31,8 @@ use self::{
     users::ClientKey,
 };
 use super::{
-    context::{ControllerContext, Error, MANAGER},
-    desired_state::DesiredCluster,
+    context::{self, ControllerContext, Error, MANAGER},
+    desired_state::{DesiredCluster, StallCause},
     events::EventNotice,
     observe::{ClusterObjects, controller, holds_data},
     security_findings::{SecurityFindings, SecurityProblem},
@@ -59,7 +59,7 @@ pub(crate) async fn keep(
     desired: &DesiredCluster,
     now: Timestamp,
 ) -> Result<SecurityFindings, Error> {
-    let mut findings = SecurityFindings::default();
+    let mut findings = SecurityFindings { looked: true, ..SecurityFindings::default() };
     let Some(security) = &desired.security else { return Ok(findings) };
     let in_force = &desired.round.in_force;
     let objects = ctx.stores.objects(desired);
@@ -75,19 +75,25 @@ pub(crate) async fn keep(
             None => None,
         }
     };
-    let authorities = if in_force.encrypts() {
+    let mut authorities = None;
+    if in_force.encrypts() {
         let given = given.as_ref();
-        authorities::keep(ctx, desired, security, given, &objects, now, &mut findings).await?
-    } else {
-        None
-    };
+        let kept = authorities::keep(ctx, desired, security, given, &objects, now, &mut findings);
+        match kept.await {
+            Ok(kept) => authorities = kept,
+            Err(error) => {
+                let problem = refused(&mut findings, error)?;
+                findings.certificates.push(problem);
+            }
+        }
+    }
     let given = match &given {
         Some(ClientCertificate::Given(given)) => Some(given),
         _ => None,
     };
     findings.lacks = given.and_then(|given| given.lacks.clone());
     if in_force.authentication == Authentication::Password {
-        let trust = authorities.as_ref().map(ClusterAuthorities::client_trust);
+        let trust = authorities.as_ref().and_then(ClusterAuthorities::client_trust);
         let key = if let Some(given) = given {
             ClientKey::Given(&given.key_pem)
         } else if objects.pilots.iter().any(|pilot| is_ours(pilot, desired) && mounts_key(pilot)) {
@@ -95,7 +101,10 @@ pub(crate) async fn keep(
         } else {
             ClientKey::None
         };
-        users::keep(ctx, desired, security, trust, key, &mut findings).await?;
+        if let Err(error) = users::keep(ctx, desired, security, trust, key, &mut findings).await {
+            let problem = refused(&mut findings, error)?;
+            findings.users.push(problem);
+        }
     }
     let clients = match &authorities {
         Some(authorities) => clients(ctx, desired, security, authorities, &mut findings).await?,
@@ -119,13 +128,29 @@ pub(crate) async fn keep(
             tell_clients(pilot, clients, &mut part);
         }
         let metrics = security.encrypts_metrics();
-        tell(ctx, desired, pilot, part, findings.revision.as_deref(), metrics).await?;
+        // One Pilot that is refused holds no other up.
+        if let Err(error) =
+            tell(ctx, desired, pilot, part, findings.revision.as_deref(), metrics).await
+        {
+            refused(&mut findings, error)?;
+        }
     }
-    if let Some(revision) = &findings.revision {
+    if let Some(revision) = findings.revision.clone() {
         let mark = given.map(|given| format!("{revision}.{}", given.mark()));
-        hurry_mounts(ctx, desired, &objects, revision, mark.as_deref()).await?;
+        hurry_mounts(ctx, desired, &objects, &revision, mark.as_deref(), &mut findings).await?;
     }
     Ok(findings)
+}
+
+/// Notes that the server would not take an object, and returns that as a problem: all else goes on.
+///
+/// # Errors
+/// Any other error.
+fn refused(findings: &mut SecurityFindings, error: Error) -> Result<SecurityProblem, Error> {
+    let StallCause { reason, message } = context::refused(error)?;
+    let problem = SecurityProblem { reason, message: message.clone() };
+    findings.refusal.get_or_insert(StallCause { reason, message });
+    Ok(problem)
 }
 
 /// Returns the CAs whose certificates clients must show, as PEM, with that of nodes: pilots are clients
@@ -146,8 +171,9 @@ async fn clients(
             return Ok(None);
         }
     };
-    let of_nodes = authorities.of(CertificateUse::Internode).map(|one| one.own.clone());
-    let all = TrustBundle::join([&of_clients, &of_nodes.unwrap_or_default()]);
+    // Without the CA of nodes their own pilots would be locked out.
+    let Some(of_nodes) = authorities.of(CertificateUse::Internode) else { return Ok(None) };
+    let all = TrustBundle::join([&of_clients, &of_nodes.own]);
     Ok(match all {
         Ok(all) => Some(all.to_pem()),
         Err(refusal) => {
@@ -373,6 +399,7 @@ async fn hurry_mounts(
     objects: &ClusterObjects,
     revision: &str,
     mark: Option<&str>,
+    findings: &mut SecurityFindings,
 ) -> Result<(), Error> {
     for pod in &objects.pods {
         let meta = &pod.metadata;
@@ -396,7 +423,7 @@ async fn hurry_mounts(
         match api.patch(name, &params, &Patch::Merge(&patch)).await {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(error) => return Err(Error::request("patch", "Pod", name, error)),
+            Err(error) => drop(refused(findings, Error::request("patch", "Pod", name, error))?),
         }
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! What is wrong with Secrets, certificates and users of a cluster, for its status.
 
+use super::desired_state::StallCause;
 use crate::api::v1beta1::AuthorityStatus;
 
 /// Something that a person has to mend, with the reason for a condition.
@@ -21,6 +22,8 @@ pub(crate) struct DeclaredLogin {
 /// What was found of a secured cluster.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SecurityFindings {
+    /// Whether Secrets were looked at: without, that nothing was found says nothing.
+    pub(crate) looked: bool,
     /// What is wrong with CAs, requests and certificates.
     pub(crate) certificates: Vec<SecurityProblem>,
     /// What is done or waited for while one CA takes another's place.
@@ -35,4 +38,6 @@ pub(crate) struct SecurityFindings {
     pub(crate) users: Vec<SecurityProblem>,
     /// Revision of the users that nodes are to have.
     pub(crate) revision: Option<String>,
+    /// The first object that the server would not take.
+    pub(crate) refusal: Option<StallCause>,
 }

@@ -1,6 +1,7 @@
 //! Tests of whole reconciles against a scripted API: what is written, what never is, and that the
 //! next reconcile repairs one that was cut off anywhere.
 
+mod administrator;
 mod api;
 mod deletion;
 mod drains;

@@ -171,10 +171,7 @@ impl UsersDocument {
     /// # Errors
     /// When it cannot be used as a whole, see [`UsersRefusal`].
     pub fn read(json: &[u8]) -> Result<Self, UsersRefusal> {
-        let document: Self = serde_json::from_slice(json).map_err(|error| {
-            // The text of the error may show a part of a hash.
-            UsersRefusal::Unreadable { line: error.line(), column: error.column() }
-        })?;
+        let document = Self::parse(json)?;
         let Self { revision, users, roles, own, superuser: _ } = &document;
         let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         if revision.len() != REVISION_DIGITS || !revision.bytes().all(is_digit) {
@@ -189,6 +186,27 @@ impl UsersDocument {
             return Err(UsersRefusal::Own);
         }
         Ok(document)
+    }
+
+    /// Reads what a document held, also one that no node takes for a name or a hash in it: for whom it
+    /// was made anew, every password would be another.
+    ///
+    /// # Errors
+    /// When it is no document, or its login of pilots cannot be used.
+    pub fn recall(json: &[u8]) -> Result<Self, UsersRefusal> {
+        let mut document = Self::parse(json)?;
+        document.users.retain(|user| is_hash(&user.hash));
+        if document.own.as_ref().is_some_and(|own| !own.is_usable()) {
+            return Err(UsersRefusal::Own);
+        }
+        Ok(document)
+    }
+
+    fn parse(json: &[u8]) -> Result<Self, UsersRefusal> {
+        serde_json::from_slice(json).map_err(|error| {
+            // The text of the error may show a part of a hash.
+            UsersRefusal::Unreadable { line: error.line(), column: error.column() }
+        })
     }
 
     /// The login with which pilots make their own.

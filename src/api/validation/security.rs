@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// What the names of Navigator's own users begin with.
-const OWN_USERS: &str = "navigator";
+pub const OWN_USERS: &str = "navigator";
 const SHORTEST_LIFE: Duration = Duration::from_secs(10 * 60);
 const LONGEST_LIFE: Duration = Duration::from_secs(8760 * 60 * 60);
 
@@ -138,7 +138,11 @@ fn keep_login_settings(validator: &mut Validator, new: &ClusterView<'_>, old: &C
         |view: &ClusterView<'_>| view.wanted_security().authentication == Authentication::Password;
     let runs = old.status.replicas.is_some_and(|replicas| replicas > 0);
     let secured = old.status.conditions.iter().find(|condition| condition.type_ == "Secured");
-    let is_there = asks(old) && secured.is_some_and(|one| one.reason != "SecurityInProgress");
+    // The condition may be of before the word that passwords are wanted.
+    let rungs = old.status.security.as_ref().and_then(|security| security.rungs.as_ref());
+    let all_ask = rungs.is_some_and(|rungs| rungs.authentication == Authentication::Password);
+    let is_there =
+        all_ask && asks(old) && secured.is_some_and(|one| one.reason != "SecurityInProgress");
     let (now, was) = (new.login_settings(), old.login_settings());
     if !runs || !asks(new) || is_there || now == was {
         return;

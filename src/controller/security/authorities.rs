@@ -55,24 +55,25 @@ const INTERNODE_BUNDLE: &str = "internode-ca.crt";
 
 /// The CAs by which the nodes of a cluster are signed.
 pub(super) struct ClusterAuthorities {
-    internode: SigningAuthority,
-    /// `None` where a certificate is given that they show to clients.
+    /// `None` where it cannot be used, as the findings say.
+    internode: Option<SigningAuthority>,
+    /// `None` also where a certificate is given that they show to clients.
     client: Option<SigningAuthority>,
-    /// What clients trust.
-    client_trust: TrustBundle,
+    /// What clients trust; `None` where the CA cannot be used.
+    client_trust: Option<TrustBundle>,
 }
 
 impl ClusterAuthorities {
     pub(super) fn of(&self, usage: CertificateUse) -> Option<&SigningAuthority> {
         match usage {
-            CertificateUse::Internode => Some(&self.internode),
+            CertificateUse::Internode => self.internode.as_ref(),
             CertificateUse::Client => self.client.as_ref(),
         }
     }
 
     /// What clients trust, as PEM.
-    pub(super) fn client_trust(&self) -> String {
-        self.client_trust.to_pem()
+    pub(super) fn client_trust(&self) -> Option<String> {
+        self.client_trust.as_ref().map(TrustBundle::to_pem)
     }
 }
 
@@ -165,8 +166,8 @@ struct AuthorityPlace<'a> {
     now: Timestamp,
 }
 
-/// Reads the CAs, or makes them, and leads one on that takes another's place. `None` where one cannot
-/// be used; the findings say why.
+/// Reads the CAs, or makes them, and leads one on that takes another's place. Where one cannot be used,
+/// the findings say why, and the other signs as before; `None` where neither can.
 pub(super) async fn keep(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
@@ -202,14 +203,19 @@ pub(super) async fn keep(
             Err(problem) => findings.certificates.push(problem),
         }
     }
-    let [Some(internode), client] = found else { return Ok(None) };
+    let [internode, client] = found;
     let client_trust = match (&client, given) {
-        (Some(client), _) => client.trust.clone(),
-        (None, Some(ClientCertificate::Given(given))) => given.trust.clone(),
+        (Some(client), _) => Some(client.trust.clone()),
+        (None, Some(ClientCertificate::Given(given))) => Some(given.trust.clone()),
         (None, Some(ClientCertificate::Unusable)) => {
-            Succession::told_to(desired, objects, CertificateUse::Client)
+            Some(Succession::told_to(desired, objects, CertificateUse::Client))
         }
-        (None, None) => return Ok(None),
+        (None, None) => None,
+    };
+    // Where one cannot be used, what others are told to trust stands as it is.
+    let (Some(of_nodes), Some(of_clients)) = (&internode, &client_trust) else {
+        let some = internode.is_some() || client.is_some();
+        return Ok(some.then_some(ClusterAuthorities { internode, client, client_trust }));
     };
     let bundle = ConfigMap {
         metadata: resources::cluster_metadata(
@@ -218,8 +224,8 @@ pub(super) async fn keep(
             &names.ca_bundle(&desired.name),
         ),
         data: Some(BTreeMap::from([
-            (BUNDLE.to_owned(), client_trust.to_pem()),
-            (INTERNODE_BUNDLE.to_owned(), internode.own.to_pem()),
+            (BUNDLE.to_owned(), of_clients.to_pem()),
+            (INTERNODE_BUNDLE.to_owned(), of_nodes.own.to_pem()),
         ])),
         ..ConfigMap::default()
     };
@@ -410,8 +416,29 @@ impl AuthorityPlace<'_> {
         let stored = match StoredAuthority::read(&secret, self.now) {
             Ok(stored) => stored,
             Err(why) => {
-                let message = format!("Secret {name}: {why}");
-                return Ok(Err(SecurityProblem { reason: "SecretInvalid", message }));
+                let is_asked = succession.made().is_some_and(|made| self.is_asked_since(made));
+                let other = match given.take() {
+                    None if self.given.is_none() && is_asked => Some(self.make()?),
+                    given => given,
+                };
+                let Some(current) = other else {
+                    let otherwise = if self.given.is_some() {
+                        ""
+                    } else {
+                        ", or set spec.security.certificates.caRotatedAt to the time now to have \
+                         another CA made"
+                    };
+                    let message = format!("Secret {name}: {why}{otherwise}");
+                    return Ok(Err(SecurityProblem { reason: "SecretInvalid", message }));
+                };
+                // Nodes trust the one that was there until all are of the other.
+                let object = self.prepared(&current, None, None);
+                ours_or_former(desired, &object, &secret.meta)?;
+                change(ctx, desired, &object, secret.meta.resource_version).await?;
+                let found = secrets::given(ctx, desired, name).await?;
+                let version = found.and_then(|found| found.meta.resource_version);
+                let stored = StoredAuthority { current, next: None, previous: None };
+                return Ok(Ok((stored, version)));
             }
         };
         // The Secret of an earlier cluster of this name is taken over as it is.

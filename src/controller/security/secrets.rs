@@ -73,6 +73,13 @@ pub(super) struct SecretSource {
     resource_version: String,
 }
 
+impl SecretSource {
+    /// Are both versions of one Secret?
+    pub(super) fn is_of(&self, other: &Self) -> bool {
+        self.uid == other.uid
+    }
+}
+
 pub(super) fn resource() -> ApiResource {
     ApiResource::erase::<Secret>(&())
 }

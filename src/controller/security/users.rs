@@ -10,9 +10,15 @@ use std::collections::{BTreeMap, HashSet};
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use serde::{Deserialize, Serialize};
 
-use super::secrets::{self, FoundSecret, SecretSource};
+use super::{
+    refused,
+    secrets::{self, FoundSecret, SecretSource},
+};
 use crate::{
-    api::v1beta1::{Authentication, ClientTls, ClusterSecurity, DatabaseUser, SecretKey},
+    api::{
+        v1beta1::{Authentication, ClientTls, ClusterSecurity, DatabaseUser, SecretKey},
+        validation::{OWN_USERS, format::login_name},
+    },
     controller::{
         context::{ControllerContext, Error},
         desired_state::{ClusterService, DesiredCluster, LoginNames},
@@ -23,7 +29,9 @@ use crate::{
     },
     engine::{
         password::{self, PasswordHashing},
-        users::{CLIENT_KEY, DocumentedUser, FILE, OwnLogin, SuperuserLogin, UsersDocument},
+        users::{
+            CLIENT_KEY, DocumentedUser, FILE, OwnLogin, SuperuserLogin, UsersDocument, UsersRefusal,
+        },
     },
 };
 
@@ -41,6 +49,9 @@ const MARK_DIGITS: usize = 8;
 struct KnownSource {
     user: String,
     source: SecretSource,
+    /// Is it the administrator, whose Secret says the name?
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    administrator: bool,
 }
 
 /// A user that the spec declares.
@@ -74,7 +85,18 @@ pub(super) async fn keep(
     let Some(login) = desired.database.login else { return Ok(()) };
     let mounted = desired.database.names.pilot_secret(&desired.name);
     let before = secrets::ours(ctx, desired, &mounted).await?;
-    let known = Known::read(before.as_ref());
+    let known = match Known::read(before.as_ref()) {
+        Ok(known) => known,
+        // Taken for nothing, it would give everybody another password.
+        Err(refusal) => {
+            let message = format!(
+                "Secret {mounted}, key {FILE}: {refusal}: put back what was there; users stay as they \
+                 are. Deleted, the Secret is made anew, with another login for pilots"
+            );
+            findings.users.push(SecurityProblem { reason: "SecretInvalid", message });
+            return Ok(());
+        }
+    };
     let (mut users, mut sources, mut superuser) = (Vec::new(), Vec::new(), None);
     let mut taken = HashSet::new();
     for declared in declared(desired, security) {
@@ -84,10 +106,39 @@ pub(super) async fn keep(
             (secrets::given(ctx, desired, name).await?, key)
         } else {
             let name = declared.name.map_or_else(|| administrator(desired, login), str::to_owned);
-            (Some(binding.keep(ctx, &declared.made, &name).await?), PASSWORD.to_owned())
+            let kept = binding.keep(ctx, &declared.made, &name, findings).await?;
+            (kept, PASSWORD.to_owned())
         };
-        let said = found.as_ref().and_then(|secret| secret.text(USERNAME));
-        let name = declared.name.or(said).unwrap_or(login.admin).to_owned();
+        let secret = declared.given.as_ref().map_or(&declared.made, |given| &given.name);
+        let name = match declared.name {
+            Some(name) => Ok(name.to_owned()),
+            None => known.name_of_administrator(found.as_ref(), login),
+        };
+        let name = match name {
+            Ok(name) => name,
+            Err(UnusableName { why, former }) => {
+                let stays = match &former {
+                    Some(former) => format!("{} stays the administrator", former.0.name),
+                    None => "there is no administrator".to_owned(),
+                };
+                let message = format!(
+                    "the administrator's name, Secret {secret}, key {USERNAME}: {why}: put another one \
+                     there; {stays}"
+                );
+                findings.declared.push(DeclaredLogin {
+                    name: former.as_ref().map_or(login.admin, |former| &former.0.name).to_owned(),
+                    secret: secret.clone(),
+                    problem: Some(message.clone()),
+                });
+                findings.users.push(SecurityProblem { reason: "UserNameUnusable", message });
+                if let Some((user, source)) = former.map(|former| *former) {
+                    taken.insert(user.name.clone());
+                    users.push(user);
+                    sources.push(source);
+                }
+                continue;
+            }
+        };
         if declared.name.is_none() && declared.given.is_some() && takes_over(desired) {
             let password = found.as_ref().and_then(|secret| secret.text(&key));
             superuser = password.map(|password| SuperuserLogin {
@@ -95,7 +146,6 @@ pub(super) async fn keep(
                 password: password.to_owned(),
             });
         }
-        let secret = declared.given.as_ref().map_or(&declared.made, |given| &given.name);
         let (hash, source, problem) =
             hash(login.hashing, &known, &name, secret, found.as_ref(), &key).await;
         findings.declared.push(DeclaredLogin {
@@ -117,10 +167,10 @@ pub(super) async fn keep(
             superuser: declared.superuser,
             roles,
         });
-        sources.push(KnownSource { user: name, source });
+        sources.push(KnownSource { user: name, source, administrator: declared.name.is_none() });
     }
     let own = if login.shared_by_pilots {
-        Some(own_login(desired, login.hashing, known.own).await?)
+        Some(own_login(desired, login.hashing, known.own.clone()).await?)
     } else {
         None
     };
@@ -134,7 +184,6 @@ pub(super) async fn keep(
         is_free
     });
     let document = UsersDocument::new(users, own).with_roles(roles).with_superuser(superuser);
-    findings.revision = Some(document.revision().to_owned());
     let sources = serde_json::to_vec(&sources).expect("our own types have string keys only");
     let mut values = BTreeMap::from([
         (FILE.to_owned(), ByteString(document.to_json())),
@@ -148,24 +197,29 @@ pub(super) async fn keep(
     };
     let has_other_key = mounted_key != key;
     values.extend(key.map(|pem| (CLIENT_KEY.to_owned(), ByteString(pem.to_vec()))));
-    if document.own().is_none() {
+    let written = if document.own().is_none() {
         let object = PreparedObject::of(&Secret {
             metadata: resources::cluster_metadata(desired, &ctx.settings, &mounted),
             data: Some(values),
             ..Secret::default()
         });
-        return ensure_object(ctx, desired, &object).await;
-    }
-    let stands = |found: &FoundSecret| {
-        values.iter().all(|(key, value)| found.value(key) == Some(value.0.as_slice()))
+        ensure_object(ctx, desired, &object).await
+    } else {
+        let stands = |found: &FoundSecret| {
+            values.iter().all(|(key, value)| found.value(key) == Some(value.0.as_slice()))
+        };
+        let same = !has_other_key && before.as_ref().is_some_and(stands);
+        let object = left_behind(ctx, desired, &mounted, values);
+        match before {
+            Some(_) if same => Ok(()),
+            Some(found) => change(ctx, desired, &object, found.meta.resource_version).await,
+            None => create(ctx, desired, &object, &object.body).await.map(drop),
+        }
     };
-    let same = !has_other_key && before.as_ref().is_some_and(stands);
-    let object = left_behind(ctx, desired, &mounted, values);
-    match before {
-        Some(_) if same => Ok(()),
-        Some(found) => change(ctx, desired, &object, found.meta.resource_version).await,
-        None => create(ctx, desired, &object, &object.body).await.map(drop),
-    }
+    // What does not stand in the Secret is nothing for a node to wait for.
+    findings.revision =
+        if written.is_ok() { Some(document.revision().to_owned()) } else { known.revision };
+    written
 }
 
 /// Name of the administrator that is made. Clusters of one ring may not both have the same.
@@ -260,19 +314,76 @@ struct Known {
     hashes: BTreeMap<String, String>,
     sources: BTreeMap<String, SecretSource>,
     own: Option<OwnLogin>,
+    administrator: Option<String>,
+    revision: Option<String>,
+}
+
+/// Why the administrator cannot have the name that the Secret says, and who was it before.
+struct UnusableName {
+    why: String,
+    former: Option<Box<(DocumentedUser, KnownSource)>>,
 }
 
 impl Known {
-    fn read(mounted: Option<&FoundSecret>) -> Self {
-        let value = |key: &str| mounted.and_then(|secret| secret.value(key)).unwrap_or_default();
-        let document = UsersDocument::read(value(FILE)).ok();
+    fn read(mounted: Option<&FoundSecret>) -> Result<Self, UsersRefusal> {
+        let value = |key: &str| mounted.and_then(|secret| secret.value(key));
+        let document = value(FILE).map(UsersDocument::recall).transpose()?;
         let users = document.iter().flat_map(UsersDocument::users);
-        let sources: Vec<KnownSource> = serde_json::from_slice(value(SOURCES)).unwrap_or_default();
-        Self {
+        let sources = value(SOURCES).and_then(|json| serde_json::from_slice(json).ok());
+        let sources: Vec<KnownSource> = sources.unwrap_or_default();
+        let administrator = sources.iter().find(|known| known.administrator);
+        Ok(Self {
             hashes: users.map(|user| (user.name.clone(), user.hash.clone())).collect(),
+            administrator: administrator.map(|known| known.user.clone()),
             sources: sources.into_iter().map(|known| (known.user, known.source)).collect(),
             own: document.as_ref().and_then(UsersDocument::own).cloned(),
-        }
+            revision: document.map(|document| document.revision().to_owned()),
+        })
+    }
+
+    /// Returns the administrator's name: what its Secret says, or as before where the Secret is gone or
+    /// lost that key, or else the default. A name that nodes would refuse is an error: they would refuse
+    /// all users with it.
+    fn name_of_administrator(
+        &self,
+        found: Option<&FoundSecret>,
+        login: &LoginNames,
+    ) -> Result<String, UnusableName> {
+        let value = found.and_then(|secret| secret.value(USERNAME));
+        let before = self.administrator.as_ref();
+        let Some(value) = value else {
+            let is_same = |name: &&String| {
+                found.is_none_or(|found| {
+                    self.sources.get(*name).is_some_and(|known| known.is_of(&found.source()))
+                })
+            };
+            return Ok(before.filter(is_same).map_or(login.admin, String::as_str).to_owned());
+        };
+        let said = std::str::from_utf8(value).ok();
+        let why = match said {
+            None => "it is no UTF-8".to_owned(),
+            Some(name) if name.starts_with(OWN_USERS) => {
+                format!("names that begin with {OWN_USERS} are Navigator's own")
+            }
+            Some(name) if login.reserved.contains(&name) => {
+                format!("{name} is a role that Navigator closes, since everybody knows it")
+            }
+            Some(name) => match login_name(name).pop() {
+                Some(why) => format!("it {why}"),
+                None => return Ok(name.to_owned()),
+            },
+        };
+        // An earlier release did not write down who is the administrator.
+        let name = before.map(String::as_str).or(said);
+        let former = name.and_then(|name| {
+            let (name, hash) = (name.to_owned(), self.hashes.get(name)?.clone());
+            let source = self.sources.get(&name).cloned().unwrap_or_default();
+            let source = KnownSource { user: name.clone(), source, administrator: true };
+            let superuser = true;
+            let user = DocumentedUser { name, hash, superuser, roles: Vec::new() };
+            Some(Box::new((user, source)))
+        });
+        Err(UnusableName { why, former })
     }
 }
 
@@ -337,13 +448,15 @@ struct Binding<'a> {
 
 impl Binding<'_> {
     /// Makes the Secret of a user, where there is none, and keeps true in it where and how clients
-    /// connect. Name and password in it are a person's to change.
+    /// connect. Name and password in it are a person's to change. `None` where the server will not take
+    /// it, as the findings say.
     async fn keep(
         &self,
         ctx: &ControllerContext,
         name: &str,
         user: &str,
-    ) -> Result<FoundSecret, Error> {
+        findings: &mut SecurityFindings,
+    ) -> Result<Option<FoundSecret>, Error> {
         let object = self.object(ctx, name, self.connection());
         let known = secrets::ours(ctx, self.desired, name).await?;
         let found = if let Some(found) = known {
@@ -356,7 +469,10 @@ impl Binding<'_> {
             let secret = [(USERNAME, user.to_owned()), (PASSWORD, password)];
             let whole = self.connection().into_iter().chain(secret).collect();
             let whole = self.object(ctx, name, whole);
-            create(ctx, self.desired, &whole, &whole.body).await?;
+            if let Err(error) = create(ctx, self.desired, &whole, &whole.body).await {
+                refused(findings, error)?;
+                return Ok(None);
+            }
             let made = secrets::given(ctx, self.desired, name).await?;
             let gone = || Error::Conflict { kind: "Secret".to_owned(), name: name.to_owned() };
             made.ok_or_else(gone)?
@@ -364,9 +480,12 @@ impl Binding<'_> {
         let stands = |(key, value): (&str, String)| found.text(key) == Some(value.as_str());
         // A Secret that a person made under this name is read, and not written.
         if found.is_of(self.desired) && !self.connection().into_iter().all(stands) {
-            change(ctx, self.desired, &object, found.meta.resource_version.clone()).await?;
+            let version = found.meta.resource_version.clone();
+            if let Err(error) = change(ctx, self.desired, &object, version).await {
+                refused(findings, error)?;
+            }
         }
-        Ok(found)
+        Ok(Some(found))
     }
 
     /// People copy the Secret, and a cluster that is made again on its volumes needs it.

@@ -38,8 +38,13 @@ pub(super) fn conditions(facts: &ConditionInputs<'_>) -> Vec<Condition> {
         ("Secured", secured(facts)),
         ("Drainable", drainable(facts)),
     ];
-    findings.extend(security::certificates_valid(facts).map(|found| ("CertificatesValid", found)));
-    findings.extend(security::users_ready(facts).map(|found| ("UsersReady", found)));
+    let secrets = [
+        ("CertificatesValid", security::certificates_valid(facts)),
+        ("UsersReady", security::users_ready(facts)),
+    ];
+    for (type_, found) in secrets {
+        findings.extend(found.map(|found| (type_, security::as_looked(facts, type_, found))));
+    }
     if let Some(stalled) = &facts.stalled {
         findings.push(("Stalled", finding("True", stalled.reason, stalled.message.clone())));
     } else if let Some(operation) = facts.plan.operation {

@@ -14,7 +14,7 @@ use crate::{
     },
     controller::{
         desired_state::DesiredCluster,
-        observe::{Member, ObservedCluster, PilotFacts},
+        observe::{Member, ObservedCluster, PilotFacts, condition},
         security_findings::DeclaredLogin,
         security_round::{posture, rungs},
     },
@@ -141,6 +141,22 @@ pub(super) fn certificates_valid(facts: &ConditionInputs<'_>) -> Option<Conditio
     }))
 }
 
+/// What a condition about Secrets says where they were not looked at: what was wrong with them still is.
+pub(super) fn as_looked(
+    facts: &ConditionInputs<'_>,
+    type_: &str,
+    found: ConditionState,
+) -> ConditionState {
+    if facts.observed.security.looked || found.status != "True" {
+        return found;
+    }
+    let former = condition(&facts.desired.status.conditions, type_);
+    match former.filter(|former| former.status == "False") {
+        Some(former) => finding("False", former.reason.clone(), former.message.clone()),
+        None => found,
+    }
+}
+
 /// The condition UsersReady, where clients log in.
 pub(super) fn users_ready(facts: &ConditionInputs<'_>) -> Option<ConditionState> {
     let ConditionInputs { desired, observed, .. } = facts;
@@ -187,13 +203,17 @@ pub(super) fn status(
 ) -> Option<ClusterSecurityStatus> {
     let in_force = in_force(desired)?;
     let asks = in_force.authentication == Authentication::Password;
+    let former = desired.status.security.as_ref().filter(|_| !observed.security.looked);
+    let authorities = former.map(|former| former.certificate_authorities.clone());
+    let as_before = former.map(|former| former.users.clone());
     Some(ClusterSecurityStatus {
         rungs: lowest(observed),
         admin_secret: asks.then(|| admin_secret(desired)),
         ca_config_map: in_force.encrypts().then(|| desired.database.names.ca_bundle(&desired.name)),
         next_expiry: next_expiry(observed),
-        certificate_authorities: observed.security.authorities.clone(),
-        users: users(observed),
+        certificate_authorities: authorities
+            .unwrap_or_else(|| observed.security.authorities.clone()),
+        users: as_before.unwrap_or_else(|| users(observed)),
     })
 }
 

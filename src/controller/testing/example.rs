@@ -94,6 +94,7 @@ pub(crate) const EXAMPLE: ManagedDatabase = ManagedDatabase {
         client_port: "client",
         schemes: None,
         more: |_| Vec::new(),
+        reserved: &["known"],
         shared_by_pilots: true,
         hashing: PasswordHashing::Bcrypt,
     }),

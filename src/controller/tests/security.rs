@@ -23,14 +23,14 @@ use crate::{
     machinery::x509::CertificateDetails,
 };
 
-const NODE: &str = "ex-shop-a-0";
+pub(super) const NODE: &str = "ex-shop-a-0";
 
 fn pilot() -> Id {
     id("pilots", NODE)
 }
 
 /// A secured cluster whose nodes run, and whose pilots have asked for nothing yet.
-async fn secured(replicas: u32) -> Harness {
+pub(super) async fn secured(replicas: u32) -> Harness {
     let harness = Harness::new(replicas);
     harness.api.server().edit(&cluster_id(), |cluster| {
         cluster["spec"]["security"] = json!({
@@ -43,7 +43,7 @@ async fn secured(replicas: u32) -> Harness {
 }
 
 /// Has the node's pilot ask to have this key signed, from its pod.
-fn ask(harness: &Harness, node: &str, key: &PrivateKey) {
+pub(super) fn ask(harness: &Harness, node: &str, key: &PrivateKey) {
     let csr = KeyRequest::create(key).unwrap();
     let mut server = harness.api.server();
     let pod = id("pods", node);
@@ -54,11 +54,11 @@ fn ask(harness: &Harness, node: &str, key: &PrivateKey) {
     });
 }
 
-fn told(harness: &Harness) -> Value {
+pub(super) fn told(harness: &Harness) -> Value {
     harness.object("pilots", NODE)["spec"]["security"].clone()
 }
 
-fn values(harness: &Harness, secret: &str) -> BTreeMap<String, String> {
+pub(super) fn values(harness: &Harness, secret: &str) -> BTreeMap<String, String> {
     let secret = harness.object("secrets", secret);
     let values: BTreeMap<String, ByteString> =
         serde_json::from_value(secret["data"].clone()).unwrap_or_default();
@@ -66,7 +66,7 @@ fn values(harness: &Harness, secret: &str) -> BTreeMap<String, String> {
     values.into_iter().map(text).collect()
 }
 
-fn set(harness: &Harness, secret: &str, key: &str, value: &str) {
+pub(super) fn set(harness: &Harness, secret: &str, key: &str, value: &str) {
     harness.api.server().edit(&id("secrets", secret), |secret| {
         secret["data"][key] = json!(ByteString(value.as_bytes().to_vec()));
     });
@@ -563,6 +563,56 @@ async fn a_ca_of_a_persons_secret_is_taken_and_followed_and_never_written() {
     assert_eq!(valid["reason"], "SecretInvalid");
     assert!(valid["message"].as_str().unwrap().starts_with("Secret ours: "), "{valid}");
     assert_eq!(told(&harness)["internodeCertificate"]["trust"], json!(second), "what runs goes on");
+
+    // The copy cannot be used any more, as when it has ended before the other came.
+    let (third, data) = given("third");
+    set(&harness, "ex-shop-internode-ca", "tls.key", "none");
+    for (key, value) in data {
+        set(&harness, "ours", key, std::str::from_utf8(&value.0).unwrap());
+    }
+    lead_on(&harness, &[NODE]).await;
+    assert_eq!(told(&harness)["internodeCertificate"]["trust"], json!(third));
+    assert_eq!(harness.condition("CertificatesValid")["status"], "True");
+}
+
+/// A CA that cannot be used signs nothing, and the other goes on; a word has another made.
+#[tokio::test(start_paused = true)]
+async fn a_ca_that_cannot_be_used_stops_the_other_nowhere_and_gives_way_to_another() {
+    let harness = secured(2).await;
+    ask(&harness, NODE, &PrivateKey::generate().unwrap());
+    harness.settle().await;
+    lead_on(&harness, &[NODE]).await;
+    let before = told(&harness)["clientCertificate"].clone();
+    let bundle = harness.object("configmaps", "ex-shop-ca")["data"].clone();
+    set(&harness, "ex-shop-client-ca", "tls.key", "none");
+    ask(&harness, "ex-shop-a-1", &PrivateKey::generate().unwrap());
+    harness.settle().await;
+    let valid = harness.condition("CertificatesValid");
+    assert_eq!(valid["reason"], "SecretInvalid");
+    assert!(
+        valid["message"]
+            .as_str()
+            .unwrap()
+            .contains("or set spec.security.certificates.caRotatedAt")
+    );
+    let other = harness.object("pilots", "ex-shop-a-1")["spec"]["security"].clone();
+    assert_ne!(other["internodeCertificate"]["chain"], Value::Null, "it is signed for its port");
+    assert_eq!(other["clientCertificate"]["chain"], Value::Null);
+    assert_eq!(told(&harness)["clientCertificate"], before);
+    assert_eq!(harness.object("configmaps", "ex-shop-ca")["data"], bundle);
+
+    let asked = in_a_second().await;
+    harness.api.server().edit(&cluster_id(), |cluster| {
+        cluster["spec"]["security"]["certificates"] =
+            json!({"caRotatedAt": asked, "caOverlap": "0s"});
+    });
+    tokio::task::spawn_blocking(|| std::thread::sleep(std::time::Duration::from_millis(1100)))
+        .await
+        .unwrap();
+    lead_on(&harness, &[NODE, "ex-shop-a-1"]).await;
+    let after = told(&harness)["clientCertificate"].clone();
+    assert_ne!(after["trust"], before["trust"], "another CA is there");
+    assert_eq!(harness.condition("CertificatesValid")["status"], "True");
 }
 
 #[tokio::test(start_paused = true)]

@@ -45,6 +45,7 @@ pub const DATABASE: ManagedDatabase = ManagedDatabase {
             let datacenter = first.and_then(|part| part.datacenter);
             datacenter.map(|name| ("datacenter", name)).into_iter().collect()
         },
+        reserved: &["cassandra"],
         shared_by_pilots: true,
         hashing: PasswordHashing::Bcrypt,
     }),

@@ -53,6 +53,7 @@ pub const DATABASE: ManagedDatabase = ManagedDatabase {
         client_port: "http",
         schemes: Some(["https", "http"]),
         more: |_| Vec::new(),
+        reserved: &[],
         shared_by_pilots: false,
         hashing: PasswordHashing::Bcrypt,
     }),

@@ -26,7 +26,7 @@ const ANSWER: u8 = 0x80;
 /// Does Cassandra answer the request, with whatever content? Sets no time limit of its own.
 pub(super) async fn answers(target: &CqlTarget) -> bool {
     let asked = async {
-        let mut stream = client::open(target).await?;
+        let (mut stream, _) = client::open(target).await?;
         stream.write_all(&OPTIONS).await.map_err(CqlError::Transport)?;
         stream.read_u8().await.map_err(CqlError::Transport)
     };

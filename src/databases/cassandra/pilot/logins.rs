@@ -5,7 +5,7 @@
 //! knows. From then on each pilot looks whether the ring has the users that are mounted, and the one
 //! that leads writes what differs.
 
-use std::{fmt, time::Duration};
+use std::{fmt, net::SocketAddr, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
@@ -99,6 +99,11 @@ pub(super) struct OwnSessions(tokio::sync::Mutex<Option<OwnSession>>);
 impl OwnSessions {
     pub(super) async fn close(&self) {
         self.0.lock().await.take();
+    }
+
+    /// This pilot's end of the connection that is kept, if there is one.
+    pub(super) async fn local(&self) -> Option<SocketAddr> {
+        self.0.lock().await.as_ref().map(|session| session.client.local())
     }
 }
 

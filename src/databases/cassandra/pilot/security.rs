@@ -53,11 +53,15 @@ pub(super) fn wanted(
     Ok(Some(security))
 }
 
-/// Counts connections by whether they are encrypted.
-fn count(all: &[Value]) -> Result<ClientConnections, Error> {
+/// Counts connections by whether they are encrypted, but for the pilot's own, which follows the node.
+fn count(all: &[Value], own: Option<SocketAddr>) -> Result<ClientConnections, Error> {
     let mut found = ClientConnections::default();
     let mut from = BTreeSet::new();
-    for one in all {
+    let is_own = |one: &&Value| {
+        let address = one["address"].as_str().unwrap_or_default().rsplit('/').next();
+        own.is_some() && address.and_then(|address| address.parse().ok()) == own
+    };
+    for one in all.iter().filter(|one| !is_own(one)) {
         match one["ssl"].as_str() {
             Some("true") => found.tls += 1,
             Some("false") => {
@@ -125,8 +129,10 @@ impl SecuredDatabase for CassandraDriver {
 
     fn client_connections(&self) -> DriverAnswer<'_, ClientConnections> {
         Box::pin(async move {
+            // It may begin another connection meanwhile: the next look leaves that out.
+            let own = self.session.local().await;
             let all: Vec<Value> = self.jolokia()?.attribute(CONNECTIONS, "Value").await?;
-            count(&all)
+            count(&all, own)
         })
     }
 
@@ -165,10 +171,16 @@ mod tests {
             {"address": "/10.0.0.7:41216", "user": "anonymous", "ssl": "false"},
             {"address": "/127.0.0.1:33102", "user": "anonymous", "ssl": "true", "cipher": "x"},
         ]);
-        let found = count(list.as_array().unwrap()).unwrap();
+        let found = count(list.as_array().unwrap(), None).unwrap();
         assert_eq!((found.tls, found.plain), (1, 2));
         assert_eq!(found.plain_from, ["10.0.0.7"]);
+        // A pilot waits for clients, and is none.
+        let own = "127.0.0.1:33102".parse().ok();
+        assert_eq!(count(list.as_array().unwrap(), own).unwrap().tls, 0);
+        let list = [json!({"address": "localhost/127.0.0.1:33102", "ssl": "true"})];
+        assert_eq!(count(&list, own).unwrap().tls, 0);
+        assert_eq!(count(&list, "127.0.0.1:33103".parse().ok()).unwrap().tls, 1);
         // What does not say it is not taken for encrypted.
-        assert!(count(&[json!({"address": "/10.0.0.7:1"})]).is_err());
+        assert!(count(&[json!({"address": "/10.0.0.7:1"})], None).is_err());
     }
 }

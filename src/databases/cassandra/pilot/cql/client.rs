@@ -58,6 +58,7 @@ pub struct CqlClient {
     stream: Option<Box<dyn CqlStream>>,
     timeout: Duration,
     asked_for_login: bool,
+    local: SocketAddr,
 }
 
 impl CqlClient {
@@ -69,9 +70,9 @@ impl CqlClient {
     pub async fn connect(target: &CqlTarget) -> Result<Self, CqlError> {
         let CqlTarget { address: _, tls: _, login, timeout: limit } = target;
         let connected = async {
-            let mut stream = open(target).await?;
+            let (mut stream, local) = open(target).await?;
             let asked_for_login = log_in(&mut *stream, login.as_ref()).await?;
-            Ok(Self { stream: Some(stream), timeout: *limit, asked_for_login })
+            Ok(Self { stream: Some(stream), timeout: *limit, asked_for_login, local })
         };
         timeout(*limit, connected).await.unwrap_or(Err(CqlError::TimedOut(*limit)))
     }
@@ -79,6 +80,11 @@ impl CqlClient {
     /// Whether the node asked who its client is.
     pub fn asked_for_login(&self) -> bool {
         self.asked_for_login
+    }
+
+    /// This end of the connection, as the node lists it.
+    pub fn local(&self) -> SocketAddr {
+        self.local
     }
 
     /// Runs a statement, and returns its rows. Without an answer in time it may have run, or may run
@@ -102,14 +108,17 @@ impl CqlClient {
     }
 }
 
-/// Opens a connection. Sets no time limit of its own.
-pub(super) async fn open(target: &CqlTarget) -> Result<Box<dyn CqlStream>, CqlError> {
+/// Opens a connection, and says from where. Sets no time limit of its own.
+pub(super) async fn open(target: &CqlTarget) -> Result<(Box<dyn CqlStream>, SocketAddr), CqlError> {
     let stream = TcpStream::connect(target.address).await.map_err(CqlError::Transport)?;
     stream.set_nodelay(true).map_err(CqlError::Transport)?;
-    let Some(CqlTls { config, server }) = &target.tls else { return Ok(Box::new(stream)) };
+    let local = stream.local_addr().map_err(CqlError::Transport)?;
+    let Some(CqlTls { config, server }) = &target.tls else {
+        return Ok((Box::new(stream), local));
+    };
     let connector = TlsConnector::from(config.clone());
     let connected = connector.connect(server.clone(), stream).await;
-    Ok(Box::new(connected.map_err(CqlError::Tls)?))
+    Ok((Box::new(connected.map_err(CqlError::Tls)?), local))
 }
 
 /// Begins the protocol. Returns whether the node asked for a login.
