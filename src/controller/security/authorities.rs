@@ -12,6 +12,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
     jiff::Timestamp,
 };
+use serde_json::json;
 use tracing::info;
 
 use super::{
@@ -46,6 +47,9 @@ const KEY: &str = "tls.key";
 const NEXT_CERTIFICATE: &str = "next.crt";
 const NEXT_KEY: &str = "next.key";
 const PREVIOUS: &str = "previous.crt";
+/// The key of a CA that a person put there, and since when it has been: while no node shows a
+/// certificate of it, clients learn of it.
+const SINCE: &str = "since";
 /// How long clients have to learn of a new CA where the spec does not say: a day.
 const CLIENT_OVERLAP: Duration = Duration::from_secs(24 * 3600);
 /// Key of the ConfigMap with what clients trust.
@@ -97,6 +101,8 @@ pub(super) struct StoredAuthority {
     next: Option<CertificateAuthority>,
     /// Certificate of the CA whose place the current one took, as PEM.
     previous: Option<TrustBundle>,
+    /// Unix time since which the current CA has been there, where that is written down.
+    since: Option<i64>,
 }
 
 impl StoredAuthority {
@@ -144,7 +150,12 @@ impl StoredAuthority {
             )
         })?;
         let previous = secret.value(PREVIOUS).map(|pem| TrustBundle::read(pem).unwrap_or_default());
-        Ok(Self { current, next, previous })
+        let since = secret.text(SINCE).and_then(|text| {
+            let (key, time) = text.split_once(' ')?;
+            let time: Timestamp = time.parse().ok()?;
+            (key == current.details().key_sha256).then(|| time.as_second())
+        });
+        Ok(Self { current, next, previous, since })
     }
 }
 
@@ -258,7 +269,7 @@ impl AuthorityPlace<'_> {
             change(self.ctx, self.desired, &object, version).await?;
             let found = secrets::given(self.ctx, self.desired, &self.name).await?;
             version = found.and_then(|found| found.meta.resource_version);
-            stored = StoredAuthority { current: given, next: None, previous: None };
+            stored = StoredAuthority { current: given, next: None, previous: None, since: None };
         }
         let keys = stored.keys();
         let elsewhere = match self.elsewhere(trust).await? {
@@ -272,7 +283,15 @@ impl AuthorityPlace<'_> {
         let ours = [&keys.current, &keys.next, &keys.previous];
         foreign.retain(|key| !ours.into_iter().flatten().any(|own| own == key));
         succession.leave_out(&foreign);
-        let wish = self.wish(&stored, !elsewhere.is_empty());
+        let shares = self.usage == CertificateUse::Client || !elsewhere.is_empty();
+        // A CA of Navigator's is the next one until it signs, and is as old as it has been there.
+        let is_new = shares
+            && !self.overlap().is_zero()
+            && stored.next.is_none()
+            && stored.previous.is_none()
+            && succession.is_unused(&keys);
+        let since = is_new.then(|| stored.since.unwrap_or_else(|| self.now.as_second()));
+        let wish = self.wish(&stored, since, shares);
         let turn = succession.turn(&keys, &stored.certificates(), wish);
         let own = turn.trust.clone();
         let all = own.and_then(|own| Ok((TrustBundle::join([&own, &elsewhere])?, own)));
@@ -296,6 +315,9 @@ impl AuthorityPlace<'_> {
                 let notice = EventNotice::normal(reason, message);
                 self.ctx.events.publish(self.desired, &notice).await;
             }
+        } else if since != stored.since {
+            let object = self.with_since(&stored, since);
+            change(self.ctx, self.desired, &object, version).await?;
         }
         let SuccessionTurn { may_sign, turn, .. } = turn;
         Ok(Ok(SigningAuthority { authority: stored.current, trust, own, may_sign, turn }))
@@ -314,7 +336,7 @@ impl AuthorityPlace<'_> {
             source: source.to_owned(),
             phase: format!("{phase:?}"),
         };
-        let StoredAuthority { current, next, previous } = stored;
+        let StoredAuthority { current, next, previous, since: _ } = stored;
         let of_current = if next.is_some() { RolloverPhase::Current } else { phase };
         let of_current = match of_current {
             // What retires is the former one.
@@ -335,7 +357,7 @@ impl AuthorityPlace<'_> {
         step: &RolloverStep<String>,
         stored: &StoredAuthority,
     ) -> Result<Option<WrittenAuthority>, Error> {
-        let StoredAuthority { current, next, previous } = stored;
+        let StoredAuthority { current, next, previous, since: _ } = stored;
         Ok(Some(match (step, next) {
             (RolloverStep::Begin, None) => WrittenAuthority {
                 object: self.prepared(current, Some(&self.make()?), previous.as_ref()),
@@ -363,17 +385,22 @@ impl AuthorityPlace<'_> {
         }))
     }
 
-    /// Is another CA asked for, and must clients be waited for, or nodes elsewhere?
-    fn wish(&self, stored: &StoredAuthority, shares: bool) -> RolloverWish {
-        let made = stored.target().details().made();
+    /// How long clients, and clusters elsewhere, have to learn of a new CA.
+    fn overlap(&self) -> Duration {
         let overlap = self.settings.ca_overlap.as_deref().and_then(go_duration::parse);
-        let overlap = overlap.unwrap_or(CLIENT_OVERLAP).as_secs();
-        let over = made.saturating_add(i64::try_from(overlap).unwrap_or(i64::MAX));
+        overlap.unwrap_or(CLIENT_OVERLAP)
+    }
+
+    /// Is another CA asked for, and must clients be waited for, or nodes elsewhere? `since`: when a
+    /// person's CA was seen first.
+    fn wish(&self, stored: &StoredAuthority, since: Option<i64>, shares: bool) -> RolloverWish {
+        let made = stored.target().details().made();
+        let begun = since.map_or(made, |since| since.max(made));
+        let overlap = i64::try_from(self.overlap().as_secs()).unwrap_or(i64::MAX);
         RolloverWish {
             // Another CA comes by the Secret of a person, where there is one.
             rotate: self.given.is_none() && self.is_asked_since(made),
-            wait_for_clients: (self.usage == CertificateUse::Client || shares)
-                && self.now.as_second() < over,
+            wait_for_clients: shares && self.now.as_second() < begun.saturating_add(overlap),
         }
     }
 
@@ -410,7 +437,7 @@ impl AuthorityPlace<'_> {
             let object = self.prepared(&current, None, None);
             // Made by a create: a CA that another process made meanwhile is not written over.
             let meta = create(ctx, desired, &object, &object.body).await?;
-            let made = StoredAuthority { current, next: None, previous: None };
+            let made = StoredAuthority { current, next: None, previous: None, since: None };
             return Ok(Ok((made, meta.resource_version)));
         };
         let stored = match StoredAuthority::read(&secret, self.now) {
@@ -437,13 +464,12 @@ impl AuthorityPlace<'_> {
                 change(ctx, desired, &object, secret.meta.resource_version).await?;
                 let found = secrets::given(ctx, desired, name).await?;
                 let version = found.and_then(|found| found.meta.resource_version);
-                let stored = StoredAuthority { current, next: None, previous: None };
+                let stored = StoredAuthority { current, next: None, previous: None, since: None };
                 return Ok(Ok((stored, version)));
             }
         };
         // The Secret of an earlier cluster of this name is taken over as it is.
-        let StoredAuthority { current, next, previous } = &stored;
-        let object = self.prepared(current, next.as_ref(), previous.as_ref());
+        let object = self.with_since(&stored, stored.since);
         ours_or_former(desired, &object, &secret.meta)?;
         ensure_object(ctx, desired, &object).await?;
         Ok(Ok((stored, secret.meta.resource_version)))
@@ -505,6 +531,17 @@ impl AuthorityPlace<'_> {
     fn unmade(&self, error: impl std::error::Error + Send + Sync + 'static) -> Error {
         let what = format!("the CA of Secret {:?}", self.name);
         Error::Unmade { what, source: Box::new(error) }
+    }
+
+    /// The Secret as it is, with the time since which its CA has been there.
+    fn with_since(&self, stored: &StoredAuthority, since: Option<i64>) -> PreparedObject {
+        let StoredAuthority { current, next, previous, since: _ } = stored;
+        let mut object = self.prepared(current, next.as_ref(), previous.as_ref());
+        if let Some(since) = since.and_then(|since| Timestamp::from_second(since).ok()) {
+            let text = format!("{} {since}", current.details().key_sha256);
+            object.body["data"][SINCE] = json!(ByteString(text.into_bytes()));
+        }
+        object
     }
 
     fn prepared(

@@ -102,6 +102,11 @@ impl Succession {
         self.told.made()
     }
 
+    /// Do members show certificates, and none of the CA that all is to be of?
+    pub(super) fn is_unused(&self, secret: &AuthoritySecret<String>) -> bool {
+        Rollover { secret, members: &self.members }.is_unused()
+    }
+
     /// Returns what is to be done next, and what holds meanwhile. `own`: certificates of the CAs in
     /// the Secret.
     pub(super) fn turn(

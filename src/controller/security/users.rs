@@ -116,7 +116,8 @@ pub(super) async fn keep(
         };
         let name = match name {
             Ok(name) => name,
-            Err(UnusableName { why, former }) => {
+            Err(unusable) => {
+                let UnusableName { why, former } = *unusable;
                 let stays = match &former {
                     Some(former) => format!("{} stays the administrator", former.0.name),
                     None => "there is no administrator".to_owned(),
@@ -131,7 +132,7 @@ pub(super) async fn keep(
                     problem: Some(message.clone()),
                 });
                 findings.users.push(SecurityProblem { reason: "UserNameUnusable", message });
-                if let Some((user, source)) = former.map(|former| *former) {
+                if let Some((user, source)) = former {
                     taken.insert(user.name.clone());
                     users.push(user);
                     sources.push(source);
@@ -159,7 +160,16 @@ pub(super) async fn keep(
             findings.users.push(SecurityProblem { reason: "UserNameTaken", message });
             continue;
         }
-        let Some(hash) = hash else { continue };
+        let Some(hash) = hash else {
+            // Another name, with a password that cannot be used: who administered goes on.
+            let former = known.administrator.as_deref().filter(|_| declared.name.is_none());
+            if let Some((user, source)) = former.and_then(|name| known.former(name)) {
+                taken.insert(user.name.clone());
+                users.push(user);
+                sources.push(source);
+            }
+            continue;
+        };
         let roles = declared.roles.to_vec();
         users.push(DocumentedUser {
             name: name.clone(),
@@ -321,7 +331,7 @@ struct Known {
 /// Why the administrator cannot have the name that the Secret says, and who was it before.
 struct UnusableName {
     why: String,
-    former: Option<Box<(DocumentedUser, KnownSource)>>,
+    former: Option<(DocumentedUser, KnownSource)>,
 }
 
 impl Known {
@@ -348,7 +358,7 @@ impl Known {
         &self,
         found: Option<&FoundSecret>,
         login: &LoginNames,
-    ) -> Result<String, UnusableName> {
+    ) -> Result<String, Box<UnusableName>> {
         let value = found.and_then(|secret| secret.value(USERNAME));
         let before = self.administrator.as_ref();
         let Some(value) = value else {
@@ -375,15 +385,16 @@ impl Known {
         };
         // An earlier release did not write down who is the administrator.
         let name = before.map(String::as_str).or(said);
-        let former = name.and_then(|name| {
-            let (name, hash) = (name.to_owned(), self.hashes.get(name)?.clone());
-            let source = self.sources.get(&name).cloned().unwrap_or_default();
-            let source = KnownSource { user: name.clone(), source, administrator: true };
-            let superuser = true;
-            let user = DocumentedUser { name, hash, superuser, roles: Vec::new() };
-            Some(Box::new((user, source)))
-        });
-        Err(UnusableName { why, former })
+        let former = name.and_then(|name| self.former(name));
+        Err(Box::new(UnusableName { why, former }))
+    }
+
+    /// Returns the administrator of this name as it is mounted already.
+    fn former(&self, name: &str) -> Option<(DocumentedUser, KnownSource)> {
+        let (name, hash) = (name.to_owned(), self.hashes.get(name)?.clone());
+        let source = self.sources.get(&name).cloned().unwrap_or_default();
+        let source = KnownSource { user: name.clone(), source, administrator: true };
+        Some((DocumentedUser { name, hash, superuser: true, roles: Vec::new() }, source))
     }
 }
 

@@ -46,6 +46,11 @@ async fn a_name_that_no_user_may_have_changes_nobody_and_is_told() {
         assert!(message.ends_with("admin stays the administrator"), "{message}");
     }
     set(&harness, "ex-shop-admin", "username", "root");
+    set(&harness, "ex-shop-admin", "password", "");
+    harness.settle().await;
+    assert_eq!(names(&harness), ["admin", "app"], "a name without a password is nobody yet");
+    assert_eq!(told(&harness)["users"], users);
+    set(&harness, "ex-shop-admin", "password", "of somebody else");
     harness.settle().await;
     assert_eq!(names(&harness), ["root", "app"]);
     assert!(password::verify("of somebody else", &documented(&harness)[0].hash));

@@ -575,6 +575,35 @@ async fn a_ca_of_a_persons_secret_is_taken_and_followed_and_never_written() {
     assert_eq!(harness.condition("CertificatesValid")["status"], "True");
 }
 
+/// That a CA is old says nothing of how long clients have been told of it.
+#[tokio::test(start_paused = true)]
+async fn clients_have_their_time_from_when_a_ca_came_however_old_it_is() {
+    let harness = secured(1).await;
+    ask(&harness, NODE, &PrivateKey::generate().unwrap());
+    lead_on(&harness, &[NODE]).await;
+    let week = std::time::Duration::from_secs(7 * 24 * 3600);
+    let then = k8s_openapi::jiff::Timestamp::now() - week;
+    let given = CertificateAuthority::create("ours", then).unwrap();
+    for (key, text) in [("tls.crt", given.chain_pem()), ("tls.key", given.key_pem())] {
+        set(&harness, "ex-shop-client-ca", key, &text);
+    }
+    let before = told(&harness)["clientCertificate"]["chain"].clone();
+    let messages = lead_on(&harness, &[NODE]).await;
+    assert_eq!(told(&harness)["clientCertificate"]["chain"], before);
+    let waits = "the CA for clients is replaced: gives clients time to learn of the new CA";
+    assert!(messages.iter().any(|message| message == waits), "{messages:?}");
+    let trust = values(&harness, "ex-shop-user-app")["ca.crt"].clone();
+    assert!(trust.contains(&given.chain_pem()), "clients are told of it");
+
+    harness.api.server().edit(&cluster_id(), |cluster| {
+        cluster["spec"]["security"]["certificates"] = json!({"caOverlap": "0s"});
+    });
+    lead_on(&harness, &[NODE]).await;
+    assert_eq!(told(&harness)["clientCertificate"]["trust"], json!(given.chain_pem()));
+    let left = values(&harness, "ex-shop-client-ca");
+    assert_eq!(left.keys().collect::<Vec<_>>(), ["tls.crt", "tls.key"]);
+}
+
 /// A CA that cannot be used signs nothing, and the other goes on; a word has another made.
 #[tokio::test(start_paused = true)]
 async fn a_ca_that_cannot_be_used_stops_the_other_nowhere_and_gives_way_to_another() {

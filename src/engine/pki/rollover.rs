@@ -137,6 +137,12 @@ impl<A: Clone + PartialEq> Rollover<'_, A> {
         found.map(|(place, _)| place).collect()
     }
 
+    /// Do members show certificates, and none of the CA that all is to be of?
+    pub fn is_unused(&self) -> bool {
+        self.in_use().next().is_some()
+            && self.target().is_some_and(|target| !self.in_use().any(|by| by == target))
+    }
+
     /// Returns the phase, for people to see.
     pub fn phase(&self) -> RolloverPhase {
         let Some(target) = self.target() else { return RolloverPhase::Spreading };
@@ -185,8 +191,7 @@ impl<A: Clone + PartialEq> Rollover<'_, A> {
         if !unsure.is_empty() {
             return RolloverStep::Wait { members: unsure };
         }
-        let is_first = self.in_use().next().is_none();
-        if wish.wait_for_clients && !is_first && !self.in_use().any(|by| by == target) {
+        if wish.wait_for_clients && self.is_unused() {
             return RolloverStep::WaitForClients;
         }
         if self.secret.next.is_some() {
