@@ -84,7 +84,7 @@ const BANNED: &[(&str, &str, &str)] = &[
     ("src/engine/", "std::fs", "engine holds pure facts"),
 ];
 
-fn sources(folder: &Path, found: &mut Vec<(String, String)>) {
+pub(crate) fn sources(folder: &Path, found: &mut Vec<(String, String)>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {

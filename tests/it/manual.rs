@@ -1,6 +1,7 @@
 //! Pages of `docs/` that list what the code knows: nothing is missing, and nothing is made up.
 
 mod conformance;
+mod failures;
 mod rights;
 
 use std::{collections::BTreeSet, fs, path::Path};
