@@ -17,10 +17,10 @@ use jiff::{Timestamp, Unit};
 const HEAD: &str = "\
 # The pilots against the real databases
 
-The last run of each scenario, written by `make test-databases-full` (all of them), or by the same program for those
-that are named to it: `cargo test --test databases -- --report docs/test-databases.md NAME…`. Every scenario runs the
-real database as plain processes on loopback addresses (`bootstraps` and `api-away` a scripted one); a line is a claim
-that was shown, with the seconds that it took.
+The last run of each scenario. `make test-databases-full` runs all of them and writes this page. `cargo test --test databases -- --report
+docs/test-databases.md NAME…` runs those that you name, and writes only their sections. CI runs the scenarios that `tests/databases/main.rs` marks
+`Quick`, and writes nothing here. Every scenario runs real databases as plain processes on loopback addresses; `bootstraps` and `api-away` run a scripted
+one. A row is a claim that the scenario showed, with the seconds that it took. The table of a failed scenario ends where it failed.
 ";
 
 /// Takes down the claims of one scenario as they are shown.
