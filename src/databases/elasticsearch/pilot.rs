@@ -66,6 +66,7 @@ use crate::{
 const FLUSH: Duration = Duration::from_secs(30);
 /// Observations in a row without a master after which a node does not serve any more.
 const MISSES: u32 = 3;
+const ADDRESS_UNKNOWN: &str = "where it listens is not known";
 /// Exit code of a JVM that ended as TERM asked it to.
 const TERMINATED: u8 = 143;
 
@@ -161,7 +162,15 @@ impl ElasticsearchDriver {
             seen.api = Some(client(address, release, login.unwrap_or_default()));
         }
         // This does not mean that the database is silent: the pilot does not know its address yet.
-        seen.api.clone().ok_or_else(|| Error::NotYet("where it listens is not known".to_owned()))
+        seen.api.clone().ok_or_else(|| Error::NotYet(ADDRESS_UNKNOWN.to_owned()))
+    }
+
+    /// Returns a client that logs in as another user, with the pilot's password.
+    fn api_as(&self, user: &str, access: &NodeAccess) -> Result<SearchClient, Error> {
+        let NodeState { address, version, .. } = self.state.known();
+        let address = address.ok_or_else(|| Error::NotYet(ADDRESS_UNKNOWN.to_owned()))?;
+        let release = version.and_then(|version| version.parse().ok());
+        Ok(client(address, release, access.login_as(user, self.access.pins())?))
     }
 
     /// Decides whether the node serves: while it follows a master, and after that for as long as

@@ -3,6 +3,11 @@
 //! Every node has its own. Beside the users of the cluster there is the pilot's own, whose password
 //! only its own node knows, while its role stands on every node: a node that is asked something in
 //! the pilot's name by another node goes by its own roles.
+//!
+//! Elasticsearch reads the three files one by one, and at different times. So each of them carries the
+//! revision of the users it was written for: `users` has a marker user, `users_roles` gives it a role of
+//! the same name, and `roles.yml` gives that role a privilege. Who logs in as the marker user, sees the
+//! role and has the privilege knows that the node has read all three.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -40,32 +45,6 @@ navigator:
 /// users the file of roles was read.
 const REVISION_INDEX: &str = "navigator-users-";
 
-/// Tells one change of the users from the next.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum UsersMarker {
-    #[default]
-    Even,
-    Odd,
-}
-
-impl UsersMarker {
-    /// Name of the role by which the pilot sees it.
-    pub fn role(self) -> &'static str {
-        match self {
-            Self::Even => "navigator_even",
-            Self::Odd => "navigator_odd",
-        }
-    }
-
-    #[must_use]
-    pub fn other(self) -> Self {
-        match self {
-            Self::Even => Self::Odd,
-            Self::Odd => Self::Even,
-        }
-    }
-}
-
 /// Texts of the files that change with the users.
 #[derive(Clone, PartialEq, Eq)]
 pub struct UserFiles {
@@ -100,17 +79,17 @@ impl UserFiles {
     /// When a name would end a line or a field of them, or is the pilot's.
     pub fn render(
         own_hash: &str,
-        marker: UsersMarker,
         document: Option<&UsersDocument>,
     ) -> Result<Self, UserFilesError> {
-        let mut users = format!("{OWN_USER}:{own_hash}\n");
+        let marker = marker_user(document);
+        let mut users = format!("{OWN_USER}:{own_hash}\n{marker}:{own_hash}\n");
         let mut members = BTreeMap::<&str, Vec<&str>>::new();
-        for role in [OWN_USER, marker.role()] {
-            members.entry(role).or_default().push(OWN_USER);
+        for name in [OWN_USER, marker.as_str()] {
+            members.entry(name).or_default().push(name);
         }
         for user in document.iter().flat_map(|document| document.users()) {
             let name = user.name.as_str();
-            if !is_writable(name) || name == OWN_USER {
+            if !is_writable(name) || name.starts_with(OWN_USER) {
                 return Err(UserFilesError::Name(name.to_owned()));
             }
             users.extend([name, ":", &user.hash, "\n"]);
@@ -131,13 +110,6 @@ impl UserFiles {
         let members = members.into_iter().map(line).collect();
         Ok(Self { users, members, roles: definitions(document)? })
     }
-
-    /// The marker with which these files were rendered.
-    pub fn marker(&self) -> UsersMarker {
-        let odd = format!("{}:", UsersMarker::Odd.role());
-        let is_odd = self.members.lines().any(|line| line.starts_with(&odd));
-        if is_odd { UsersMarker::Odd } else { UsersMarker::Even }
-    }
 }
 
 /// Renders the file of roles. Each begins a line, by which Elasticsearch parts them; JSON is YAML.
@@ -145,9 +117,7 @@ fn definitions(document: Option<&UsersDocument>) -> Result<String, UserFilesErro
     let mut text = OWN_ROLE.to_owned();
     let marked =
         json!({"indices": [{"names": [revision_index(document)], "privileges": ["read"]}]});
-    for marker in [UsersMarker::Even, UsersMarker::Odd] {
-        text.extend([marker.role(), ": ", &marked.to_string(), "\n"]);
-    }
+    text.extend([marker_user(document).as_str(), ": ", &marked.to_string(), "\n"]);
     for role in document.iter().flat_map(|document| document.roles()) {
         let DocumentedRole { name, rights: _ } = role;
         let refused = |why: String| UserFilesError::Rights(name.clone(), why);
@@ -188,9 +158,19 @@ fn definition(rights: &ElasticsearchRights) -> Value {
     })
 }
 
-/// Name of the index on which the pilot has a right once a node has read the roles of a document.
+/// Returns the name of the marker user of a document, and of its role. It has the password of the
+/// pilot's own user.
+pub fn marker_user(document: Option<&UsersDocument>) -> String {
+    format!("{OWN_USER}_{}", revision(document))
+}
+
+fn revision(document: Option<&UsersDocument>) -> &str {
+    document.map_or("none", UsersDocument::revision)
+}
+
+/// Name of the index on which the marker user has a right once a node has read the roles of a document.
 fn revision_index(document: Option<&UsersDocument>) -> String {
-    format!("{REVISION_INDEX}{}", document.map_or("none", UsersDocument::revision))
+    format!("{REVISION_INDEX}{}", revision(document))
 }
 
 /// Asks whether the roles of a document are in force, as a question about privileges.
@@ -235,33 +215,36 @@ mod tests {
     }
 
     fn render(users: Vec<DocumentedUser>) -> Result<UserFiles, UserFilesError> {
-        UserFiles::render("own", UsersMarker::Odd, Some(&UsersDocument::new(users, None)))
+        UserFiles::render("own", Some(&UsersDocument::new(users, None)))
     }
 
     #[test]
     fn each_user_is_a_line_and_each_role_another() {
         let app = user("app", true, &["viewer", "superuser", "viewer"]);
-        let files = render(vec![user("elastic", true, &[]), app]).unwrap();
-        assert_eq!(files.users, format!("navigator:own\nelastic:{HASH}\napp:{HASH}\n"));
+        let document = UsersDocument::new(vec![user("elastic", true, &[]), app], None);
+        let files = UserFiles::render("own", Some(&document)).unwrap();
+        let marker = marker_user(Some(&document));
+        assert_eq!(marker, format!("navigator_{}", document.revision()));
+        assert_eq!(
+            files.users,
+            format!("navigator:own\n{marker}:own\nelastic:{HASH}\napp:{HASH}\n")
+        );
         assert_eq!(
             files.members,
-            "navigator:navigator\nnavigator_odd:navigator\nsuperuser:elastic,app\nviewer:app\n"
+            format!("navigator:navigator\n{marker}:{marker}\nsuperuser:elastic,app\nviewer:app\n")
         );
-        assert_eq!(files.marker(), UsersMarker::Odd);
         assert!(!format!("{files:?}").contains("2a$"));
-        let alone = UserFiles::render("own", UsersMarker::Even, None).unwrap();
-        assert_eq!(alone.users, "navigator:own\n");
-        assert_eq!(alone.marker(), UsersMarker::Even);
-        assert_ne!(alone.marker(), alone.marker().other());
+        let alone = UserFiles::render("own", None).unwrap();
+        assert_eq!(alone.users, "navigator:own\nnavigator_none:own\n");
     }
 
     #[test]
     fn a_name_that_would_be_two_is_refused() {
-        for name in ["", "a:b", "a,b", "#a", "a b", "navigator", "ä"] {
+        for name in ["", "a:b", "a,b", "#a", "a b", "navigator", "navigator_none", "ä"] {
             let refused = Err(UserFilesError::Name(name.to_owned()));
             assert_eq!(render(vec![user(name, false, &[])]), refused, "{name:?}");
         }
-        for role in ["", "a:b", "a,b", "#a", "a\nb", "navigator", "navigator_even"] {
+        for role in ["", "a:b", "a,b", "#a", "a\nb", "navigator", "navigator_none"] {
             let (user_name, role) = ("app".to_owned(), role.to_owned());
             let found = render(vec![user("app", false, &[&role])]);
             assert_eq!(found, Err(UserFilesError::Role { user: user_name, role }));
@@ -282,7 +265,7 @@ mod tests {
         };
         let with = |roles| UsersDocument::new(Vec::new(), None).with_roles(roles);
         let render = |document: &UsersDocument| {
-            UserFiles::render("own", UsersMarker::Odd, Some(document)).map(|files| files.roles)
+            UserFiles::render("own", Some(document)).map(|files| files.roles)
         };
         let document = with(vec![role("reader", &rights), role("none", &json!({}))]);
         let text = render(&document).unwrap();
@@ -298,35 +281,39 @@ mod tests {
             "run_as": ["app"],
         });
         assert_eq!(parsed["reader"], expected);
-        assert_eq!(parsed.as_object().unwrap().len(), 5);
+        assert_eq!(parsed.as_object().unwrap().len(), 4);
         // Elasticsearch parts roles by lines that begin without a space, and skips comments.
         let starts = text.lines().filter(|line| !line.starts_with([' ', '#']));
-        assert_eq!(starts.count(), 5, "{text}");
+        assert_eq!(starts.count(), 4, "{text}");
         let asked = are_known(&document).unwrap();
         assert_eq!(
             (&asked["cluster"], &asked["index"][0]["privileges"]),
             (&json!(["monitor"]), &json!(["read"]))
         );
         assert_eq!(are_known(&with(vec![role("none", &json!({}))])), None);
-        for (name, rights) in [("navigator_odd", json!({})), ("a", json!({"cluster": 1}))] {
+        for (name, rights) in [("navigator_none", json!({})), ("a", json!({"cluster": 1}))] {
             let refused = render(&with(vec![role(name, &rights)]));
             assert!(matches!(refused, Err(UserFilesError::Rights(..))), "{name} {refused:?}");
         }
     }
 
     #[test]
-    fn the_file_of_roles_tells_with_which_users_it_was_read() {
+    fn each_file_carries_the_revision_of_its_users() {
         let first = UsersDocument::new(vec![user("a", false, &[])], None);
         let other = UsersDocument::new(vec![user("b", false, &[])], None);
-        let files = UserFiles::render("own", UsersMarker::Odd, Some(&first)).unwrap();
-        let name = |document| are_in_force(document)["index"][0]["names"][0].to_string();
-        assert!(files.roles.contains(&name(&first)) && !files.roles.contains(&name(&other)));
+        let UserFiles { users, members, roles } = UserFiles::render("own", Some(&first)).unwrap();
+        for text in [users, members, roles] {
+            assert!(text.contains(first.revision()), "{text}");
+            assert!(!text.contains(other.revision()), "{text}");
+        }
+        let question = are_in_force(&first).to_string();
+        assert!(question.contains(&revision_index(Some(&first))), "{question}");
     }
 
     #[test]
     fn every_role_of_the_pilot_is_defined() {
-        let roles = UserFiles::render("own", UsersMarker::Even, None).unwrap().roles;
-        for role in [OWN_USER, UsersMarker::Even.role(), UsersMarker::Odd.role()] {
+        let roles = UserFiles::render("own", None).unwrap().roles;
+        for role in [OWN_USER, marker_user(None).as_str()] {
             assert!(roles.lines().any(|line| line.starts_with(&format!("{role}:"))), "{role}");
         }
         let parsed: Value = serde_yaml::from_str(&roles).unwrap();

@@ -38,11 +38,16 @@ impl NodeAccess {
         Ok(Self { https, password, hash })
     }
 
-    /// Returns the login of a client that accepts `pins`.
+    /// Returns the login of the pilot's own user, for a client that accepts `pins`.
     pub(super) fn login(&self, pins: &PinnedLeaves) -> Result<SearchLogin, Error> {
+        self.login_as(OWN_USER, pins)
+    }
+
+    /// Returns the login of a user that has the pilot's password.
+    pub(super) fn login_as(&self, user: &str, pins: &PinnedLeaves) -> Result<SearchLogin, Error> {
         let unusable =
             |error: Box<dyn std::error::Error + Send + Sync>| Error::Unreachable { source: error };
-        let secret = STANDARD.encode(format!("{OWN_USER}:{}", self.password));
+        let secret = STANDARD.encode(format!("{user}:{}", self.password));
         let mut authorization = HeaderValue::try_from(format!("Basic {secret}"))
             .map_err(|error| unusable(error.into()))?;
         authorization.set_sensitive(true);

@@ -1,8 +1,8 @@
 //! How a node of Elasticsearch is secured: its files, its ports, and its users.
 //!
-//! Elasticsearch watches the files of TLS and of its file realm, and reads them again within seconds.
-//! What it does not understand it leaves out, and says so in its log alone. So a change of users is
-//! in force when the pilot's own user was seen with the role that came with it.
+//! Elasticsearch watches the files of TLS and of its file realm, and reads them again within seconds, one
+//! by one. What it does not understand it leaves out, and says so in its log alone. So a change of users
+//! is in force when the node was seen to have read each of the three files: see `facts::marker_user`.
 
 use std::{
     fs, io,
@@ -15,13 +15,13 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 use tracing::info;
 
-use super::ElasticsearchDriver;
+use super::{ElasticsearchDriver, access::NodeAccess};
 use crate::{
     api::v1beta1::{Authentication, ClientTls, InternodeTls, PilotSecurity},
     databases::elasticsearch::{
         facts::{
             ROLES_FILE, Release, SecuritySettings, USER_ROLES_FILE, USERS_FILE, UserFiles,
-            UserFilesError, UsersMarker, are_in_force, are_known,
+            UserFilesError, are_in_force, are_known, marker_user,
         },
         names::port,
     },
@@ -85,10 +85,9 @@ impl SecuredDatabase for ElasticsearchDriver {
         users: Option<&UsersDocument>,
     ) -> Result<(), Error> {
         let access = self.access.get().ok_or_else(no_access)?;
-        let marker = UsersMarker::default();
-        let files = UserFiles::render(&access.hash, marker, users).or_else(|error| {
+        let files = UserFiles::render(&access.hash, users).or_else(|error| {
             tracing::warn!(%error, "Starting without users: they cannot be written");
-            UserFiles::render(&access.hash, marker, None)
+            UserFiles::render(&access.hash, None)
         });
         let files = files.map_err(|error| Error::Refused(error.to_string()))?;
         write(&node.config, &files)
@@ -124,13 +123,13 @@ impl SecuredDatabase for ElasticsearchDriver {
             {
                 return Err(Error::Refused(format!("a role cannot be: {why}")));
             }
-            let in_force_once = are_in_force(users);
+            let marker = UsersProbe::new(self, &access, users)?;
             let (config, users) = (node.config.clone(), users.clone());
             let visit = self.volume.visit(move |_| change(&config, &access.hash, &users));
-            let changed = visit.await.map_err(|hangs| Error::NotYet(hangs.to_string()))??;
-            match in_force(&api, changed.marker, &in_force_once).await {
+            let former = visit.await.map_err(|hangs| Error::NotYet(hangs.to_string()))??;
+            match wait_until_in_force(&api, &marker, POLL).await {
                 Err(Error::Refused(why)) => {
-                    let Some(former) = changed.former else { return Err(Error::NotYet(why)) };
+                    let Some(former) = former else { return Err(Error::NotYet(why)) };
                     info!("Putting the former users back");
                     let config = node.config.clone();
                     let visit = self.volume.visit(move |_| write(&config, &former));
@@ -147,26 +146,21 @@ fn no_access() -> Error {
     Error::NotYet("how the pilot gets into its node is not known".to_owned())
 }
 
-/// A change of users that was written.
-struct WrittenUsers {
-    /// By which the pilot sees that it is in force.
-    marker: UsersMarker,
-    /// The files as they were; `None` where they had these users already.
-    former: Option<UserFiles>,
-}
-
-/// Writes users to the files of a running node, where they differ.
-fn change(config: &Path, own_hash: &str, users: &UsersDocument) -> Result<WrittenUsers, Error> {
-    let unwritable = |error: UserFilesError| Error::Refused(error.to_string());
+/// Writes users to the files of a running node, where they differ. Returns the files as they were;
+/// `None` where they had these users already.
+fn change(
+    config: &Path,
+    own_hash: &str,
+    users: &UsersDocument,
+) -> Result<Option<UserFiles>, Error> {
     let former = read(config)?;
-    let marker = former.marker();
-    let same = UserFiles::render(own_hash, marker, Some(users)).map_err(unwritable)?;
-    if same == former {
-        return Ok(WrittenUsers { marker, former: None });
+    let files = UserFiles::render(own_hash, Some(users))
+        .map_err(|error: UserFilesError| Error::Refused(error.to_string()))?;
+    if files == former {
+        return Ok(None);
     }
-    let marker = marker.other();
-    write(config, &UserFiles::render(own_hash, marker, Some(users)).map_err(unwritable)?)?;
-    Ok(WrittenUsers { marker, former: Some(former) })
+    write(config, &files)?;
+    Ok(Some(former))
 }
 
 fn read(config: &Path) -> Result<UserFiles, Error> {
@@ -178,49 +172,70 @@ fn read(config: &Path) -> Result<UserFiles, Error> {
     Ok(UserFiles { users, members, roles: text(ROLES_FILE)? })
 }
 
-/// Writes what roles allow and the users, and then who has which role: who has seen the new ones has
-/// the new users too.
+/// Writes the files, one after the other. The node may read any of them before the next is written.
 fn write(config: &Path, UserFiles { users, members, roles }: &UserFiles) -> Result<(), Error> {
     write_whole(&config.join(ROLES_FILE), roles.as_bytes(), OWN)?;
     write_whole(&config.join(USERS_FILE), users.as_bytes(), OWN)?;
     write_whole(&config.join(USER_ROLES_FILE), members.as_bytes(), OWN)
 }
 
-/// Waits until the node knows its pilot with the role of `marker`, says yes to `roles_read`, and
-/// does what the pilot asks.
-async fn in_force(
+/// Asks a node as the marker user of a document.
+struct UsersProbe {
+    client: SearchClient,
+    /// Name of the user, and of its role.
+    marker: String,
+    /// Question about the privilege of that role.
+    privilege: Value,
+}
+
+impl UsersProbe {
+    fn new(
+        driver: &ElasticsearchDriver,
+        access: &NodeAccess,
+        users: &UsersDocument,
+    ) -> Result<Self, Error> {
+        let marker = marker_user(Some(users));
+        let client = driver.api_as(&marker, access)?;
+        Ok(Self { client, marker, privilege: are_in_force(users) })
+    }
+
+    /// Returns whether the node has read all three files: it lets the user in by `users`, gives it its
+    /// role by `users_roles`, and grants that role its privilege by `roles.yml`.
+    async fn has_read_all(&self) -> Result<bool, Error> {
+        let has_role = match self.client.authenticated().await? {
+            AuthenticatedUser::Known { roles } => roles.contains(&self.marker),
+            AuthenticatedUser::Refused(_) => false,
+        };
+        Ok(has_role && self.client.privileges(&self.privilege).await? == PrivilegesAnswer::All)
+    }
+}
+
+/// Waits until the node has read the users of `probe`, and does what the pilot asks as its own user.
+async fn wait_until_in_force(
     api: &SearchClient,
-    marker: UsersMarker,
-    roles_read: &Value,
+    probe: &UsersProbe,
+    poll: Duration,
 ) -> Result<(), Error> {
     let begun = Instant::now();
-    let mut refused: Option<Instant> = None;
+    let mut refused_since: Option<Instant> = None;
     loop {
-        match api.authenticated().await? {
-            AuthenticatedUser::Known { roles }
-                if roles.iter().any(|role| role == marker.role()) =>
-            {
-                let answer = api.ask("/_nodes/_local?filter_path=nodes.*.version").await?;
-                match api.privileges(roles_read).await? {
-                    PrivilegesAnswer::All if answer.status.is_success() => return Ok(()),
-                    PrivilegesAnswer::Some if answer.status.is_success() => refused = None,
-                    _ => {
-                        refused.get_or_insert_with(Instant::now);
-                    }
-                }
+        let has_read_all = probe.has_read_all().await?;
+        let answer = api.ask("/_nodes/_local?filter_path=nodes.*.version").await?;
+        if answer.status.is_success() {
+            refused_since = None;
+            if has_read_all {
+                return Ok(());
             }
-            AuthenticatedUser::Known { .. } => refused = None,
-            AuthenticatedUser::Refused(_) => {
-                refused.get_or_insert_with(Instant::now);
-            }
+        } else {
+            refused_since.get_or_insert_with(Instant::now);
         }
-        if refused.is_some_and(|since| since.elapsed() >= REFUSED) {
+        if refused_since.is_some_and(|since| since.elapsed() >= REFUSED) {
             return Err(Error::Refused("the node refuses its own pilot with them".to_owned()));
         }
         if begun.elapsed() >= RELOAD {
             return Err(Error::NotYet("the node has not read them yet".to_owned()));
         }
-        sleep(POLL).await;
+        sleep(poll).await;
     }
 }
 
@@ -287,7 +302,7 @@ mod tests {
         assert!(text("elasticsearch.yml").contains("xpack.security.enabled: true"));
         assert!(text("users").contains(&format!("elastic:{HASH}\n")), "{}", text("users"));
         assert!(text("users_roles").contains("superuser:elastic\n"));
-        assert!(text("roles.yml").contains("\nnavigator_even:"));
+        assert!(text("roles.yml").contains("\nnavigator_"), "{}", text("roles.yml"));
         let ports: Vec<_> = driver.running().ports.iter().map(|port| port.address.port()).collect();
         assert_eq!(ports, [port::TRANSPORT, port::HTTP]);
         // The next program of this pilot finds the same.
@@ -302,20 +317,19 @@ mod tests {
     }
 
     #[test]
-    fn users_that_are_the_same_are_not_written_and_others_bring_another_marker() {
+    fn users_that_are_the_same_are_not_written() {
         let place = tempfile::tempdir().unwrap();
         let config = place.path();
-        let first = UserFiles::render("own", UsersMarker::Even, Some(&users("a"))).unwrap();
+        let first = UserFiles::render("own", Some(&users("a"))).unwrap();
         write(config, &first).unwrap();
-        let same = change(config, "own", &users("a")).unwrap();
-        assert_eq!((same.marker, same.former), (UsersMarker::Even, None));
-        let other = change(config, "own", &users("b")).unwrap();
-        assert_eq!(other.marker, UsersMarker::Odd);
-        assert_eq!(other.former, Some(first));
-        assert_eq!(read(config).unwrap().marker(), UsersMarker::Odd);
+        assert_eq!(change(config, "own", &users("a")).unwrap(), None);
+        assert_eq!(change(config, "own", &users("b")).unwrap(), Some(first));
+        let second = UserFiles::render("own", Some(&users("b"))).unwrap();
+        assert_eq!(read(config).unwrap(), second);
         // What cannot be written changes nothing.
-        let before = read(config).unwrap();
         assert!(matches!(change(config, "own", &users("a:b")), Err(Error::Refused(_))));
-        assert_eq!(read(config).unwrap(), before);
+        assert_eq!(read(config).unwrap(), second);
     }
+
+    mod file_realm;
 }
