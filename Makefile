@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt quick lint test test-install test-history planted test-parity testbed database-images older model e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-scenarios e2e-drains e2e-lost e2e-rungs e2e-edits e2e-refusals e2e-leader e2e-machines e2e-runner e2e-storage e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot bench-controller bench-fleet bench-machines bench-tls idle compare-inits kill-store full-stores full-registries golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local test-renewals test-shared-ring test-taken-over test-secure-upgrade docs test-quickstart clean
+.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt quick lint test test-unit test-searches test-it test-load test-install test-history planted test-parity testbed database-images older model e2e e2e-jobs e2e-clusters e2e-installs e2e-upgrade e2e-guides e2e-collector e2e-scenarios e2e-drains e2e-lost e2e-rungs e2e-edits e2e-refusals e2e-leader e2e-machines e2e-runner e2e-storage e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot bench-controller bench-fleet bench-machines bench-tls idle compare-inits kill-store full-stores full-registries golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local test-renewals test-shared-ring test-taken-over test-secure-upgrade docs test-quickstart clean
 
 CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
@@ -17,8 +17,8 @@ OUT      := $(or $(CARGO_TARGET_DIR),target)/$(TARGET)/$(if $(filter dev,$(PROFI
 # What tests run: docs/decisions/0010-one-build-for-tests.md.
 PROGRAM  := $(or $(CARGO_TARGET_DIR),target)/$(TARGET)/debug/navigator
 # Jobs of e2e, by the bed on which they run: what clusters live through, and what Navigator's own installation does.
-CLUSTERS := main_job+elasticsearch_job leaving_job+deletion_job secure_job api_job collector_job
-INSTALLS := upgrade_job install_job kill_run etcd_job
+CLUSTERS := main_job+elasticsearch_job+deletion_job secure_job+api_job
+INSTALLS := install_job collector_job etcd_job
 # And e2e. TRIED=release: what is shipped.
 TRIED    ?= dev
 DENY     := 0.20.2
@@ -127,10 +127,26 @@ lint: deps ## format and lints, without changing anything; leaves the tests buil
 	  [ -z "$$other" ] || { echo "tests have other features than what is shipped of: $$other" >&2; exit 1; }
 	@scripts/crates.sh keep dev
 
-test: lint $(TESTBED)/bin/etcd $(TESTBED)/bin/kubectl $(TESTBED)/bin/kube-apiserver ## format, lints, unit, conformance, HTTP surface, process tests
+# What tests in `tests/it` start.
+SERVERS := $(TESTBED)/bin/etcd $(TESTBED)/bin/kubectl $(TESTBED)/bin/kube-apiserver
+# Most of `tests/it` waits for a process: three tests for each processor.
+IT_THREADS = RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((3 * $$(nproc)))}
+
+test: lint test-unit test-searches test-it test-load ## format, lints, unit, conformance, HTTP surface, process tests
+
+test-unit: deps ## unit tests, without searches and random walks
+	$(TESTED) --no-fail-fast --lib --bins -- --skip searches::
+
+test-searches: deps ## searches and random walks, in short; `make model` has them at length
+	$(TESTED) --lib searches::
+
+test-it: deps $(SERVERS) ## tests/it: conformance, HTTP surface, process tests
 	@scripts/need.sh unshare=util-linux setpriv=util-linux perl=perl redis-server=redis-server sshd=openssh-server ssh=openssh-client systemd-analyze=systemd flock=util-linux cc=gcc
-	@# (most of these wait for a process: three times as many as cores)
-	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((3 * $$(nproc)))} $(TESTED)
+	$(IT_THREADS) $(TESTED) --no-fail-fast --test it -- --skip serve::load::
+
+test-load: deps $(SERVERS) ## hostile and heavy load on the API server
+	@scripts/need.sh unshare=util-linux setpriv=util-linux
+	RUST_TEST_THREADS=2 $(TESTED) --no-fail-fast --test it serve::load::
 
 test-install: deps $(TESTBED)/bin/helm $(TESTBED)/bin/kubectl $(TESTBED)/bin/etcd ## what Helm and kustomize make of deploy/, beside the manifest; the roles as rendered
 	@scripts/need.sh unshare=util-linux
@@ -145,11 +161,11 @@ test-history: deps $(TESTBED)/bin/etcd ## API servers that are killed and cut of
 planted: deps $(TESTBED)/bin/etcd ## builds six bugs in, and shows that histories find each
 	tests/history/planted.sh
 
-# FUZZ=600 for ten minutes.
-# STATES=1000000 for that many of each search.
-model: deps ## searches the states of small clusters for traps, at length; prints how many it met
-	NAVIGATOR_MODEL_STATES=$(or $(STATES),300000) $(TESTED) --lib controller::plan::model -- --nocapture
+# FACTOR=100 for a hundred times as many states and walks as CI takes.
+model: deps ## searches and random walks at length; prints what they met
+	NAVIGATOR_SEARCH_FACTOR=$(or $(FACTOR),20) $(TESTED) --lib searches:: -- --nocapture
 
+# FUZZ=600 for ten minutes.
 fuzz: deps ## decodes damaged manifests for 20 s
 	$(TESTED) --test fuzz -- $(or $(FUZZ),20)
 
@@ -288,13 +304,16 @@ test-monitoring-newest: ## the same by that of the newest Prometheus, which is b
 older: deps ## leaves an older release at .cache/older/navigator, to upgrade from
 	scripts/older.sh .cache/older/navigator
 
-e2e: testbed database-images older ## every job on a real Kubernetes with real databases
+e2e: testbed database-images ## CI's jobs on a real Kubernetes with real databases
 	$(MAKE) image PROFILE=$(TRIED)
 	$(MAKE) $(if $(JOBS),e2e-jobs,-j2 --output-sync e2e-clusters e2e-installs)
 
 # (what they need is there)
 e2e-clusters e2e-installs e2e-jobs:
 	tests/e2e/run.sh $(TESTBED) $(or $(JOBS),$(if $(filter %-installs,$@),$(INSTALLS),$(CLUSTERS)))
+
+e2e-upgrade: older ## an older Navigator is replaced by this one under a running Cassandra, and back; not part of ci
+	$(MAKE) e2e JOBS=upgrade_job
 
 e2e-guides: ## the commands of the guides, as typed; not part of ci
 	$(MAKE) e2e JOBS=guide_job

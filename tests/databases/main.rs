@@ -28,7 +28,7 @@ use self::report::Told;
 /// When a scenario runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Set {
-    /// Always: all of these together take at most 12 minutes on two cores.
+    /// In CI and in `make full`.
     Quick,
     /// With `--full`, or by name.
     Full,
@@ -37,7 +37,7 @@ enum Set {
 type Run = for<'a> fn(&'a Told) -> LocalBoxFuture<'a, ()>;
 
 const SCENARIOS: &[(&str, Set, Run)] = &[
-    ("cassandra-life", Set::Quick, |told| {
+    ("cassandra-life", Set::Full, |told| {
         Box::pin(cassandra::three_nodes_live_through_an_outage_and_one_leaves(told))
     }),
     ("cassandra-leaving", Set::Full, |told| {
@@ -89,9 +89,7 @@ const SCENARIOS: &[(&str, Set, Run)] = &[
     }),
     ("bootstraps", Set::Full, |told| Box::pin(scripted::five_hundred_bootstraps(told))),
     ("api-away", Set::Full, |told| Box::pin(scripted::an_api_that_is_away_for_minutes(told))),
-    ("elasticsearch-7.17", Set::Quick, |told| {
-        Box::pin(elasticsearch::one_version("7.17.29", told))
-    }),
+    ("elasticsearch-7.17", Set::Full, |told| Box::pin(elasticsearch::one_version("7.17.29", told))),
     ("elasticsearch-5.6", Set::Full, |told| Box::pin(elasticsearch::one_version("5.6.16", told))),
     ("elasticsearch-6.8", Set::Full, |told| Box::pin(elasticsearch::one_version("6.8.23", told))),
     ("elasticsearch-8.19", Set::Full, |told| Box::pin(elasticsearch::one_version("8.19.4", told))),
@@ -144,7 +142,7 @@ const SCENARIOS: &[(&str, Set, Run)] = &[
     ("elasticsearch-roles-8.19", Set::Full, |told| {
         Box::pin(elasticsearch::a_data_role_goes("8.19.4", told))
     }),
-    ("elasticsearch-plugins-7.17", Set::Quick, |told| {
+    ("elasticsearch-plugins-7.17", Set::Full, |told| {
         Box::pin(elasticsearch::plugins_come_and_go("7.17.29", told))
     }),
     ("elasticsearch-plugins-5.6", Set::Full, |told| {
