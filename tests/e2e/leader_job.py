@@ -79,7 +79,7 @@ def begun_anew():
     since = audit.mark()
     kubectl("rollout", "restart", *CONTROLLER)
     kubectl("rollout", "status", *CONTROLLER, "--timeout=120s", timeout=150)
-    wait("a leader", leads, 60)
+    wait("a leader", leads)
     time.sleep(60)
     only_heartbeats(since)
 
@@ -157,16 +157,16 @@ def leads():
 def taken_over(what, lose, after):
     """The leader is lost while it writes: the other one writes in time, and the former one nothing after that."""
     with step(f"the leader {what}: the other acts within {SECONDS} s"):
-        name, pid = wait("a leader", leads, 60)
+        name, pid = wait("a leader", leads)
         since = audit.mark()
 
         def written(reigns=1):
             found = {audit.reign(event) for event in audit.writes(since)} - {None}
             return len(found) >= reigns or str(found)
-        wait("a write of the leader", written, 60, every=0.2)
+        wait("a write of the leader", written, every=0.2)
         lost = time.time()
         lose(pid)
-        wait("a write of another reign", lambda: written(2), 60, every=0.2)
+        wait("a write of another reign", lambda: written(2), every=0.2)
         after(pid)
         claim("another controller leads", leader()[0] != name, name)
         events = [event for event in audit.writes(since) if audit.reign(event) is not None]
@@ -204,7 +204,7 @@ def job():
     with step("a cluster that always has something to be put back, and two controllers"):
         busy = idle.made("busy", NS)
         scale("controller", 2)
-        wait("two controllers", lambda: len(pids("controller")) == 2 or str(pids("controller")), 120)
+        wait("two controllers", lambda: len(pids("controller")) == 2 or str(pids("controller")))
         kubectl("rollout", "status", *CONTROLLER, "--timeout=120s", timeout=150)
     with Hand(busy):
         for round_ in ("once", "again"):
