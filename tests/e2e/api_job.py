@@ -1,5 +1,5 @@
-"""The API through a real kube-apiserver: both versions of one object, watchers of both, explain, every sample, and the
-same answers as a CRD gives."""
+"""The API through a real kube-apiserver: both versions of one object, watchers of both, explain, and every sample. That its answers are those of
+a CRD is shown by tests/parity."""
 import json
 import re
 import shlex
@@ -7,9 +7,8 @@ from pathlib import Path
 
 from bed import ROOT, claim, condition_is, get, kubectl, main, pids, run, step, wait
 from cluster import Cassandra
-from navigator import without_controller
+from navigator import install, without_controller
 from raw import Watch, request
-from twin import twin
 
 NS, CORE = "api", "containership-core"
 BASE = "/apis/navigator.jetstack.io"
@@ -158,7 +157,7 @@ def guarded():
     wait("it is gone", lambda: get("networkpolicy", "-n", NS, name) is None)
     network("Managed")
     wait("it is back", kept)
-    kubectl("delete", "cassandracluster", "-n", NS, "guarded", timeout=120)
+    kubectl("delete", "cassandracluster", "-n", NS, "guarded", timeout=300)
     claim("it ends with its cluster", get("networkpolicy", "-n", NS) == [])
 
 
@@ -167,7 +166,7 @@ def agent():
     manifest = run(ROOT / "bin/navigator", "manifest", "--cluster-manager", "--agents").stdout
     kubectl("apply", "--server-side", "-f", "-", stdin=manifest)
     for pods in ("deployment/navigator-coordinator", "daemonset/navigator-agent"):
-        kubectl("rollout", "status", "-n", CORE, pods, "--timeout=180s", timeout=200)
+        kubectl("rollout", "status", "-n", CORE, pods, "--timeout=300s", timeout=330)
     key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUm"
     kubectl("apply", "-f", "-", stdin=json.dumps({
         "apiVersion": "containership.io/v3", "kind": "User", "metadata": {"name": "anne", "namespace": CORE},
@@ -194,6 +193,7 @@ def agent():
 
 
 def job():
+    install()
     kubectl("create", "namespace", NS)
     with step("an agent on the machine"):
         agent()
@@ -207,8 +207,7 @@ def job():
         guarded()
     with step("what cannot run says so"):
         what_cannot_run_says_so()
-    twin()
-    kubectl("delete", "namespace", NS, timeout=300)
+    kubectl("delete", "namespace", NS, timeout=500)
 
 
 if __name__ == "__main__":

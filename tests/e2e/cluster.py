@@ -229,6 +229,13 @@ class Cluster:
         kubectl("delete", "pod", "-n", self.namespace, node, "--grace-period=0", "--force")
         return held["metadata"]["uid"]
 
+    def is_looked_at_again(self):
+        """Waits until the controller has gone through the cluster since now: it puts back what is taken off a StatefulSet of its."""
+        held = ("statefulset", "-n", self.namespace, self.get("statefulsets")[0]["metadata"]["name"])
+        label = "app.kubernetes.io/managed-by"
+        kubectl("label", *held, f"{label}-")
+        self.wait("the label to be put back", lambda: label in (labels := get(*held)["metadata"]["labels"]) or str(labels))
+
     def pods_are_gone(self, deadline):
         self.wait("no pod", lambda: self.pods() == [] or str(self.names("pods")), deadline)
 

@@ -54,7 +54,7 @@ def node_is_given_up(plugin):
         said = plugin.run("give-up", THREE.name, "b-0", "--data", wrong)
         say(f"    {(said.stdout + said.stderr).strip()}")
         claim("it does not say that the node is given up", " given up" not in said.stdout, said.stdout)
-        time.sleep(15)
+        THREE.is_looked_at_again()
         there = THREE.get("pvc", f"{THREE.volume}-{node}")
         claim("its claim is there", there and there["metadata"]["uid"] == data and "deletionTimestamp" not in there["metadata"], there)
     with step("kubectl navigator give-up: it joins anew"):
