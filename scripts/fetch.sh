@@ -18,5 +18,5 @@ for pause in 5 20 0; do
   sleep $pause
 done
 cat "$out" "$log" | tail -n 20 >&2
-echo "fetch.sh: not to be had in three tries: $*: is there a network, and does the registry answer? What was fetched once needs none." >&2
+echo "fetch.sh: not to be had in three tries: $(cut -c 1-140 <<<"$*"): is there a network, and does the registry answer? What was fetched once needs none." >&2
 exit 1
