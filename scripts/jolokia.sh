@@ -8,8 +8,8 @@ check() { echo "$sha256  $1" | sha256sum --check --status; }
 [ -f "$out" ] && check "$out" && exit 0
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-mvn -B -q org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy \
-  -Dartifact="org.jolokia:jolokia-agent-jvm:$version:jar:javaagent" -DoutputDirectory="$tmp"
+"$(dirname "${BASH_SOURCE[0]}")/fetch.sh" mvn -B -q org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy \
+  -Dartifact="org.jolokia:jolokia-agent-jvm:$version:jar:javaagent" -DoutputDirectory="$tmp" >/dev/null
 check "$tmp"/*.jar || { echo "jolokia.sh: the agent of version $version does not have SHA-256 $sha256" >&2; exit 1; }
 mkdir -p "$(dirname "$out")"
-install -m 644 "$tmp"/*.jar "$out"
+install -m 644 "$tmp"/*.jar "$out.$$" && mv "$out.$$" "$out"

@@ -12,10 +12,11 @@ if ! cached "$entry" "$out"; then
   folder=$(mktemp -d)
   trap 'rm -rf "$folder"' EXIT
   # From outside the tree: this one's .cargo/config.toml is for its own programs.
-  (cd "$folder" && env -u RUSTC_WORKSPACE_WRAPPER -u CLIPPY_ARGS CARGO_PROFILE_DEV_DEBUG=0 CARGO_TARGET_DIR="$folder/target" \
-    "${CARGO:-cargo}" install --quiet --debug --locked --version "=$version" --no-default-features --features search --root "$folder" mdbook)
+  (cd "$folder" && env -u RUSTC_WORKSPACE_WRAPPER -u CLIPPY_ARGS CARGO_NET_RETRY=5 CARGO_PROFILE_DEV_DEBUG=0 CARGO_TARGET_DIR="$folder/target" \
+    "${CARGO:-cargo}" install --quiet --debug --locked --version "=$version" --no-default-features --features search --root "$folder" mdbook) ||
+    { echo "mdbook.sh: mdBook $version was not built: is there a network, and does crates.io answer?" >&2; exit 1; }
   mkdir -p "$(dirname "$out")"
-  cp "$folder/bin/mdbook" "$out"
+  cp "$folder/bin/mdbook" "$out.$$" && mv "$out.$$" "$out"
   keep "$entry" "$out"
 fi
 chmod 755 "$out"

@@ -12,13 +12,14 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 debian() {
   # Where there is no Debian, people have it on their path.
   command -v apt-get >/dev/null || { cp "$(command -v promtool || { echo "please install: promtool" >&2; exit 1; })" "$out"; return; }
-  apt-get download -qq prometheus >log 2>&1 || { apt-get update -qq && apt-get download -qq prometheus; } >log 2>&1 || { cat log >&2; exit 1; }
+  "$root/scripts/need.sh" --download prometheus
   dpkg -x prometheus_*.deb . && cp usr/bin/promtool "$out"
 }
 
 newest() {
   export CGO_ENABLED=0 GOFLAGS=-mod=mod
-  { go mod init promtool && go get "github.com/prometheus/prometheus/cmd/promtool@$version"; } >log 2>&1 || { cat log >&2; exit 1; }
+  go mod init promtool >log 2>&1 || { cat log >&2; exit 1; }
+  "$root/scripts/fetch.sh" go get "github.com/prometheus/prometheus/cmd/promtool@$version"
   # Service discovery is most of it by weight, and rules need none.
   go build -trimpath -tags remove_all_sd -ldflags '-s -w' -o "$out" github.com/prometheus/prometheus/cmd/promtool
 }

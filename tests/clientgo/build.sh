@@ -15,6 +15,7 @@ if ! cached "testbed/$key/clientgo.test" "$program"; then
   cd "$here"
   odd=$(gofmt -l .)
   [ -z "$odd" ] || { echo "not as gofmt writes it: $odd" >&2; exit 1; }
+  "$here/../../scripts/fetch.sh" go list -deps -test . >/dev/null
   go vet .
   go test -c -o "$program" .
   keep "testbed/$key/clientgo.test" "$program"

@@ -1,24 +1,46 @@
-"""The test bed as the end-to-end tests see it: kubectl, conditions to wait for, timed steps, kept logs."""
+"""The test bed as the end-to-end tests see it: kubectl, conditions to wait for, timed steps, kept logs.
+
+Owns how a job ends: with the seconds of its steps, or with the line `JOB FAILED: first failure`; and that a pod of Navigator that was restarted
+without the job having meant it is a failure.
+"""
 import contextlib
 import fcntl
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import traceback
+from datetime import datetime, timezone
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BED = Path(os.environ["NAVIGATOR_TESTBED"])
 RUN = BED / "run"
-LOGS = RUN / "e2e-logs"
+# The bed goes with its run; what a failed job leaves stays here (run.sh).
+LOGS = Path(os.environ.get("NAVIGATOR_LOGS", BED / "logs"))
+JOB = Path(sys.argv[0]).stem
+# Runs of one job whose logs are kept.
+KEPT = 3
 KUBECTL = [str(BED / "bin/kubectl"), f"--kubeconfig={RUN / 'admin.kubeconfig'}"]
 CTR = ["ctr", "-a", str(RUN / "containerd.sock"), "-n", "k8s.io"]
-BEGUN = time.monotonic()
+BEGUN, BEGUN_AT = time.monotonic(), time.time()
 STEPS = []
 AWAY = []
+# Times of the clock between which servers might be away.
+MEANT = []
+# Seconds in a row in which the API may turn requests away without being missed, on a machine that is busy with more than the bed.
+HICCUP = 30
+# What kubectl says where a server could not be reached, or turned the request away before it did anything.
+TURNED_AWAY = re.compile(r"ServiceUnavailable|unable to handle the request|connection refused|no route to host|doesn't have a resource type|"
+                         r"unable to retrieve the complete list of server APIs|etcdserver: (leader changed|no leader|request timed out)")
+# The same where the request may have been carried out: not for what must not be done twice.
+CUT_OFF = re.compile(r"TLS handshake timeout|unexpected EOF|: EOF|connection reset|connection lost|context deadline exceeded|request timed out|Timeout:")
+# How often and for how long in a row the API turned requests away, and restarts that nobody meant.
+HICCUPS, LONGEST, RESTARTS = [0], [0.0], {}
 
 
 class Failed(Exception):
@@ -29,12 +51,22 @@ class Refused(Failed):
     """A command that ended with an error."""
 
 
+class Stopped(BaseException):
+    """The job is asked to end."""
+
+
 @contextlib.contextmanager
 def away(why):
-    """While this lasts, a server may be away, and is not missed by wait()."""
+    """While this lasts, servers may be away and be restarted, and are not missed. The first to be killed is killed within it."""
+    if not AWAY:
+        look_for_restarts()
     AWAY.append(why)
-    yield
-    AWAY.remove(why)
+    begun = time.time()
+    try:
+        yield
+    finally:
+        AWAY.remove(why)
+        MEANT.append((begun, time.time()))
 
 
 def say(text):
@@ -60,14 +92,34 @@ def run(*command, check=True, stdin=None, timeout=120):
 
 
 def kubectl(*args, check=True, stdin=None, timeout=120):
-    """Runs kubectl and returns what it printed."""
-    done = run(*KUBECTL, *args, check=check, stdin=stdin, timeout=timeout)
-    return done.stdout if check else done
+    """Runs kubectl and returns what it printed; without `check`, how it ended."""
+    if not check:
+        return run(*KUBECTL, *args, check=False, stdin=stdin, timeout=timeout)
+    done = answered(*args, stdin=stdin, timeout=timeout)
+    if done.returncode != 0:
+        raise Refused(f"kubectl {' '.join(map(str, args))}\nexit {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def answered(*args, stdin=None, timeout=120):
+    """How kubectl ended, once a server answered: asked again for as long as servers turn it away, in a row, unless they may be away."""
+    begun, turned_away = time.monotonic(), 0
+    while True:
+        done = run(*KUBECTL, *args, check=False, stdin=stdin, timeout=timeout)
+        lost = TURNED_AWAY.search(done.stderr) or args[0] not in ("create", "exec") and CUT_OFF.search(done.stderr)
+        took = time.monotonic() - begun
+        if turned_away:
+            LONGEST[0] = max(LONGEST[0], took)
+        if done.returncode == 0 or not lost or AWAY or took > HICCUP:
+            return done
+        turned_away += 1
+        HICCUPS[0] += 1
+        time.sleep(1)
 
 
 def get(*args):
     """An object, or a list's items, as kubectl reads it; None when it is not there."""
-    done = kubectl("get", *args, "-o", "json", check=False)
+    done = answered("get", *args, "-o", "json")
     if done.returncode != 0:
         if "NotFound" in done.stderr or "not found" in done.stderr:
             return None
@@ -79,23 +131,40 @@ def get(*args):
 def wait(what, condition, deadline=300, every=1.0):
     """Waits until condition() is true; the last thing it saw is in the error.
 
-    What is not there yet is waited for; a server that does not answer is a failure, unless it may be away() or the
+    What is not there yet is waited for; a server that does not answer for HICCUP seconds is a failure, unless it may be away() or the
     machine was too busy to ask it.
     """
     ends, last = time.monotonic() + deadline, None
-    while time.monotonic() < ends:
-        try:
-            last = condition()
-            if last is True or (last and not isinstance(last, str)):
-                return last
-        except (subprocess.TimeoutExpired, KeyError, TypeError, IndexError) as error:
-            last = f"{type(error).__name__}: {error}"
-        except Refused as error:
-            last = f"{type(error).__name__}: {error}"
-            if not AWAY and not re.search("timeout|timed out", last, re.IGNORECASE):
-                raise Failed(f"nobody should be away, but while waiting for {what}: {error}") from error
-        time.sleep(every)
+    try:
+        while time.monotonic() < ends:
+            try:
+                last = condition()
+                if last is True or (last and not isinstance(last, str)):
+                    return last
+            except (subprocess.TimeoutExpired, OSError, KeyError, TypeError, IndexError) as error:
+                last = f"{type(error).__name__}: {error}"
+            except Refused as error:
+                last = f"{type(error).__name__}: {error}"
+                if not AWAY and not re.search("timeout|timed out", last, re.IGNORECASE):
+                    raise Failed(f"nobody should be away, but while waiting for {what}: {error}") from error
+            time.sleep(every)
+    except Stopped as error:
+        raise Stopped(f"{error} while waiting for {what}; last seen: {last}") from None
     raise Failed(f"gave up after {deadline} s waiting for {what}; last seen: {last}")
+
+
+def look_for_restarts():
+    """Remembers each container of Navigator that ended at a time at which the job did not mean it, and how."""
+    for pod in get("pods", "-n", "navigator") or []:
+        for status in pod["status"].get("containerStatuses", []):
+            ended = status.get("lastState", {}).get("terminated")
+            if not ended or not ended.get("finishedAt"):
+                continue
+            when = datetime.fromisoformat(ended["finishedAt"].replace("Z", "+00:00")).timestamp()
+            # Kubernetes tells whole seconds. One that ended before this job is another job's.
+            if when >= BEGUN_AT and not any(begun - 2 <= when <= over + 2 for begun, over in MEANT):
+                name = f"{pod['metadata']['name']}/{status['name']}"
+                RESTARTS[name, ended["finishedAt"]] = f"{name} ended at {ended['finishedAt']}: {ended.get('reason')}, exit code {ended.get('exitCode')}"
 
 
 def claim(what, holds, seen=""):
@@ -157,7 +226,7 @@ def restart(component):
     pid = int(file.read_text())
     command = (Path("/proc") / str(pid) / "cmdline").read_bytes().split(b"\0")[:-1]
     os.kill(pid, signal.SIGKILL)
-    wait(f"the end of {component}", lambda: ended(pid) or "it runs", 30, every=0.1)
+    wait(f"the end of {component}", lambda: ended(pid) or "it runs", every=0.1)
     with open(RUN / f"log/{component}.log", "ab") as log:
         begun = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
     file.write_text(str(begun.pid))
@@ -171,9 +240,9 @@ def ended(pid):
         return True
 
 
-def keep_logs():
-    """Collects what every component said, for a failed run."""
-    LOGS.mkdir(parents=True, exist_ok=True)
+def keep_logs(logs):
+    """Collects what every component said, in this folder."""
+    logs.mkdir(parents=True, exist_ok=True)
     for name, args in {
         "objects.txt": ["get", "all,pvc,pv,sa,role,rolebinding,pdb,lease", "-A", "-o", "wide"],
         "navigator.yaml": ["get", "cassandraclusters,elasticsearchclusters,pilots,leaderleases", "-A", "-o", "yaml"],
@@ -182,29 +251,54 @@ def keep_logs():
         "describe.txt": ["describe", "pods", "-A"],
     }.items():
         done = kubectl(*args, check=False)
-        (LOGS / name).write_text(done.stdout + done.stderr)
+        (logs / name).write_text(done.stdout + done.stderr)
     pods = kubectl("get", "pods", "-A", "-o", "jsonpath={range .items[*]}{.metadata.namespace} {.metadata.name}{'\\n'}{end}", check=False)
     for line in pods.stdout.splitlines():
         namespace, name = line.split()
         for suffix, flag in (("", []), (".previous", ["--previous"])):
             done = kubectl("logs", "-n", namespace, name, "--all-containers", "--prefix", *flag, check=False)
             if done.stdout:
-                (LOGS / f"{namespace}.{name}{suffix}.log").write_text(done.stdout)
+                (logs / f"{namespace}.{name}{suffix}.log").write_text(done.stdout)
     for log in (RUN / "log").glob("*.log"):
-        (LOGS / log.name).write_bytes(log.read_bytes()[-2_000_000:])
-    say(f"logs of every component are in {LOGS}")
+        (logs / log.name).write_bytes(log.read_bytes()[-2_000_000:])
 
 
 def main(job):
-    """Runs a job; keeps logs when it fails."""
+    """Runs a job. One that fails leaves logs, and ends with the line `JOB FAILED: first failure`."""
+    def stop(*_):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise Stopped("asked to end")
+    signal.signal(signal.SIGTERM, stop)
     try:
         job()
-    except Exception as error:  # noqa: BLE001 - everything is reported alike
-        say(f"FAILED: {error}")
-        keep_logs()
-        for log in [log for pods in ("navigator.*", "*.cass-*", "*.es-*") for log in sorted(LOGS.glob(f"{pods}.log"))]:
-            tail = log.read_text(errors="replace").splitlines()[-15:]
-            print(f"==> {log.name}", *[re.sub(r"^\[[^]]*\] ", "", line)[:400] for line in tail if "audit.k8s.io" not in line], sep="\n")
-        sys.exit(1)
+        look_for_restarts()
+        claim("no pod of Navigator was restarted but those that were meant to be", not RESTARTS, "; ".join(RESTARTS.values()))
+    except (Exception, Stopped) as error:  # noqa: BLE001 - everything is reported alike
+        say(f"FAILED: {type(error).__name__ + ': ' if not isinstance(error, (Failed, Stopped)) else ''}{error}")
+        if not isinstance(error, (Failed, Stopped)):
+            traceback.print_exc(file=sys.stdout)
+        ended_badly(error)
+    say(f"the API turned requests away {HICCUPS[0]} times" + (f", for at most {LONGEST[0]:.0f} s in a row" if HICCUPS[0] else ""))
     for name, took in STEPS:
         print(f"{took:8.1f} s  {name}")
+
+
+def ended_badly(error):
+    """Keeps logs, shows the last lines of ours, and says last what failed first."""
+    with contextlib.suppress(Exception):
+        logs = LOGS / JOB / datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S")
+        keep_logs(logs)
+        for older in sorted(logs.parent.iterdir())[:-KEPT]:
+            shutil.rmtree(older, ignore_errors=True)
+        for log in [log for pods in ("navigator.*", "*.cass-*", "*.es-*") for log in sorted(logs.glob(f"{pods}.log"))]:
+            tail = log.read_text(errors="replace").splitlines()[-15:]
+            print(f"==> {log.name}", *[re.sub(r"^\[[^]]*\] ", "", line)[:400] for line in tail if "audit.k8s.io" not in line], sep="\n")
+        say(f"logs of every component are in {logs}")
+    with contextlib.suppress(Exception):
+        look_for_restarts()
+        for restart_ in RESTARTS.values():
+            say(f"not meant: {restart_}")
+    say(f"the API turned requests away {HICCUPS[0]} times")
+    words = " ".join(str(error).split()) or type(error).__name__
+    print(f"{JOB} FAILED: {words[:800]}", flush=True)
+    sys.exit(1)

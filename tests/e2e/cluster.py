@@ -8,7 +8,7 @@ import json
 import time
 from pathlib import Path
 
-from bed import KUBECTL, ROOT, Failed, claim, condition_is, get, kubectl, run, say, wait
+from bed import KUBECTL, ROOT, Failed, claim, condition_is, get, kubectl, pids, run, say, wait
 from cql import Session
 from es import INDEX, Node
 
@@ -204,7 +204,7 @@ class Cluster:
         name, uid = self.pod_name(ordinal), self.pod_uid(ordinal)
         kubectl("delete", "pod", "-n", self.namespace, name, timeout=400)
         self.wait("another pod", lambda: self.pod_uid(ordinal) != uid or uid)
-        self.wait("it is Ready", condition_is("Ready", "True", "pod", "-n", self.namespace, name), 300)
+        self.wait("it is Ready", condition_is("Ready", "True", "pod", "-n", self.namespace, name), self.patience)
         self.ready()
 
     def says(self, word, deadline=300):
@@ -228,6 +228,13 @@ class Cluster:
         place.rename(place.with_name(f"{place.name}-lost"))
         kubectl("delete", "pod", "-n", self.namespace, node, "--grace-period=0", "--force")
         return held["metadata"]["uid"]
+
+    def is_looked_at_again(self):
+        """Waits until the controller has gone through the cluster since now: it puts back what is taken off a StatefulSet of its."""
+        held = ("statefulset", "-n", self.namespace, self.get("statefulsets")[0]["metadata"]["name"])
+        label = "app.kubernetes.io/managed-by"
+        kubectl("label", *held, f"{label}-")
+        self.wait("the label to be put back", lambda: label in (labels := get(*held)["metadata"]["labels"]) or str(labels))
 
     def pods_are_gone(self, deadline):
         self.wait("no pod", lambda: self.pods() == [] or str(self.names("pods")), deadline)
@@ -264,6 +271,29 @@ class Cassandra(Cluster):
     kind, plural, prefix, volume = "cassandracluster", "cassandraclusters", "cass", "cassandra-data"
     sample = ROOT / "deploy/samples/cassandra-small.yaml"
 
+    def owned(self):
+        """What Kubernetes holds of it, by uid."""
+        kinds = ("statefulsets", "services", "pods", "pvc", "serviceaccounts", "roles", "rolebindings", "poddisruptionbudgets")
+        return {kind: self.uids(kind) for kind in kinds}
+
+    def running(self):
+        """The pilot of the only node and its database, and how often the container was started."""
+        (pilot,) = pids("pilot", self.namespace)
+        (database,) = (Path("/proc") / str(pilot) / "task" / str(pilot) / "children").read_text().split()
+        status = next(c for c in self.pod()["status"]["containerStatuses"] if c["name"] == "cassandra")
+        return pilot, int(database), status["restartCount"]
+
+    def runs_on(self, before, until=0):
+        """Of what was owned, nothing is deleted before this time; it is looked at twice in any case."""
+        looks = 0
+        while looks < 2 or time.monotonic() < until:
+            now = self.owned()
+            if lost := {kind: sorted(set(uids) - set(now[kind])) for kind, uids in before.items() if set(uids) - set(now[kind])}:
+                raise Failed(f"of the cluster's objects, these are gone: {lost}")
+            looks += 1
+            time.sleep(max(0, min(2, until - time.monotonic())))
+        say(f"    ok: nothing was deleted, at {looks} looks")
+
     def client(self, ordinal=0):
         """A session with one node and no other, to be used with `with`."""
         return Session(self.address(ordinal), *self.credentials())
@@ -283,7 +313,6 @@ class Cassandra(Cluster):
 class Elasticsearch(Cluster):
     kind, plural, prefix, volume = "elasticsearchcluster", "elasticsearchclusters", "es", "elasticsearch-data"
     sample = ROOT / "deploy/samples/elasticsearch-small.yaml"
-    patience = 400
 
     def client(self, ordinal=0):
         """HTTP to one node and no other."""

@@ -76,13 +76,13 @@ class Evictions:
 
 def one_budget(cluster, least):
     """Waits until a cluster may be drained; its budget is the only one, and lets one node go."""
-    cluster.tells("Drainable", "True", "MayLeave", 180)
+    cluster.tells("Drainable", "True", "MayLeave")
 
     def check():
         budgets = cluster.get("pdb")
         seen = {budget["metadata"]["name"]: (budget["spec"].get("minAvailable"), budget["status"]["disruptionsAllowed"]) for budget in budgets}
         return seen == {f"{cluster.prefix}-{cluster.name}": (least, 1)} or json.dumps(seen)
-    cluster.wait("one budget, which lets one node go", check, 60)
+    cluster.wait("one budget, which lets one node go", check)
 
 
 def racks():
@@ -128,12 +128,12 @@ def documents(name, names, replicas):
             except OSError as error:
                 return f"it does not answer: {error}"
             return health.get("status") == "green" or json.dumps(health)
-        three.wait("it is green", green, 180)
+        three.wait("it is green", green)
     with step(f"each of its pods is evicted without pause for {SECONDS} s"):
         with Client(three.addresses(), INDEX) as client:
             Evictions(three).last(SECONDS)
             three.ready(nodes=3, deadline=600)
-            three.wait("it is green", green, 180)
+            three.wait("it is green", green)
         say(f"    {client.figures()}")
         claim("it was never red", "red" not in client.seen, client.seen)
         claim("no request failed after one retry", client.done > 20 and not client.failed, client.failed[:5])
@@ -151,9 +151,9 @@ def alone():
     with step("a cluster of one node is evicted at once, and comes back"):
         one.apply(one.manifest(1))
         one.ready()
-        one.tells("Drainable", "True", "MayLeave", 60)
+        one.tells("Drainable", "True", "MayLeave")
         uid = one.pod_uid()
-        one.wait("it is evicted", lambda: Evictions(one).evict(one.pod_name())[0] == 201 or "refused", 60)
+        one.wait("it is evicted", lambda: Evictions(one).evict(one.pod_name())[0] == 201 or "refused")
         one.wait("another pod", lambda: one.pod_uid() != uid or uid)
         one.ready()
     one.delete()

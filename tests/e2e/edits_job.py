@@ -17,7 +17,7 @@ ROWS = 2_000
 DATACENTER = "navigator-default-datacenter"
 
 
-def blocked(predicate, deadline=180):
+def blocked(predicate, deadline=300):
     """Waits until this rule holds a step; returns what is said of it."""
     def check():
         found = RING.status().get("operation", {}).get("blockedBy", [])
@@ -39,7 +39,7 @@ def ring_is(nodes):
         with RING.client(nodes[0]) as session:
             seen = session.nodes()
         return seen == addresses or f"{seen}, and not {addresses}"
-    RING.wait(f"a ring of nodes {nodes}", check, 180)
+    RING.wait(f"a ring of nodes {nodes}", check)
 
 
 def under_client(first, scenario):
@@ -62,7 +62,7 @@ def held_scale_in():
     claim("the keyspace is named", "shop" in told["message"], told)
     begun = time.monotonic()
     RING.scale(3)
-    RING.ready(nodes=3, deadline=180)
+    RING.ready(nodes=3)
     say(f"    Ready {time.monotonic() - begun:.0f} s after it was taken back")
     claim("no database was stopped", processes() == before, (before, processes()))
     claim("no rule holds anything", not RING.status().get("operation"), RING.status().get("operation"))

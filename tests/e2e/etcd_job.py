@@ -3,7 +3,7 @@ import os
 import signal
 import subprocess
 
-from bed import BED, ROOT, RUN, claim, condition_is, get, kubectl, main, pids, run, say, step, wait
+from bed import BED, ROOT, RUN, away, claim, condition_is, get, kubectl, main, pids, run, say, step, wait
 from navigator import remove
 from raw import request
 
@@ -34,8 +34,8 @@ def job():
             remove()
             manifest = run(ROOT / "bin/navigator", "manifest", "--store", "etcd", "--etcd-servers", URL).stdout
             kubectl("apply", "-f", "-", stdin=manifest)
-            wait("two ready replicas", lambda: ready_replicas() == 2 or str(ready_replicas()), 180)
-            wait("Available", condition_is("Available", "True", "apiservice", "v1beta1.navigator.jetstack.io"), 120)
+            wait("two ready replicas", lambda: ready_replicas() == 2 or str(ready_replicas()), 300)
+            wait("Available", condition_is("Available", "True", "apiservice", "v1beta1.navigator.jetstack.io"), 300)
             claim("there is no claim", get("pvc", "-n", "navigator") == [])
             kubectl("create", "namespace", "etcd")
         with step("one replica is killed"):
@@ -45,18 +45,19 @@ def job():
                 claim_created(status, body)
             victims = pids("apiserver")
             claim("two servers run", len(victims) == 2, victims)
-            os.kill(victims[0], signal.SIGKILL)
-            wait("every object, from the other one", lambda: len(request("GET", LEASES)[2]["items"]) == 50, 180, every=0.2)
-            wait("two ready replicas again", lambda: ready_replicas() == 2 or str(ready_replicas()), 180)
-        with step("etcd goes away and comes back"):
+            with away("a replica is killed"):
+                os.kill(victims[0], signal.SIGKILL)
+                wait("every object, from the other one", lambda: len(request("GET", LEASES)[2]["items"]) == 50, 300, every=0.2)
+                wait("two ready replicas again", lambda: ready_replicas() == 2 or str(ready_replicas()), 300)
+        with step("etcd goes away and comes back"), away("the store is away"):
             etcd.terminate()
             etcd.wait(180)
-            wait("no ready replica", lambda: ready_replicas() == 0 or str(ready_replicas()), 120)
+            wait("no ready replica", lambda: ready_replicas() == 0 or str(ready_replicas()), 300)
             logs = kubectl("logs", "-n", "navigator", "-l", "app.kubernetes.io/component=apiserver", "--tail=50")
             claim("the servers say that the store is unavailable", "store is unavailable" in logs, logs[-2000:])
             etcd = start_etcd()
-            wait("two ready replicas again", lambda: ready_replicas() == 2 or str(ready_replicas()), 240)
-            wait("the API", lambda: served() or "not yet", 180)
+            wait("two ready replicas again", lambda: ready_replicas() == 2 or str(ready_replicas()), 300)
+            wait("the API", lambda: served() or "not yet", 300)
             items = request("GET", LEASES)[2]["items"]
             claim("every object is there", len(items) == 50, len(items))
             say("    50 objects written before are read after")

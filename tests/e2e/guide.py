@@ -9,7 +9,8 @@ identities may be others. A comment before the block says more:
     <!-- ends with 3 -->          the exit code that is expected
     <!-- not run: REASON -->      nobody but a person can do this; `--check` lists these
 
-`guide.py PAGE ...` runs whole pages with the kubectl of the environment, `guide.py --check PAGE ...` only reads them.
+`guide.py PAGE ...` runs whole pages with the kubectl of the environment, `guide.py --check PAGE ...` only reads them. `--instead SHOWN=TYPED` types
+another command in the place of one that the pages must show.
 """
 import os
 import re
@@ -120,9 +121,9 @@ def differs(shown, said):
 class Guide:
     """Runs a page, whole or heading by heading; `ended` claims that nothing was left out."""
 
-    def __init__(self, page, environment=None, say=print):
+    def __init__(self, page, environment=None, say=print, instead=()):
         self.left, self.environment, self.say = blocks(page), {**os.environ, **(environment or {})}, say
-        self.page = page
+        self.page, self.instead = page, dict(instead)
 
     def run(self, heading=None):
         """The blocks under one heading, and under those below it; all of them when none is named."""
@@ -135,7 +136,7 @@ class Guide:
                 self.say(f"    {block}: not run: {block.not_run}")
                 continue
             for command, shown in block.commands():
-                self.typed(block, command, shown)
+                self.typed(block, self.instead.pop(command.strip(), command), shown)
 
     def typed(self, block, command, shown):
         """One command, again and again where the page says how long that may take."""
@@ -167,6 +168,8 @@ class Guide:
     def ended(self):
         if self.left:
             raise Wrong(f"commands that nobody ran: {', '.join(map(str, self.left))}")
+        if self.instead:
+            raise Wrong(f"{self.page} does not show: {', '.join(self.instead)}")
 
 
 def check(page):
@@ -185,9 +188,13 @@ def check(page):
 
 
 def main(arguments):
-    pages = [argument for argument in arguments if argument != "--check"]
-    if not pages:
-        print("usage: guide.py [--check] PAGE ...", file=sys.stderr)
+    pages, instead = [argument for argument in arguments if argument != "--check"], []
+    while "--instead" in pages[:-1]:
+        at = pages.index("--instead")
+        instead.append(pages[at + 1].split("=", 1))
+        del pages[at:at + 2]
+    if not pages or any(len(pair) != 2 for pair in instead) or "--instead" in pages:
+        print("usage: guide.py [--check] [--instead SHOWN=TYPED] PAGE ...", file=sys.stderr)
         return 64
     try:
         for page in pages:
@@ -195,7 +202,7 @@ def main(arguments):
                 check(page)
                 continue
             print(page)
-            guide = Guide(page, say=lambda text: print(text, flush=True))
+            guide = Guide(page, say=lambda text: print(text, flush=True), instead=instead)
             guide.run()
             guide.ended()
     except Wrong as error:

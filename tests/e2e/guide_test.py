@@ -10,12 +10,12 @@ TABLE = "NAME    READY   AGE\nsmall   True    2m36s\n"
 
 
 @contextlib.contextmanager
-def page(text):
+def page(text, instead=()):
     """A page of this text, and a guide to it."""
     with tempfile.NamedTemporaryFile("w", suffix=".md") as file:
         file.write(text)
         file.flush()
-        yield guide.Guide(Path(file.name), say=lambda _: None)
+        yield guide.Guide(Path(file.name), say=lambda _: None, instead=instead)
 
 
 class Answers(unittest.TestCase):
@@ -77,6 +77,15 @@ class Pages(unittest.TestCase):
     def test_more_lines_of_one_command_are_one_command(self):
         with page("```console\n$ cat <<END\n> words\n> END\nwords\n```\n") as reader:
             reader.run()
+
+    def test_another_command_is_typed_in_the_place_of_one_that_the_page_must_show(self):
+        text = "```console\n$ false\nyes\n```\n"
+        with page(text, [("false", "echo yes")]) as one:
+            one.run()
+            one.ended()
+        with page(text.replace("false", "echo yes"), [("false", "echo yes")]) as one, self.assertRaisesRegex(guide.Wrong, "does not show: false"):
+            one.run()
+            one.ended()
 
 
 if __name__ == "__main__":

@@ -21,4 +21,4 @@ def is_gone(cluster):
 
     def left():
         return [f"{thing['kind']}/{thing['metadata']['name']}" for thing in get(kinds, "-n", cluster.namespace, "-l", mark)]
-    cluster.wait("nothing left of it", lambda: left() == [] or str(left()), 120)
+    cluster.wait("nothing left of it", lambda: left() == [] or str(left()))

@@ -1,26 +1,22 @@
 """Installed by kustomize, taken away, installed by Helm, upgraded, taken away, installed again, under a Cassandra that runs on.
 
 Whoever takes Navigator away keeps its databases, and what it knew of them: the next install goes on with the same objects,
-pods and processes. Leaves what Helm installed.
+pods and processes. Then its store is exchanged, and namespaces end while a part of it is away (collector_job). The Cassandra is made before all
+that, and gets a second node and is deleted after it, under kills (kill_run). Leaves what Helm installed.
 """
 import time
-from pathlib import Path
 
-from bed import RUN, Failed, away, claim, get, kubectl, main, pids, restart, step, wait
+import collector_job
+import kill_run
+from bed import away, claim, get, kubectl, main, pids, restart, step, wait
 from cluster import Cassandra
 from navigator import CHART, MANIFEST, helm, install_by_kustomize, is_installed, remove
 
 NS = "kept"
 KEPT = Cassandra(NS)
-ROWS = 1_000
+ROWS = kill_run.ROWS
 # The garbage collector looks every 30 s which kinds there are.
 COLLECTED = 35
-
-
-def owned():
-    """What Kubernetes holds of the cluster, by uid."""
-    kinds = ("statefulsets", "services", "pods", "pvc", "serviceaccounts", "roles", "rolebindings", "poddisruptionbudgets")
-    return {kind: KEPT.uids(kind) for kind in kinds}
 
 
 def known():
@@ -28,33 +24,11 @@ def known():
     return {f"{thing['kind']}/{thing['metadata']['name']}": thing["metadata"]["uid"] for thing in KEPT.get("cassandraclusters,pilots")}
 
 
-def processes():
-    """The pilot and its database, and how often the container was started."""
-    (pilot,) = pids("pilot", NS)
-    (database,) = (Path("/proc") / str(pilot) / "task" / str(pilot) / "children").read_text().split()
-    status = next(c for c in KEPT.pod()["status"]["containerStatuses"] if c["name"] == "cassandra")
-    return pilot, int(database), status["restartCount"]
-
-
 def nothing_is_served():
-    wait("no APIService", lambda: not get("apiservice", "-l", "app.kubernetes.io/part-of=navigator") or "still there", 60)
-    wait("no process of ours", lambda: not pids("apiserver") + pids("controller") or "still there", 120)
+    wait("no APIService", lambda: not get("apiservice", "-l", "app.kubernetes.io/part-of=navigator") or "still there", 300)
+    wait("no process of ours", lambda: not pids("apiserver") + pids("controller") or "still there", 300)
     groups = kubectl("api-versions").split()
     claim("Kubernetes knows our group no more", not [group for group in groups if "navigator" in group], groups)
-
-
-def database_runs_on(before, seconds):
-    """Nobody deletes anything of it, and it serves."""
-    ends, asked = time.monotonic() + seconds, 0
-    while time.monotonic() < ends:
-        now = owned()
-        lost = {kind: set(uids) - set(now[kind]) for kind, uids in before.items()}
-        if any(lost.values()):
-            raise Failed(f"of what the cluster owned, this is gone: {lost}")
-        asked += 1
-        time.sleep(2)
-    KEPT.has_rows(ROWS)
-    claim(f"nothing was deleted in {seconds} s", asked > 1, asked)
 
 
 def uninstalled(before, running, seconds):
@@ -62,16 +36,17 @@ def uninstalled(before, running, seconds):
     nothing_is_served()
     claim("the namespace and the store's claim are there",
           get("namespace", "navigator")["status"]["phase"] == "Active" and get("pvc", "-n", "navigator", "navigator-apiserver"))
-    database_runs_on(before, seconds)
-    claim("pilot and database are the same processes", processes() == running, (processes(), running))
+    KEPT.runs_on(before, time.monotonic() + seconds)
+    KEPT.has_rows(ROWS)
+    claim("pilot and database are the same processes", KEPT.running() == running, (KEPT.running(), running))
 
 
 def installed_again(before, objects, running):
     """The same objects, and nothing was done to the database."""
     KEPT.ready()
     claim("the store knows what it knew", known() == objects, (known(), objects))
-    claim("everything is owned as before", owned() == before, (owned(), before))
-    claim("pilot and database are the same processes", processes() == running, (processes(), running))
+    claim("everything is owned as before", KEPT.owned() == before, (KEPT.owned(), before))
+    claim("pilot and database are the same processes", KEPT.running() == running, (KEPT.running(), running))
     KEPT.has_rows(ROWS)
 
 
@@ -90,14 +65,27 @@ def the_store_is_kept():
 
 
 def job():
-    with step("install by kustomize, and a Cassandra of one node"):
+    with step("install by kustomize"):
         remove()
         install_by_kustomize()
         kubectl("create", "namespace", NS)
-        KEPT.apply()
-        KEPT.ready()
-        KEPT.write(ROWS)
-        before, objects, running = owned(), known(), processes()
+    writer = kill_run.Writer(NS)
+    writer.start()
+    kill_run.bootstrap(KEPT)
+    with writer.may_write:
+        before, running = KEPT.owned(), KEPT.running()
+        collector_job.nobody_owns(KEPT, before)
+        installs(before, known(), running)
+        collector_job.stores(KEPT, before, running)
+        collector_job.namespaces()
+    kill_run.scale_out(KEPT)
+    kill_run.deletion(KEPT)
+    kill_run.nothing_is_missing(KEPT, writer)
+    kubectl("delete", "namespace", NS, timeout=500)
+
+
+def installs(before, objects, running):
+    """Each way to install and to take away, while one Cassandra runs on."""
     with step("the store cannot be deleted by mistake"):
         kubectl("create", "namespace", "empty")
         the_store_is_kept()
@@ -114,7 +102,7 @@ def job():
         installed_again(before, objects, running)
     with step("helm upgrade with other values"):
         with away("the server is replaced"):
-            helm("upgrade", "navigator", CHART, "--reuse-values", "--set", "controller.replicas=2,log.filter=debug", "--wait", "--timeout=3m")
+            helm("upgrade", "navigator", CHART, "--reuse-values", "--set", "controller.replicas=2,log.filter=debug", "--wait", "--timeout=8m")
             is_installed()
         claim("two controllers run", len(pids("controller")) == 2, pids("controller"))
         installed_again(before, objects, running)
@@ -129,9 +117,6 @@ def job():
         helm("install", "navigator", CHART)
         is_installed()
         installed_again(before, objects, running)
-        KEPT.delete()
-        KEPT.pods_are_gone(300)
-        kubectl("delete", "namespace", NS, timeout=500)
 
 
 if __name__ == "__main__":

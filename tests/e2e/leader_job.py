@@ -10,7 +10,7 @@ import time
 
 import audit
 import idle
-from bed import claim, get, kubectl, main, pids, say, step, wait
+from bed import away, claim, get, kubectl, main, pids, say, step, wait
 from cluster import Cassandra
 from navigator import install, scale
 from raw import Watch
@@ -18,8 +18,9 @@ from raw import Watch
 NS = "written"
 ONE = Cassandra(NS)
 # Writes of the controller for one node that is edited in its pod, and for one that gets another pod, beside one for each 15 seconds that it
-# takes, of what changes in words; seconds until the other one acts; at most.
-WRITES, WITH_POD, SECONDS = 11, 16, 18
+# takes, of what changes in words; at most. Seconds until the other one acts: 18 at most were seen; a machine that is busy with more than this
+# job may give it its turn late.
+WRITES, WITH_POD, SECONDS = 11, 16, 60
 CONTROLLER = ("deployment/navigator-controller", "-n", "navigator")
 LEASE = ("lease", "-n", "navigator", "navigator-controller")
 
@@ -62,26 +63,29 @@ def changes(events):
 
 def at_rest():
     """A minute without an edit: nothing is written but the heartbeats of the pilot."""
-    since = audit.mark()
+    only_heartbeats(audit.mark(), time.monotonic())
+
+
+def only_heartbeats(since, begun):
     time.sleep(60)
-    only_heartbeats(since)
-
-
-def only_heartbeats(since):
-    found = audit.writes(since)
+    wait("a heartbeat", lambda: heartbeats(audit.writes(since)) or "no heartbeat")
+    found, took = audit.writes(since), time.monotonic() - begun
     show(found)
-    beats = [event for event in found if (audit.account(event), audit.resource(event)) == ("pilot", "pilots/status")]
-    claim("nothing is written but heartbeats", len(found) == len(beats) and 1 <= len(beats) <= 6, audit.table(found))
+    beats = heartbeats(found)
+    claim(f"nothing is written in {took:.0f} s but heartbeats, at most one in ten seconds", len(found) == len(beats) <= took / 10, audit.table(found))
+
+
+def heartbeats(found):
+    return [event for event in found if (audit.account(event), audit.resource(event)) == ("pilot", "pilots/status")]
 
 
 def begun_anew():
     """Another process of the controller finds all as it should be."""
-    since = audit.mark()
+    since, begun = audit.mark(), time.monotonic()
     kubectl("rollout", "restart", *CONTROLLER)
-    kubectl("rollout", "status", *CONTROLLER, "--timeout=120s", timeout=150)
-    wait("a leader", leads, 60)
-    time.sleep(60)
-    only_heartbeats(since)
+    kubectl("rollout", "status", *CONTROLLER, "--timeout=300s", timeout=330)
+    wait("a leader", leads)
+    only_heartbeats(since, begun)
 
 
 def started():
@@ -157,17 +161,18 @@ def leads():
 def taken_over(what, lose, after):
     """The leader is lost while it writes: the other one writes in time, and the former one nothing after that."""
     with step(f"the leader {what}: the other acts within {SECONDS} s"):
-        name, pid = wait("a leader", leads, 60)
+        name, pid = wait("a leader", leads)
         since = audit.mark()
 
         def written(reigns=1):
             found = {audit.reign(event) for event in audit.writes(since)} - {None}
             return len(found) >= reigns or str(found)
-        wait("a write of the leader", written, 60, every=0.2)
+        wait("a write of the leader", written, every=0.2)
         lost = time.time()
-        lose(pid)
-        wait("a write of another reign", lambda: written(2), 60, every=0.2)
-        after(pid)
+        with away("the leader is lost"):
+            lose(pid)
+            wait("a write of another reign", lambda: written(2), every=0.2)
+            after(pid)
         claim("another controller leads", leader()[0] != name, name)
         events = [event for event in audit.writes(since) if audit.reign(event) is not None]
         former, latter = sorted({audit.reign(event) for event in events})
@@ -204,8 +209,8 @@ def job():
     with step("a cluster that always has something to be put back, and two controllers"):
         busy = idle.made("busy", NS)
         scale("controller", 2)
-        wait("two controllers", lambda: len(pids("controller")) == 2 or str(pids("controller")), 120)
-        kubectl("rollout", "status", *CONTROLLER, "--timeout=120s", timeout=150)
+        wait("two controllers", lambda: len(pids("controller")) == 2 or str(pids("controller")))
+        kubectl("rollout", "status", *CONTROLLER, "--timeout=300s", timeout=330)
     with Hand(busy):
         for round_ in ("once", "again"):
             taken_over(f"is killed (-9), {round_}", lambda pid: os.kill(pid, signal.SIGKILL), lambda _: time.sleep(20))

@@ -27,7 +27,7 @@ def ring_is(nodes):
             with Session(address) as session:
                 seen.append(session.nodes())
         return all(one == addresses for one in seen) or json.dumps([addresses, seen])
-    THREE.wait(f"a ring of {len(nodes)} nodes", check, 180)
+    THREE.wait(f"a ring of {len(nodes)} nodes", check)
 
 
 def came_back(node):
@@ -45,7 +45,7 @@ def node_is_given_up(plugin):
     node = THREE.node("b")
     with step("a node is lost with its volume: told"):
         data = THREE.lose(node)
-        line = THREE.says("FailedMount", 120)
+        line = THREE.says("FailedMount")
         claim("it names the node", node in line, line)
     with step("the word that gives it up is told"):
         THREE.says(f"give-up={data}")
@@ -54,7 +54,7 @@ def node_is_given_up(plugin):
         said = plugin.run("give-up", THREE.name, "b-0", "--data", wrong)
         say(f"    {(said.stdout + said.stderr).strip()}")
         claim("it does not say that the node is given up", " given up" not in said.stdout, said.stdout)
-        time.sleep(15)
+        THREE.is_looked_at_again()
         there = THREE.get("pvc", f"{THREE.volume}-{node}")
         claim("its claim is there", there and there["metadata"]["uid"] == data and "deletionTimestamp" not in there["metadata"], there)
     with step("kubectl navigator give-up: it joins anew"):
@@ -73,7 +73,7 @@ def rack_is_given_up(plugin):
     with step("a rack is lost, and taken out of the spec: told that its node stays"):
         data = THREE.lose(node)
         THREE.apply(THREE.pools("ab"))
-        line = THREE.says("it may hold data, so it leaves only once it serves", 120)
+        line = THREE.says("it may hold data, so it leaves only once it serves")
         claim("it names the node", node in line, line)
     with step("the word that gives it up is told"):
         THREE.says(f"give-up={data}")

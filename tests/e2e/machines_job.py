@@ -185,7 +185,7 @@ def run_hollow(hollow):
     for one in hollow:
         one.start(OLD)
     for name in MACHINES:
-        wait(f"{name} is Ready", condition_is("Ready", "True", "node", name), 120)
+        wait(f"{name} is Ready", condition_is("Ready", "True", "node", name))
     labels = {"app": "web"}
     pod = {"nodeSelector": {HOLLOW: "yes"}, "tolerations": [{"key": HOLLOW, "operator": "Exists"}], "containers": [{"name": "web", "image": "web"}]}
     kubectl("apply", "-n", COPIES, "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": [
@@ -193,7 +193,7 @@ def run_hollow(hollow):
             "replicas": 5, "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}}},
         {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"}, "spec": {
             "minAvailable": 3, "selector": {"matchLabels": labels}}}]}))
-    wait("five copies", condition_is("Available", "True", "deployment", "-n", COPIES, "web"), 120)
+    wait("five copies", condition_is("Available", "True", "deployment", "-n", COPIES, "web"))
 
 
 def upgraded(hollow):
@@ -212,7 +212,7 @@ def upgraded(hollow):
     is_clean(MACHINES)
     most = cordons.most()
     claim("two machines were cordoned at once, and never more", len(most) == 2, most)
-    wait("five copies", condition_is("Available", "True", "deployment", "-n", COPIES, "web"), 120)
+    wait("five copies", condition_is("Available", "True", "deployment", "-n", COPIES, "web"))
 
 
 def rebooted(real):

@@ -1,20 +1,26 @@
-"""The main job: a real Cassandra cluster, from `kubectl apply` to deletion and back, on a real Kubernetes.
+"""The main job: a real Cassandra cluster, from `kubectl apply` to deletion and back, on a real Kubernetes; then what leaves: its machine is
+emptied in order, a node takes no row with it, and a namespace no database before it has stopped.
 
 Applies deploy/navigator.yaml and a sample unedited, as the README tells a user: it comes up with TLS and logins.
 """
 import json
+import re
+import subprocess
 import tarfile
+import time
 
-from bed import ROOT, claim, get, kubectl, main, pids, run, say, step
+from bed import KUBECTL, ROOT, claim, get, kubectl, main, pids, run, say, step
+from cassandra import DriverException
 from cassandra.cluster import NoHostAvailable
 from cluster import Cassandra
 from cql import Session
 from navigator import install
 from plugin import Plugin
+from raw import Watch
 
 NS = "shop"
 SHOP = Cassandra(NS, mode=None)
-ROWS = 3_000
+ROWS = 1_000
 
 
 def the_image_holds_the_program_and_its_notices():
@@ -86,6 +92,81 @@ def discovery():
     claim("--validate=strict names an unknown field", bad.returncode != 0 and 'unknown field "spec.nodePool"' in bad.stderr, bad.stderr)
 
 
+def second_node_leaves():
+    """Each row has one copy. The first node still has rows that it gave away when the second came; it forgets them before the second may leave, which
+    then alone has its own."""
+    with SHOP.client() as session:
+        def alone():
+            try:
+                rows = session.rows_on(SHOP.address(1), range(ROWS))
+            except DriverException as error:
+                return f"the client could not learn of the ring: {error}"
+            return rows if len(rows) > ROWS / 10 else f"{len(rows)} on {SHOP.address(1)} of {session.ring()}"
+        held = SHOP.wait("some of them are the second node's", alone)
+        say(f"    {len(held)} of {ROWS}")
+    SHOP.scale(1)
+    SHOP.says("CleanupPending")
+    Plugin(NS).says(0, "cleanup", SHOP.name)
+    SHOP.ready(nodes=1)
+    SHOP.wait("its Pilot is gone", lambda: SHOP.pilot(1) is None or "still there")
+    claims = SHOP.names("pvc")
+    claim("its claim is gone", claims == [SHOP.claim_name(0)], claims)
+    with SHOP.client() as session:
+        claim("the node that stays is the only one", session.nodes() == [SHOP.address()], session.nodes())
+    SHOP.has_rows(ROWS)
+
+
+def machine_is_emptied():
+    """Both nodes are on the one machine, and each row has one copy: no quorum keeps the second node when the first is away."""
+    plugin, machine = Plugin(NS), SHOP.pod()["spec"]["nodeName"]
+    before = {SHOP.pod_uid(node) for node in (0, 1)}
+    begun = time.monotonic()
+    drained = plugin.run("drain", machine, "--wait", "--deadline", "600", timeout=660)
+    said = drained.stdout + drained.stderr
+    claim("kubectl navigator drain --wait ends well", drained.returncode == 0, said)
+    claim("it said when each node left", said.count("has left") == 2, said)
+    say(f"    empty after {time.monotonic() - begun:.0f} s")
+
+    def waiting():
+        pods = SHOP.pods()
+        new = [pod for pod in pods if not pod["spec"].get("nodeName") and pod["metadata"]["uid"] not in before]
+        return len(new) == 2 or json.dumps([(pod["metadata"]["name"], pod["status"]) for pod in pods])
+    SHOP.wait("both have another pod, which waits for the machine", waiting)
+    told = SHOP.tells("Ready", "False", "PredicateBlocked")
+    claim("the cluster says why", f"machine {machine}" in told and "is cordoned" in told, told)
+    claim("it is not Stalled by that", not SHOP.told("Stalled"), SHOP.told("Stalled"))
+    said = plugin.says(0, "drain", machine, "--cancel")
+    claim("the machine is uncordoned", f"node/{machine} uncordoned" in said, said)
+
+
+def process_runs():
+    status = SHOP.pilot()["status"]
+    return bool(status.get("process")) or json.dumps(status)
+
+
+def namespace_goes():
+    """Deletes the namespace; shows that its database was stopped and not killed, and that nothing waited without need."""
+    log = subprocess.Popen([*KUBECTL, "logs", "-f", "-n", NS, SHOP.pod_name(), "-c", "cassandra"], stdout=subprocess.PIPE, text=True)
+    watch = Watch(f"/api/v1/namespaces?watch=true&fieldSelector=metadata.name%3D{NS}")
+    begun = time.monotonic()
+    deleting = subprocess.Popen([*KUBECTL, "delete", "namespace", NS], stdout=subprocess.DEVNULL)
+    # `kubectl logs` ends with the container, however long a busy machine needs for that.
+    said = log.communicate(timeout=900)[0]
+    ended = time.monotonic()
+    claim("kubectl delete ends well", deleting.wait(timeout=900) == 0)
+    gone = time.monotonic()
+    claim("the namespace is gone", get("namespace", NS) is None)
+    watch.stop()
+    # With this condition Kubernetes looks again at once; by itself it would after half of the grace period, 150 s.
+    told = [entry for event in watch.events for entry in event["object"].get("status", {}).get("conditions", [])]
+    claim("it was told when the last database had stopped, and so waited for nothing else",
+          any((entry["type"], entry["status"]) == ("NavigatorDatabasesStopped", "True") for entry in told), told)
+    say(f"    {ended - begun:.0f} s for the database, {gone - ended:.0f} s for the rest")
+    stopped = [line for line in said.splitlines() if "Database stopped" in line]
+    # 143 is Java's own end after SIGTERM; a killed process would say 137.
+    claim("the database was stopped, not killed", any(re.search(r'code"?[=:] ?(0|143)\b', line) for line in stopped), said[-2000:])
+
+
 def job():
     with step("the image"):
         the_image_holds_the_program_and_its_notices()
@@ -125,7 +206,7 @@ def job():
         SHOP.has_rows(ROWS)
     with step("delete the cluster; nothing is left but its claims"):
         SHOP.delete()
-        SHOP.is_gone(400)
+        SHOP.is_gone(600)
         claims = SHOP.names("pvc")
         claim("the claims are left", claims == [SHOP.claim_name(0), SHOP.claim_name(1)], claims)
     with step("make it again on its two claims; read the rows"):
@@ -133,10 +214,19 @@ def job():
         SHOP.apply(SHOP.manifest(2))
         SHOP.ready(nodes=2)
         SHOP.has_rows(ROWS, through=1)
-    with step("the end"):
-        SHOP.delete()
-        SHOP.pods_are_gone(300)
-        kubectl("delete", "namespace", NS, timeout=500)
+    with step("kubectl navigator drain empties the machine; --cancel, and both nodes are back with their rows"):
+        machine_is_emptied()
+        SHOP.ready(nodes=2)
+        SHOP.has_rows(ROWS)
+    with step("kubectl patch to one node; the other decommissions itself and takes no row with it"):
+        second_node_leaves()
+    with step("kubectl delete namespace with a cluster in it"):
+        namespace_goes()
+    with step("the same while its database starts"):
+        kubectl("create", "namespace", NS)
+        SHOP.apply()
+        SHOP.wait("Cassandra's process is there", process_runs)
+        namespace_goes()
 
 
 if __name__ == "__main__":

@@ -26,15 +26,15 @@ def install_by_kustomize():
 def helm(*args, check=True):
     """Runs Helm, whose files are the bed's."""
     os.environ["HELM_CACHE_HOME"] = os.environ["HELM_CONFIG_HOME"] = os.environ["HELM_DATA_HOME"] = str(RUN / "helm")
-    return run(BED / "bin/helm", f"--kubeconfig={RUN / 'admin.kubeconfig'}", "--namespace=navigator", *args, check=check, timeout=300).stdout
+    return run(BED / "bin/helm", f"--kubeconfig={RUN / 'admin.kubeconfig'}", "--namespace=navigator", *args, check=check, timeout=600).stdout
 
 
 def is_installed():
     for name in ("navigator-apiserver", "navigator-controller"):
-        wait(f"deployment {name}", condition_is("Available", "True", "deployment", "-n", "navigator", name), 180)
+        wait(f"deployment {name}", condition_is("Available", "True", "deployment", "-n", "navigator", name), 300)
     for version in ("v1beta1", "v1alpha1"):
         service = ("apiservice", f"{version}.navigator.jetstack.io")
-        wait(f"{version} Available", condition_is("Available", "True", *service), 120)
+        wait(f"{version} Available", condition_is("Available", "True", *service), 300)
         spec = get(*service)["spec"]
         claim(f"{version} is Available with a caBundle", spec.get("caBundle") and not spec.get("insecureSkipTLSVerify"), spec)
     print(kubectl("get", "apiservice", "-l", "app.kubernetes.io/part-of=navigator"))
@@ -54,13 +54,13 @@ def scale(role, number):
 
 def servers(number):
     scale("apiserver", number)
-    wait(f"{number} servers", lambda: len(pids("apiserver")) == number or str(pids("apiserver")), 120)
+    wait(f"{number} servers", lambda: len(pids("apiserver")) == number or str(pids("apiserver")), 300)
 
 
 @contextlib.contextmanager
 def without_controller():
     """While this lasts, nothing of what is applied is run, and no status is written."""
     scale("controller", 0)
-    wait("no controller", lambda: pids("controller") == [] or "still there", 180)
+    wait("no controller", lambda: pids("controller") == [] or "still there", 300)
     yield
     scale("controller", 1)

@@ -60,4 +60,4 @@ class Plugin:
         def taken():
             done = self.run("give-up", cluster.name, node, "--data", data)
             return done.returncode == 0 or done.stdout + done.stderr
-        cluster.wait("kubectl navigator give-up", taken, 240, every=5)
+        cluster.wait("kubectl navigator give-up", taken, every=5)

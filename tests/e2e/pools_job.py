@@ -53,10 +53,10 @@ def before_its_drain(when_scaled):
         pilot = THREE.get("pilot", NODE)
         told = [entry.get("message") for entry in pilot["status"].get("conditions", []) if entry["type"] == "Decommissioned"]
         return [told[0]] if told and "may not go to any other node" in (told[0] or "") else json.dumps([pilot["status"].get("phase"), told])
-    say(f"    {THREE.wait('it is told why the node does not leave', leaves, 180)[0][:200]}")
+    say(f"    {THREE.wait('it is told why the node does not leave', leaves)[0][:200]}")
     begun = time.monotonic()
     THREE.apply(manifest(when_scaled, "a", "b"))
-    THREE.ready(nodes=3, deadline=180)
+    THREE.ready(nodes=3)
     say(f"    Ready after {time.monotonic() - begun:.0f} s")
     claim("it is the same pod on the same volume", (THREE.get("pod", NODE)["metadata"]["uid"], claim_uid()) == (pod, volume), (pod, volume))
     may_leave(True)
@@ -77,7 +77,7 @@ def after_its_drain(when_scaled):
         def held():
             found = THREE.status().get("operation", {}).get("blockedBy", [])
             return [one for one in found if one["predicate"] == "ClaimKept"] or json.dumps(THREE.status())
-        told = THREE.wait("ClaimKept", held, 240)[0]
+        told = THREE.wait("ClaimKept", held)[0]
         say(f"    after {time.monotonic() - begun:.0f} s: {told['message']}; {told['hint']}")
         claim("the hint names the claim", CLAIM in told["hint"], told)
         claim("the claim is there", claim_uid() == volume, volume)

@@ -41,7 +41,7 @@ def is_told(*words):
 
     def check():
         return [line for line in lines() if all(word in line for word in words)] or "; ".join(lines())
-    found = TRIO.wait(f"the status to say {words}", check, 180, every=0.5)
+    found = TRIO.wait(f"the status to say {words}", check, every=0.5)
     took = time.monotonic() - begun
     for line in found:
         say(f"    after {took:.0f} s: {line[:400]}")

@@ -169,8 +169,8 @@ def says(node, version):
     def check():
         seen = get("node", node)["status"]["nodeInfo"]["kubeletVersion"]
         return seen == version or seen
-    wait(f"kubelet {version}", check, 120)
-    wait("the machine is Ready", condition_is("Ready", "True", "node", node), 120)
+    wait(f"kubelet {version}", check)
+    wait("the machine is Ready", condition_is("Ready", "True", "node", node))
 
 
 def upgraded(name, url):
@@ -211,7 +211,7 @@ def job():
     with Role("coordinator", "--enable-cluster-upgrade", "--leader-elect=false"), Role(*agent):
         def spoke():
             return "containership.io/upgrade" in get("node", node)["metadata"]["annotations"]
-        wait("the agent's word", spoke, 60)
+        wait("the agent's word", spoke)
         with step("kubeadm writes what the new kubelet does not start with, and the old one comes back"), Unit(killed=True) as unit:
             configure("maxOpenFiles: -1\n")
             status = upgraded("broken", url)

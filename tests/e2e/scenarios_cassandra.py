@@ -41,7 +41,7 @@ def labels_come_back():
     def is_back():
         labels = TRI.get("statefulset", TRI.set)["metadata"]["labels"]
         return labels.get("app.kubernetes.io/managed-by") == "navigator" or json.dumps(labels)
-    TRI.wait("the label is back", is_back, 120, every=0.5)
+    TRI.wait("the label is back", is_back, every=0.5)
     say(f"    after {time.monotonic() - before:.1f} s")
 
 

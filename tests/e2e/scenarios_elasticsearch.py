@@ -35,7 +35,7 @@ def warned():
     seen = SMALL.apply(SMALL.manifest(3))
     say(f"    {seen.strip()[:300]}")
     claim("kubectl apply warns", "Warning" in seen, seen)
-    SMALL.tells("Secured", "False", "SecurityDisabled", 60)
+    SMALL.tells("Secured", "False", "SecurityDisabled")
 
 
 def made_again():
@@ -52,7 +52,7 @@ def new_account():
     """The ServiceAccount of the pods is deleted and made again: their tokens are of the earlier one, and kubelet renews them in 48 minutes."""
     before = set(SMALL.uids("pods"))
     kubectl("delete", "serviceaccount", "es-" + SMALL.name, "-n", NS)
-    say(f"    {SMALL.tells('Ready', 'Unknown', 'PilotTurnedAway', 240)}")
+    say(f"    {SMALL.tells('Ready', 'Unknown', 'PilotTurnedAway')}")
     claim("health is not known", "health" not in SMALL.status(), SMALL.status().get("health"))
     claim("no pod goes unasked", set(SMALL.uids("pods")) == before)
     SMALL.patch(updateStrategy={"skipPredicates": ["TokenRenewal"]})
@@ -66,9 +66,9 @@ def red_is_not_ready():
     """An index that no node may hold."""
     SMALL.ask("PUT", "/nowhere?wait_for_active_shards=0", {"settings": {"number_of_shards": 1, "number_of_replicas": 0,
                                                         "index.routing.allocation.require.box": "none"}})
-    SMALL.tells("Ready", "False", "HealthRed", 90)
+    SMALL.tells("Ready", "False", "HealthRed")
     SMALL.ask("DELETE", "/nowhere")
-    SMALL.ready(deadline=90)
+    SMALL.ready()
 
 
 def full():
@@ -76,11 +76,11 @@ def full():
     marks = {f"cluster.routing.allocation.disk.watermark.{name}": at for name, at in (("low", "1%"), ("high", "2%"), ("flood_stage", "3%"))}
     on = {"cluster.routing.allocation.disk.threshold_enabled": True, "cluster.info.update.interval": "10s"}
     SMALL.ask("PUT", "/_cluster/settings", {"persistent": {**on, **marks}})
-    say(f"    {SMALL.tells('Ready', 'False', 'DiskFull', 180)}")
+    say(f"    {SMALL.tells('Ready', 'False', 'DiskFull')}")
     SMALL.ask("PUT", "/_cluster/settings", {"persistent": {name: None for name in (*on, *marks)}})
     SMALL.ignore_disk()
     SMALL.ask("PUT", "/_all/_settings", {"index.blocks.read_only_allow_delete": None})
-    SMALL.ready(deadline=180)
+    SMALL.ready()
 
 
 def events_say_their_own():
@@ -116,7 +116,7 @@ def data_in_the_pod():
             operation = brief.status()["operation"]
             held = [entry for entry in operation.get("blockedBy", []) if entry["predicate"] == "DataOutlivesPod"]
             return held or f"not blocked: {operation}"
-        held = brief.wait("it waits", blocked, 120)
+        held = brief.wait("it waits", blocked)
         say(f"    {held[0].get('message')}")
         claim("it is the same pod", brief.pod_uid() == uid)
         brief.has_documents(range(DOCUMENTS))

@@ -11,7 +11,7 @@ import threading
 import time
 
 import secured_ring
-from bed import LOGS, claim, get, keep_logs, kubectl, main, say, step
+from bed import RUN, claim, get, keep_logs, kubectl, main, say, step
 from cluster import Elasticsearch
 from es import Node
 from navigator import install
@@ -97,7 +97,7 @@ def made():
     outsider.start()
     SAFE.ready(nodes=2)
     for kind in ("Secured", "CertificatesValid", "UsersReady"):
-        SAFE.tells(kind, "True", deadline=120)
+        SAFE.tells(kind, "True")
     outsider.ends.set()
     outsider.join(timeout=60)
     claim(f"an outsider was let in by none of {outsider.tries} tries", outsider.tries > 20 and not outsider.let_in, outsider.let_in[:5])
@@ -148,16 +148,16 @@ def changed_while_it_runs():
     kubectl("patch", "secret", "-n", NS, f"{OBJ}-admin", "--type", "merge", "-p", json.dumps({"stringData": {"password": text}}))
     begun = time.monotonic()
     for at in range(2):
-        SAFE.wait("the new password is served", lambda at=at: code(node((admin[0], text), at)) == 200 or str(code(node((admin[0], text), at))), 180)
+        SAFE.wait("the new password is served", lambda at=at: code(node((admin[0], text), at)) == 200 or str(code(node((admin[0], text), at))))
         claim(f"the former one is refused by node {at}", code(node(admin, at)) == 401)
     say(f"    after {time.monotonic() - begun:.0f} s")
     ports = {(port, at): served(port, at) for port in (9200, 9300) for at in range(2)}
     SAFE.patch(security={"certificates": {"renewedAt": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}})
     begun = time.monotonic()
     for (port, at), former in ports.items():
-        SAFE.wait(f"node {at} shows another certificate at {port}", lambda port=port, at=at, former=former: served(port, at) != former or "the same", 180)
+        SAFE.wait(f"node {at} shows another certificate at {port}", lambda port=port, at=at, former=former: served(port, at) != former or "the same")
     say(f"    all certificates after {time.monotonic() - begun:.0f} s")
-    SAFE.tells("CertificatesValid", "True", deadline=120)
+    SAFE.tells("CertificatesValid", "True")
     claim("no database was started anew", SAFE.processes() == before, (SAFE.processes(), before))
 
 
@@ -199,7 +199,7 @@ def authorities_change():
     for one, name in former:
         one.wait(f"all is of the new CA of {name}", lambda one=one, name=name: is_over(one, name), 300)
     for one in (SAFE, ring):
-        one.tells("CertificatesValid", "True", "CertificatesCurrent", deadline=120)
+        one.tells("CertificatesValid", "True", "CertificatesCurrent")
     say(f"    all four CAs after {time.monotonic() - begun:.0f} s")
     for client in clients:
         client.ends.set()
@@ -213,7 +213,7 @@ def comes_back():
     """With another address, for which its key is signed again."""
     SAFE.replace_pod(1)
     admin = login(f"{OBJ}-admin")
-    SAFE.wait("it is served under its new address", lambda: code(node(admin, 1)) == 200 or str(code(node(admin, 1))), 120)
+    SAFE.wait("it is served under its new address", lambda: code(node(admin, 1)) == 200 or str(code(node(admin, 1))))
 
 
 def secrets():
@@ -239,11 +239,12 @@ def secrets():
 def nothing_leaked():
     wanted = secrets()
     claim("there are passwords, keys and hashes to look for", len(wanted) > 8, len(wanted))
-    keep_logs()
+    logs = RUN / "searched"
+    keep_logs(logs)
     for kind in ("all,configmaps,pilots,elasticsearchclusters,cassandraclusters,controllerrevisions,events,pvc", "events.events.k8s.io"):
-        (LOGS / f"search.{len(kind)}.yaml").write_text(kubectl("get", kind, "-A", "-o", "yaml"))
+        (logs / f"search.{len(kind)}.yaml").write_text(kubectl("get", kind, "-A", "-o", "yaml"))
     seen, holders = 0, []
-    for path in LOGS.iterdir():
+    for path in logs.iterdir():
         text = path.read_text(errors="replace")
         seen += len(text)
         # What is JSON within JSON is written with backslashes.

@@ -143,7 +143,12 @@ def full_disk(driver):
             return status.get("phase") == "Failed" and "process" not in status or json.dumps(status)
         GROWS.wait("its pilot starts nothing", waits, 300)
         restarts = GROWS.pilot(1)["status"].get("process", {}).get("restarts")
-        time.sleep(45)
+        seen = {GROWS.pilot(1)["status"]["lastHeartbeatTime"]}
+
+        def reported():
+            seen.add(GROWS.pilot(1)["status"]["lastHeartbeatTime"])
+            return len(seen) > 3 or str(seen)
+        GROWS.wait("three more reports of its pilot", reported)
         status = GROWS.pilot(1)["status"]
         claim("it still waits", status.get("phase") == "Failed" and "process" not in status, status)
         say(f"    {GROWS.told('Ready')} restarts {restarts}")

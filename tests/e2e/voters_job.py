@@ -69,8 +69,8 @@ def job():
         THREE.wait("it serves alone", serves_alone, 600, every=2)
         say(f"    it serves after {time.monotonic() - begun:.0f} s")
         THREE.has_documents(range(DOCUMENTS))
-        THREE.wait("the word is taken off", lambda: word() is None or word(), 120)
-        other = THREE.wait("another identity", lambda: (now := THREE.get("pilot", LEFT)["status"]["identity"]["clusterID"]) != identity and [now] or now, 120)[0]
+        THREE.wait("the word is taken off", lambda: word() is None or word())
+        other = THREE.wait("another identity", lambda: (now := THREE.get("pilot", LEFT)["status"]["identity"]["clusterID"]) != identity and [now] or now)[0]
         say(f"    cluster {identity} is {other} now")
     with step("the lost are given up, and join anew"):
         begun = time.monotonic()

@@ -145,7 +145,7 @@ def asks_for_logins(ring):
     ring.asks("ap")
     outsider.ends.set()
     outsider.join()
-    check(outsider.tries > 100 and not outsider.inside, outsider.tries, "tries,", outsider.inside)
+    check(outsider.tries > 20 and not outsider.inside, outsider.tries, "tries,", outsider.inside)
     for name in BOTH:
         knows(ring, name, "ap")
     until("each datacenter has a copy of the logins", lambda: all((seen := ring.copies("ap")).values()) or check(False, seen))

@@ -9,7 +9,7 @@ key() { for part; do if [ -f "$part" ]; then cat "$part"; else echo "$part"; fi;
 cached() {
   [ -f "$cache/$1" ] || return 1
   mkdir -p "$(dirname "$2")"
-  cp "$cache/$1" "$2.part" && mv "$2.part" "$2" && touch "$cache/$1"
+  cp "$cache/$1" "$2.$$" && mv "$2.$$" "$2" && touch "$cache/$1"
 }
 
 # keep ENTRY FILE: remembers it, and forgets what nobody asked for in a month.

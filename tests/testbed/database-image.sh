@@ -14,10 +14,14 @@ mkdir -p "$dir/images"
 . "$here/cache.sh"
 kept=images/$(key "$0" "$here/get-$flavour.sh" "$here/image.py" "$here/nofile.c" "$(ulimit -Hn)")/$flavour-$version.tar
 cached "$kept" "$out" && exit 0
+# Several may ask for it at one time.
+exec 7>"$dir/images/lock" && flock 7
+[ -f "$out" ] && exit 0
 
 if [ ! -f "$base/.complete" ]; then
   rm -rf "$base"
-  debootstrap --variant=minbase --include=ca-certificates,curl,procps,openjdk-17-jre-headless bookworm "$base" >"$dir/images/debootstrap.log" 2>&1 ||
+  # (what it mounts goes with it, also when it is killed)
+  "$here/../../scripts/fetch.sh" unshare --mount --propagation private debootstrap --variant=minbase --include=ca-certificates,curl,procps,openjdk-17-jre-headless bookworm "$base" >"$dir/images/debootstrap.log" 2>&1 ||
     { tail -n 20 "$dir/images/debootstrap.log" >&2; exit 1; }
   rm -rf "$base"/var/cache/apt/* "$base"/var/lib/apt/lists/* "$base"/usr/share/{doc,man,locale}
   mkdir -p "$base/opt/java" && ln -s /usr/lib/jvm/java-17-openjdk-amd64 "$base/opt/java/openjdk"

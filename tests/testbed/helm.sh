@@ -14,7 +14,7 @@ kept=testbed/$(key "$here/helm.sh" "$helm" "$(go version)")/helm
 begun=$SECONDS
 mkdir -p "$dir"/{bin,src/helm} && cd "$dir/src/helm"
 [ -f go.mod ] || go mod init testbed/helm >/dev/null 2>&1
-go get "helm.sh/helm/v3@v$helm" >get.log 2>&1 || { cat get.log >&2; exit 1; }
+"$here/../../scripts/fetch.sh" go get "helm.sh/helm/v3@v$helm"
 module=helm.sh/helm/v3
 # For which Kubernetes it renders where none is asked.
 minor=$(go list -m -f '{{.Version}}' k8s.io/client-go | cut -d. -f2)
@@ -22,6 +22,8 @@ stamp="-X $module/internal/version.version=v$helm"
 for package in chartutil lint/rules; do
   stamp+=" -X $module/pkg/$package.k8sVersionMajor=1 -X $module/pkg/$package.k8sVersionMinor=$minor"
 done
-go build -trimpath -ldflags "-s -w $stamp" -o "$program" helm.sh/helm/v3/cmd/helm
+"$here/../../scripts/fetch.sh" go list -deps helm.sh/helm/v3/cmd/helm >/dev/null
+go build -trimpath -ldflags "-s -w $stamp" -o "$program.part" helm.sh/helm/v3/cmd/helm
+mv "$program.part" "$program"
 keep "$kept" "$program"
 echo "helm: $((SECONDS - begun)) s"

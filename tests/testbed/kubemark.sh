@@ -15,15 +15,18 @@ for version in $versions; do
   begun=$SECONDS
   mkdir -p "$dir"/{bin,"src/$name"} && cd "$dir/src/$name"
   # k8s.io/kubernetes names its own staging modules v0.0.0: each must be replaced by the release of the same number.
-  if [ ! -f go.mod ]; then
+  if [ ! -f .complete ]; then
     printf 'module testbed/kubemark\n\ngo 1.24.0\n\nrequire k8s.io/kubernetes v%s\n' "$version" >go.mod
-    go mod download -json "k8s.io/kubernetes@v$version" | sed -n 's/.*"GoMod": "\(.*\)",/\1/p' |
+    "$here/../../scripts/fetch.sh" go mod download -json "k8s.io/kubernetes@v$version" | sed -n 's/.*"GoMod": "\(.*\)",/\1/p' |
       xargs grep -oE '^\s+k8s.io/[a-z0-9-]+ v0\.0\.0$' | awk '{print $1}' | sort -u |
       while read -r staged; do go mod edit -replace "$staged=$staged@v0.${version#1.}"; done
+    touch .complete
   fi
   component=k8s.io/component-base/version
   stamp="-X $component.gitVersion=v$version -X $component.gitMajor=1 -X $component.gitMinor=$(cut -d. -f2 <<<"$version")"
-  go build -trimpath -ldflags "-s -w $stamp" -o "$dir/bin/$name" k8s.io/kubernetes/cmd/kubemark
+  "$here/../../scripts/fetch.sh" go list -deps k8s.io/kubernetes/cmd/kubemark >/dev/null
+  go build -trimpath -ldflags "-s -w $stamp" -o "$dir/bin/$name.part" k8s.io/kubernetes/cmd/kubemark
+  mv "$dir/bin/$name.part" "$dir/bin/$name"
   keep "$kept" "$dir/bin/$name"
   echo "$name: $((SECONDS - begun)) s"
 done

@@ -13,16 +13,19 @@ build() { # PROGRAM VERSION
   ! cached "$kept" "$dir/bin/$name" || return 0
   mkdir -p "$dir"/{bin,"src/kubernetes-$2"} && cd "$dir/src/kubernetes-$2"
   # k8s.io/kubernetes names its own staging modules v0.0.0: each must be replaced by the release of the same number.
-  if [ ! -f go.mod ]; then
+  if [ ! -f .complete ]; then
     printf 'module testbed/kubernetes\n\ngo 1.24.0\n\nrequire k8s.io/kubernetes v%s\n' "$2" >go.mod
-    go mod download -json "k8s.io/kubernetes@v$2" | sed -n 's/.*"GoMod": "\(.*\)",/\1/p' |
+    "$here/../../scripts/fetch.sh" go mod download -json "k8s.io/kubernetes@v$2" | sed -n 's/.*"GoMod": "\(.*\)",/\1/p' |
       xargs grep -oE '^\s+k8s.io/[a-z0-9-]+ v0\.0\.0$' | awk '{print $1}' | sort -u |
       while read -r staged; do go mod edit -replace "$staged=$staged@v0.${2#1.}"; done
+    touch .complete
   fi
   local component=k8s.io/component-base/version
-  go build -trimpath -o "$dir/bin/$name" \
+  "$here/../../scripts/fetch.sh" go list -deps "k8s.io/kubernetes/cmd/$1" >/dev/null
+  go build -trimpath -o "$dir/bin/$name.part" \
     -ldflags "-s -w -X $component.gitVersion=v$2 -X $component.gitMajor=1 -X $component.gitMinor=$(cut -d. -f2 <<<"$2")" \
     "k8s.io/kubernetes/cmd/$1"
+  mv "$dir/bin/$name.part" "$dir/bin/$name"
   keep "$kept" "$dir/bin/$name"
   echo "$name: $((SECONDS - begun)) s"
 }

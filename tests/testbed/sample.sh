@@ -14,7 +14,9 @@ kept=testbed/$(key "$here/sample.sh" "$sample" "$(go version)")/sample-apiserver
 begun=$SECONDS
 mkdir -p "$dir"/{bin,src/sample-apiserver} && cd "$dir/src/sample-apiserver"
 [ -f go.mod ] || go mod init testbed/sample-apiserver >/dev/null 2>&1
-go get "k8s.io/sample-apiserver@v$sample" >get.log 2>&1 || { cat get.log >&2; exit 1; }
-go build -trimpath -ldflags "-s -w" -o "$program" k8s.io/sample-apiserver
+"$here/../../scripts/fetch.sh" go get "k8s.io/sample-apiserver@v$sample"
+"$here/../../scripts/fetch.sh" go list -deps k8s.io/sample-apiserver >/dev/null
+go build -trimpath -ldflags "-s -w" -o "$program.part" k8s.io/sample-apiserver
+mv "$program.part" "$program"
 keep "$kept" "$program"
 echo "sample-apiserver: $((SECONDS - begun)) s"

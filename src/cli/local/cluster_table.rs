@@ -34,6 +34,9 @@ pub(super) struct ClusterSummary {
     pub(super) message: String,
     /// Why the cluster makes no progress without help.
     pub(super) stalled: Option<String>,
+    /// The reason of the condition Stalled; empty while the cluster has none.
+    #[serde(skip)]
+    pub(super) stall_reason: String,
     /// What a person can do about what the operation waits for.
     pub(super) advice: Vec<String>,
     pub(super) members: Vec<MemberSummary>,
@@ -129,6 +132,7 @@ fn one<'a>(
         phase: picture.phase_word().to_owned(),
         message: picture.headline().map(|said| said.message.into_owned()).unwrap_or_default(),
         stalled: picture.stalled().map(|stalled| stalled.message.to_owned()),
+        stall_reason: picture.stalled().map_or("", |stalled| stalled.reason).to_owned(),
         advice: picture
             .operation
             .iter()

@@ -14,8 +14,11 @@ use super::{
 use crate::{database::DatabaseList, local::state_folder::StateFolder};
 
 const EVERY: Duration = Duration::from_millis(500);
-/// How long a cluster must be stalled before the wait ends.
+/// How long a cluster must be stalled for a person before the wait ends.
 const STALLED: Duration = Duration::from_secs(10);
+/// Reasons of the condition Stalled that time may mend: a machine that is busy with something else
+/// starves a node for as long, and then the node starts.
+const PASSING_REASONS: [&str; 3] = ["NodesNotReady", "SyncFailed", "ProgressDeadlineExceeded"];
 
 /// Waits until the named clusters are ready, or all clusters where none is named.
 pub(super) async fn ready(
@@ -49,7 +52,7 @@ pub(super) async fn ready(
         if clusters.len() >= named.len() && clusters.iter().all(|cluster| cluster.ready) {
             return Ok(());
         }
-        let stuck = clusters.iter().find(|cluster| cluster.stalled.is_some());
+        let stuck = clusters.iter().find(|cluster| needs_person(cluster));
         stalled = stuck.and(stalled.or_else(|| Some(Instant::now())));
         if let Some(cluster) = stuck.filter(|_| stalled.is_some_and(|it| it.elapsed() > STALLED)) {
             let why = cluster.stalled.as_deref().unwrap_or_default();
@@ -60,13 +63,19 @@ pub(super) async fn ready(
         }
         if begun.elapsed() > limit {
             let seconds = limit.as_secs();
-            let text = format!(
-                "not ready after {seconds} s; it goes on: look with `navigator local status`"
-            );
-            return Err(CommandFailure::new(text));
+            let why = clusters.iter().find_map(|cluster| cluster.stalled.as_deref());
+            let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+            return Err(CommandFailure::new(format!(
+                "not ready after {seconds} s{why}; it goes on: look with `navigator local status`"
+            )));
         }
         sleep(EVERY).await;
     }
+}
+
+/// Is the cluster stalled for a reason that only a person can end?
+fn needs_person(cluster: &ClusterSummary) -> bool {
+    cluster.stalled.is_some() && !PASSING_REASONS.contains(&cluster.stall_reason.as_str())
 }
 
 #[derive(Default)]
@@ -118,6 +127,17 @@ impl ProgressDisplay {
             let ready = if cluster.ready { "ready" } else { "not ready" };
             tell(format!("{kind} {namespace}/{name}"), format!("{ready}, {nodes} nodes"));
         }
+        for cluster in clusters {
+            let ClusterSummary { kind, namespace, name, stall_reason, .. } = cluster;
+            // Once for each reason: a crash loop has another message with each try.
+            let key = format!("stall of {kind} {namespace}/{name}");
+            let told = self.told.insert(key, stall_reason.clone());
+            if let Some(why) = &cluster.stalled
+                && told.as_ref() != Some(stall_reason)
+            {
+                lines.push(format!("{kind} {namespace}/{name}: {stall_reason}: {why}"));
+            }
+        }
         lines
     }
 }
@@ -153,8 +173,8 @@ mod tests {
         assert!(TRIES.load(Ordering::Relaxed) > 2);
     }
 
-    #[test]
-    fn only_what_changed_is_told() {
+    /// Returns a cluster of one node that is on its way.
+    fn coming_cluster() -> ClusterSummary {
         let member = MemberSummary {
             pod: "a-0".to_owned(),
             address: String::new(),
@@ -166,7 +186,7 @@ mod tests {
             version: String::new(),
             message: String::new(),
         };
-        let mut cluster = ClusterSummary {
+        ClusterSummary {
             kind: "ExampleCluster".to_owned(),
             namespace: "default".to_owned(),
             name: "demo".to_owned(),
@@ -177,9 +197,46 @@ mod tests {
             phase: String::new(),
             message: String::new(),
             stalled: None,
+            stall_reason: String::new(),
             advice: Vec::new(),
             members: vec![member],
-        };
+        }
+    }
+
+    fn stalled_cluster(reason: &str) -> ClusterSummary {
+        let stalled = Some("a-0 crashes again and again".to_owned());
+        ClusterSummary { stalled, stall_reason: reason.to_owned(), ..coming_cluster() }
+    }
+
+    #[test]
+    fn only_what_needs_a_person_ends_the_wait() {
+        assert!(!needs_person(&coming_cluster()));
+        for passing in ["NodesNotReady", "SyncFailed", "ProgressDeadlineExceeded"] {
+            assert!(!needs_person(&stalled_cluster(passing)), "{passing}");
+        }
+        for lasting in ["UnsupportedVersion", "ImagePullFailed", "PredicateBlocked"] {
+            assert!(needs_person(&stalled_cluster(lasting)), "{lasting}");
+        }
+    }
+
+    #[test]
+    fn a_stall_is_told_once_for_each_reason() {
+        let mut shown = ProgressDisplay::default();
+        let mut cluster = stalled_cluster("NodesNotReady");
+        let first = shown.news(std::slice::from_ref(&cluster));
+        assert_eq!(
+            first.last().unwrap(),
+            "ExampleCluster default/demo: NodesNotReady: a-0 crashes again and again"
+        );
+        cluster.stalled = Some("a-0 crashes for the ninth time".to_owned());
+        assert!(shown.news(&[cluster]).is_empty());
+        assert!(shown.news(&[coming_cluster()]).is_empty());
+        assert_eq!(shown.news(&[stalled_cluster("NodesNotReady")]), first[2..]);
+    }
+
+    #[test]
+    fn only_what_changed_is_told() {
+        let mut cluster = coming_cluster();
         let mut shown = ProgressDisplay::default();
         assert_eq!(
             shown.news(std::slice::from_ref(&cluster)),
