@@ -198,7 +198,13 @@ impl TestSources {
         rules.flat_map(|(names, _)| names.split_whitespace()).collect()
     }
 
-    fn job_place(&self, job: &str) -> Option<TestPlace> {
+    /// Returns where a job runs, by itself or as a part of a job that imports it.
+    fn job_place(&self, job: &str, importers: &[String]) -> Option<TestPlace> {
+        let importers = importers.iter().map(String::as_str);
+        importers.chain([job]).filter_map(|job| self.listed_job_place(job)).max()
+    }
+
+    fn listed_job_place(&self, job: &str) -> Option<TestPlace> {
         let mut targets = Vec::new();
         for (variable, _) in variables(&self.makefile).filter(|(_, value)| has_word(value, job)) {
             match variable {
@@ -229,7 +235,7 @@ impl TestSources {
 
     fn function_place(&self, test: &RustTest) -> Option<TestPlace> {
         if !test.is_ignored {
-            return self.place(&["test"]);
+            return self.place(&["test-unit", "test-searches", "test-it", "test-load"]);
         }
         let is_chosen = |recipe: &str| {
             let mut filters = recipe.split_whitespace().filter(|word| word.ends_with("::"));
@@ -264,7 +270,7 @@ impl TestSources {
                 return Err(format!("there is no {part:?} in {path}"));
             }
             let place = if is_job {
-                self.job_place(file)
+                self.job_place(file, &importers(file))
             } else {
                 self.place(&self.targets(|recipe| recipe.contains(file)))
             };
@@ -273,6 +279,17 @@ impl TestSources {
         let place = place.ok_or_else(|| format!("neither CI nor make full runs {name}"))?;
         Ok(TestFacts { layer, place })
     }
+}
+
+/// Returns the jobs of `tests/e2e` that import a job.
+fn importers(job: &str) -> Vec<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e");
+    let line = format!("import {job}");
+    let jobs = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    jobs.filter(|path| path.extension().is_some_and(|extension| extension == "py"))
+        .filter(|path| fs::read_to_string(path).unwrap().lines().any(|other| other == line))
+        .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
+        .collect()
 }
 
 /// Returns the layer of a failure: the highest of its tests. And the best place of that layer.
@@ -438,7 +455,7 @@ fn no_test() {}
     add_functions(&mut functions, "src/plan.rs", "    #[tokio::test]\n    async fn waits() {}");
     TestSources {
         makefile: MAKEFILE.to_owned(),
-        ci_targets: ["test", "e2e-clusters", "test-databases"].map(str::to_owned).to_vec(),
+        ci_targets: ["test-it", "e2e-clusters", "test-databases"].map(str::to_owned).to_vec(),
         parts: full_parts(FULL, RECORD),
         scenarios: scenarios(LIST),
         scenario_records: "\n## `faults`\n\n**Failed** in 2 s\n\n## `away`\n\nPassed in 3 s"
@@ -470,8 +487,9 @@ fn test_layer_and_place_come_from_the_sources() {
         ("api_job", Some(Full)),
         ("voters_job", Some(FailedInFull)),
     ] {
-        assert_eq!(sources.job_place(job), place, "{job}");
+        assert_eq!(sources.job_place(job, &[]), place, "{job}");
     }
+    assert_eq!(sources.job_place("kill_run", &["main_job".to_owned()]), Some(Ci));
     for name in ["no_test", "no_such_job#a step", "main_job", "main_job#no such step"] {
         assert!(sources.facts(name).is_err(), "{name}");
     }
