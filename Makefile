@@ -9,7 +9,8 @@ CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
 # For tests: what clippy lints is what is built, so that no dependency is compiled twice. Not for the release.
 LINTED   := RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings $(CARGO)
-TESTED   := $(LINTED) test
+# scripts/run_tests.py prints the seconds of each test. Set for this command alone, since scripts/crates.sh goes by variables of cargo's targets.
+TESTED   := CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=scripts/run_tests.py $(LINTED) test --no-fail-fast
 PROFILE  ?= release
 TESTBED  ?= $(CURDIR)/.testbed
 TARGET   := x86_64-unknown-linux-gnu
@@ -39,7 +40,7 @@ help: ## lists the targets
 
 deps: $(JOLOKIA) ## installs what a build needs, and brings crates that this machine has compiled already
 	@# (the compiler's own definitions are only recommended by its package)
-	@scripts/need.sh protoc=protobuf-compiler $(or $(PROTOC_INCLUDE),/usr/include)/google/protobuf/descriptor.proto=libprotobuf-dev cc=gcc
+	@scripts/need.sh protoc=protobuf-compiler $(or $(PROTOC_INCLUDE),/usr/include)/google/protobuf/descriptor.proto=libprotobuf-dev cc=gcc python3=python3
 	@scripts/crates.sh seed dev
 
 $(JOLOKIA): scripts/jolokia.sh
@@ -110,7 +111,7 @@ fmt: ## formats the code
 
 # (no Maven: a build without the Jolokia agent can be checked and tested, not installed)
 quick: ## format, lints and unit tests: what a change is tried by first; no Go, no Maven
-	@scripts/need.sh protoc=protobuf-compiler $(or $(PROTOC_INCLUDE),/usr/include)/google/protobuf/descriptor.proto=libprotobuf-dev cc=gcc
+	@scripts/need.sh protoc=protobuf-compiler $(or $(PROTOC_INCLUDE),/usr/include)/google/protobuf/descriptor.proto=libprotobuf-dev cc=gcc python3=python3
 	@scripts/crates.sh seed dev
 	$(CARGO) fmt --check
 	$(TESTED) --lib
@@ -371,6 +372,7 @@ test-ci: deps ## the cache of compiled crates hides nothing; a step that hangs i
 	@scripts/need.sh python3=python3
 	tests/ci/crates.sh
 	tests/ci/steps.py
+	tests/ci/run_tests.py
 	tests/ci/release.py
 
 clean: ## forgets what was built (not the testbed)
