@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt quick lint test test-install test-history planted test-parity testbed database-images older model e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-scenarios e2e-drains e2e-lost e2e-rungs e2e-edits e2e-refusals e2e-leader e2e-machines e2e-runner e2e-storage e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot bench-controller bench-fleet bench-machines bench-tls idle compare-inits kill-store full-stores full-registries golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local test-renewals test-shared-ring test-taken-over test-secure-upgrade docs test-quickstart clean
+.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt quick lint test test-install test-history planted test-parity testbed database-images older model e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-scenarios e2e-drains e2e-lost e2e-rungs e2e-edits e2e-refusals e2e-leader e2e-machines e2e-runner e2e-storage e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot bench-controller bench-fleet bench-machines bench-tls idle compare-inits kill-store full-stores full-registries test-growth test-at-rest golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local test-renewals test-shared-ring test-taken-over test-secure-upgrade docs test-quickstart clean
 
 CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
@@ -20,8 +20,9 @@ PROGRAM  := $(or $(CARGO_TARGET_DIR),target)/$(TARGET)/debug/navigator
 # Jobs of e2e, by the bed on which they run: what clusters live through, and what Navigator's own installation does.
 CLUSTERS := main_job+elasticsearch_job leaving_job+deletion_job secure_job api_job collector_job
 INSTALLS := upgrade_job install_job kill_run etcd_job
-# And e2e. TRIED=release: what is shipped.
+# And e2e. TRIED=release: what is shipped. BEDS=e2e-clusters: one of the two.
 TRIED    ?= dev
+BEDS     ?= e2e-clusters e2e-installs
 DENY     := 0.20.2
 # MiB of the shipped binary, at most (docs/decisions/0010-one-build-for-tests.md).
 LARGEST  := 28
@@ -232,6 +233,14 @@ full-stores: deps $(TESTBED)/bin/etcd $(TESTBED)/bin/kube-apiserver ## fills eac
 full-registries: deps $(TESTBED)/bin/etcd $(TESTBED)/bin/kube-apiserver ## 500 namespaces get the credentials of ten registries, and nothing is written in a minute at rest
 	$(TESTED) --test it registries::scale:: -- --ignored --nocapture --test-threads 1
 
+test-at-rest: deps $(TESTBED)/bin/etcd ## what pilots at rest ask of the API in 20 minutes; not part of ci
+	$(TESTED) --test it pilot::at_rest:: -- --ignored --nocapture --test-threads 1
+
+test-growth: program $(TESTBED)/bin/etcd $(TESTBED)/bin/kubectl $(TESTBED)/bin/kube-apiserver $(TESTBED)/bin/kube-controller-manager ## volumes grow, and a quota refuses pods, before a real kube-apiserver; 3 minutes; not part of ci
+	@scripts/need.sh unshare=util-linux ip=iproute2 openssl=openssl python3=python3
+	folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; cd tests/parity; NAVIGATOR=$(abspath $(PROGRAM)) \
+	  unshare $$([ $$(id -u) = 0 ] || echo --map-root-user) --net --pid --fork --kill-child=KILL --mount-proc python3 world.py ours "$$folder/ours" growth
+
 golden: deps ## rewrites expected outputs; read the diff
 	@scripts/need.sh python3=python3
 	python3 scripts/dashboards.py
@@ -291,7 +300,7 @@ older: deps ## leaves an older release at .cache/older/navigator, to upgrade fro
 
 e2e: testbed database-images older ## every job on a real Kubernetes with real databases
 	$(MAKE) image PROFILE=$(TRIED)
-	$(MAKE) $(if $(JOBS),e2e-jobs,-j2 --output-sync e2e-clusters e2e-installs)
+	$(MAKE) $(if $(JOBS),e2e-jobs,-j2 --output-sync $(BEDS))
 
 # (what they need is there)
 e2e-clusters e2e-installs e2e-jobs:
@@ -302,7 +311,7 @@ e2e-guides: ## the commands of the guides, as typed; not part of ci
 
 # (the API is served again 40 s after the collector's start)
 e2e-collector: ## the API goes at ten moments under a collector that was just started; not part of ci
-	MOMENTS=41,45,50,55,61,67,73,79,86,93 $(MAKE) e2e JOBS=collector_job
+	MOMENTS=$(or $(MOMENTS),41,45,50,55,61,67,73,79,86,93) $(MAKE) e2e JOBS=collector_job
 
 e2e-scenarios: ## what once gave way there, tried again; not part of ci
 	$(MAKE) e2e JOBS=scenarios_cassandra+scenarios_elasticsearch
@@ -354,17 +363,18 @@ test-databases: deps ## the pilots against real databases on loopback, at most 1
 	@scripts/need.sh mvn=maven
 	$(TESTED) --test databases
 
+# SCENARIOS="cassandra-life cassandra-kept" for those; the page's rows of others stay.
 test-databases-full: deps ## the same with every scenario; rewrites docs/test-databases.md
 	@scripts/need.sh mvn=maven iptables=iptables
-	$(TESTED) --test databases -- --full --report docs/test-databases.md
+	$(TESTED) --test databases -- --full --report docs/test-databases.md $(SCENARIOS)
 
 # STEPS="lint test" for those, and what they need.
 ci: ## all that a change must pass, with a table of how long each step took
 	@scripts/need.sh python3=python3
 	scripts/ci.py $(STEPS)
 
-# PARTS="shipped histories" for those.
-full: ## at length what ci shows in short, hours of it; writes docs/tested.md
+# PARTS="shipped model" for those.
+full: ## at length what ci shows in short, hours of it; goes on where it was interrupted; writes docs/tested.md
 	@scripts/need.sh python3=python3
 	scripts/full.py $(PARTS)
 
@@ -373,6 +383,7 @@ test-ci: deps ## the cache of compiled crates hides nothing; a step that hangs i
 	tests/ci/crates.sh
 	tests/ci/steps.py
 	tests/ci/run_tests.py
+	tests/ci/full.py
 	tests/ci/release.py
 
 clean: ## forgets what was built (not the testbed)

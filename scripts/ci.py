@@ -1,18 +1,15 @@
 #!/usr/bin/env python3
-"""ci.py [STEP ...]: all that a change must pass, or these steps and what they need. Ends with a table of times, which is also
-.cache/ci/times.tsv: step, second of its begin, seconds that it took, processor seconds, how it ended.
+"""ci.py [STEP ...]: all that a change must pass, or these steps and what they need. Ends with a page of what did not pass; it is also
+.cache/ci/last/report.txt, beside the logs of the steps and times.tsv: step, second of its begin, seconds that it took, processor seconds, how it ended.
 
 Steps run side by side as soon as what they need is there, in the order of the list: what the longest way leads through stands first.
 """
 import os
-import re
 import sys
 
 from steps import ROOT, Run, Step
 
 LOGS = ROOT / ".cache/ci"
-# Steps beside each other. Each step waits for processes and databases part of the time; more steps would only wait for each other.
-AT_ONCE = 3
 # Most minutes of a whole run; a machine of 2 cores takes less than an hour with an empty cache.
 MINUTES = 85
 # The image follows lint at once: it takes seconds, and the jobs that need it are the longest part of the run.
@@ -55,23 +52,10 @@ def chosen(names):
     return [step for step in STEPS if step.name in wanted]
 
 
-def counts():
-    """What the tests say of how many they were."""
-    for name in ("test", "fuzz", "test-history", "test-databases"):
-        log = LOGS / f"{name}.log"
-        text = log.read_text(errors="replace") if log.exists() else ""
-        yield from re.findall(r"^(?:test result.*|fuzz: .* ok|\d+ (?:scenarios|histories).*)$", text, re.MULTILINE)
-
-
 def main():
     # CI compiles once, so it needs no incremental state, which costs a tenth of the processor seconds and 2 GB.
     os.environ.setdefault("CARGO_INCREMENTAL", "0")
-    run = Run(chosen(sys.argv[1:]), LOGS, AT_ONCE, MINUTES)
-    passed = run.all()
-    run.report()
-    print("", *counts(), sep="\n")
-    run.say("all of it passed" if passed else "FAILED")
-    sys.exit(0 if passed else 1)
+    sys.exit(Run(chosen(sys.argv[1:]), LOGS, MINUTES, "make ci STEPS={}").main())
 
 
 if __name__ == "__main__":
