@@ -3,13 +3,14 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt quick lint test test-unit test-searches test-it test-load test-install test-history planted test-parity testbed database-images older model e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-upgrade e2e-scenarios e2e-drains e2e-lost e2e-rungs e2e-edits e2e-refusals e2e-leader e2e-machines e2e-runner e2e-storage e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot bench-controller bench-fleet bench-machines bench-tls idle compare-inits kill-store full-stores full-registries golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local test-renewals test-shared-ring test-taken-over test-secure-upgrade docs test-quickstart test-quickstart-full clean
+.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt quick lint test test-unit test-searches test-it test-load test-install test-history planted test-parity testbed database-images older model e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-upgrade e2e-scenarios e2e-drains e2e-lost e2e-rungs e2e-edits e2e-refusals e2e-leader e2e-machines e2e-runner e2e-storage e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot bench-controller bench-fleet bench-machines bench-tls idle compare-inits kill-store full-stores full-registries test-growth test-at-rest golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local test-renewals test-shared-ring test-taken-over test-secure-upgrade docs test-quickstart test-quickstart-full clean
 
 CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
 # For tests: what clippy lints is what is built, so that no dependency is compiled twice. Not for the release.
 LINTED   := RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings $(CARGO)
-TESTED   := $(LINTED) test
+# scripts/run_tests.py prints the seconds of each test. Set for this command alone, since scripts/crates.sh goes by variables of cargo's targets.
+TESTED   := CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=scripts/run_tests.py $(LINTED) test --no-fail-fast
 PROFILE  ?= release
 TESTBED  ?= $(CURDIR)/.testbed
 TARGET   := x86_64-unknown-linux-gnu
@@ -19,8 +20,9 @@ PROGRAM  := $(or $(CARGO_TARGET_DIR),target)/$(TARGET)/debug/navigator
 # Jobs of e2e, by the bed on which they run: what clusters live through, and what Navigator's own installation does.
 CLUSTERS := main_job+elasticsearch_job secure_job+deletion_job api_job
 INSTALLS := install_job etcd_job
-# And e2e. TRIED=release: what is shipped.
+# And e2e. TRIED=release: what is shipped. BEDS=e2e-clusters: one of the two.
 TRIED    ?= dev
+BEDS     ?= e2e-clusters e2e-installs
 DENY     := 0.20.2
 # MiB of the shipped binary, at most (docs/decisions/0010-one-build-for-tests.md).
 LARGEST  := 28
@@ -39,7 +41,7 @@ help: ## lists the targets
 
 deps: $(JOLOKIA) ## installs what a build needs, and brings crates that this machine has compiled already
 	@# (the compiler's own definitions are only recommended by its package)
-	@scripts/need.sh protoc=protobuf-compiler $(or $(PROTOC_INCLUDE),/usr/include)/google/protobuf/descriptor.proto=libprotobuf-dev cc=gcc
+	@scripts/need.sh protoc=protobuf-compiler $(or $(PROTOC_INCLUDE),/usr/include)/google/protobuf/descriptor.proto=libprotobuf-dev cc=gcc python3=python3
 	@scripts/crates.sh seed dev
 
 $(JOLOKIA): scripts/jolokia.sh
@@ -110,7 +112,7 @@ fmt: ## formats the code
 
 # (no Maven: a build without the Jolokia agent can be checked and tested, not installed)
 quick: ## format, lints and unit tests: what a change is tried by first; no Go, no Maven
-	@scripts/need.sh protoc=protobuf-compiler $(or $(PROTOC_INCLUDE),/usr/include)/google/protobuf/descriptor.proto=libprotobuf-dev cc=gcc
+	@scripts/need.sh protoc=protobuf-compiler $(or $(PROTOC_INCLUDE),/usr/include)/google/protobuf/descriptor.proto=libprotobuf-dev cc=gcc python3=python3
 	@scripts/crates.sh seed dev
 	$(CARGO) fmt --check
 	$(TESTED) --lib
@@ -135,18 +137,18 @@ IT_THREADS = RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((3 * $$(nproc)))}
 test: lint test-unit test-searches test-it test-load ## format, lints, unit, conformance, HTTP surface, process tests
 
 test-unit: deps ## unit tests, without searches and random walks
-	$(TESTED) --no-fail-fast --lib --bins -- --skip searches::
+	$(TESTED) --lib --bins -- --skip searches::
 
 test-searches: deps ## searches and random walks, in short; `make model` has them at length
 	$(TESTED) --lib searches::
 
 test-it: deps $(SERVERS) ## tests/it: conformance, HTTP surface, process tests
 	@scripts/need.sh unshare=util-linux setpriv=util-linux perl=perl redis-server=redis-server sshd=openssh-server ssh=openssh-client systemd-analyze=systemd flock=util-linux cc=gcc
-	$(IT_THREADS) $(TESTED) --no-fail-fast --test it -- --skip serve::load::
+	$(IT_THREADS) $(TESTED) --test it -- --skip serve::load::
 
 test-load: deps $(SERVERS) ## hostile and heavy load on the API server
 	@scripts/need.sh unshare=util-linux setpriv=util-linux
-	RUST_TEST_THREADS=2 $(TESTED) --no-fail-fast --test it serve::load::
+	RUST_TEST_THREADS=2 $(TESTED) --test it serve::load::
 
 test-install: deps $(TESTBED)/bin/helm $(TESTBED)/bin/kubectl $(TESTBED)/bin/etcd ## what Helm and kustomize make of deploy/, beside the manifest; the roles as rendered
 	@scripts/need.sh unshare=util-linux
@@ -247,6 +249,14 @@ full-stores: deps $(TESTBED)/bin/etcd $(TESTBED)/bin/kube-apiserver ## fills eac
 full-registries: deps $(TESTBED)/bin/etcd $(TESTBED)/bin/kube-apiserver ## 500 namespaces get the credentials of ten registries, and nothing is written in a minute at rest
 	$(TESTED) --test it registries::scale:: -- --ignored --nocapture --test-threads 1
 
+test-at-rest: deps $(TESTBED)/bin/etcd ## what pilots at rest ask of the API in 20 minutes; not part of ci
+	$(TESTED) --test it pilot::at_rest:: -- --ignored --nocapture --test-threads 1
+
+test-growth: program $(TESTBED)/bin/etcd $(TESTBED)/bin/kubectl $(TESTBED)/bin/kube-apiserver $(TESTBED)/bin/kube-controller-manager ## volumes grow, and a quota refuses pods, before a real kube-apiserver; 3 minutes; not part of ci
+	@scripts/need.sh unshare=util-linux ip=iproute2 openssl=openssl python3=python3
+	folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; cd tests/parity; NAVIGATOR=$(abspath $(PROGRAM)) \
+	  unshare $$([ $$(id -u) = 0 ] || echo --map-root-user) --net --pid --fork --kill-child=KILL --mount-proc python3 world.py ours "$$folder/ours" growth
+
 golden: deps ## rewrites expected outputs; read the diff
 	@scripts/need.sh python3=python3
 	python3 scripts/dashboards.py
@@ -306,7 +316,7 @@ older: deps ## leaves an older release at .cache/older/navigator, to upgrade fro
 
 e2e: testbed database-images ## every job of CI on a real Kubernetes with real databases
 	$(MAKE) image PROFILE=$(TRIED)
-	$(MAKE) $(if $(JOBS),e2e-jobs,-j2 --output-sync e2e-clusters e2e-installs)
+	$(MAKE) $(if $(JOBS),e2e-jobs,-j2 --output-sync $(BEDS))
 
 # (what they need is there)
 e2e-clusters e2e-installs e2e-jobs:
@@ -317,7 +327,7 @@ e2e-guides: ## the commands of the guides, as typed; not part of ci
 
 # (the API is served again 40 s after the collector's start)
 e2e-collector: ## the API goes at ten moments under a collector that was just started; not part of ci
-	MOMENTS=41,45,50,55,61,67,73,78,86,93 $(MAKE) e2e JOBS=collector_job
+	MOMENTS=$(or $(MOMENTS),41,45,50,55,61,67,73,78,86,93) $(MAKE) e2e JOBS=collector_job
 
 e2e-upgrade: older ## an older release is upgraded under a Cassandra, goes back, and comes forth again; not part of ci
 	$(MAKE) e2e JOBS=upgrade_job
@@ -358,11 +368,15 @@ e2e-runner: testbed ## the bed's real machine upgrades itself by kubeadm, and go
 e2e-load: ## what somebody with few rights can send through kube-apiserver stops nobody; not part of ci
 	$(MAKE) e2e JOBS=load_job
 
-docs: ## leaves the book of the docs at .cache/book/html; every link leads somewhere
+.cache/mdbook: scripts/mdbook.sh
+	@scripts/need.sh cc=gcc
+	scripts/mdbook.sh $@
+	@touch $@
+
+docs: .cache/mdbook ## leaves the book of the docs at .cache/book/html; every link leads somewhere
 	@scripts/need.sh python3=python3 cc=gcc
 	python3 tests/e2e/guide_test.py
 	python3 tests/e2e/guide.py --check $(GUIDES)
-	scripts/mdbook.sh .cache/mdbook
 	python3 scripts/book.py .cache/book .cache/mdbook
 
 test-quickstart: program $(TESTBED)/bin/kubectl ## types the commands of the quick start in a clean clone, with the program of the tests
@@ -376,17 +390,18 @@ test-databases: deps ## the pilots against real databases on loopback, at most 1
 	@scripts/need.sh mvn=maven
 	$(TESTED) --test databases
 
+# SCENARIOS="cassandra-life cassandra-kept" for those; the page's rows of others stay.
 test-databases-full: deps ## the same with every scenario; rewrites docs/test-databases.md
 	@scripts/need.sh mvn=maven iptables=iptables
-	$(TESTED) --test databases -- --full --report docs/test-databases.md
+	$(TESTED) --test databases -- --full --report docs/test-databases.md $(SCENARIOS)
 
 # STEPS="lint test" for those, and what they need.
 ci: ## all that a change must pass, with a table of how long each step took
 	@scripts/need.sh python3=python3
 	scripts/ci.py $(STEPS)
 
-# PARTS="shipped histories" for those.
-full: ## at length what ci shows in short, hours of it; writes docs/tested.md
+# PARTS="shipped model" for those.
+full: ## at length what ci shows in short, hours of it; goes on where it was interrupted; writes docs/tested.md
 	@scripts/need.sh python3=python3
 	scripts/full.py $(PARTS)
 
@@ -394,6 +409,8 @@ test-ci: deps ## the cache of compiled crates hides nothing; a step that hangs i
 	@scripts/need.sh python3=python3
 	tests/ci/crates.sh
 	tests/ci/steps.py
+	tests/ci/run_tests.py
+	tests/ci/full.py
 	tests/ci/release.py
 
 clean: ## forgets what was built (not the testbed)

@@ -1,51 +1,122 @@
 #!/usr/bin/env python3
-"""full.py [PART ...]: shows at length what CI shows in short, or these parts of it; hours, two parts at a time. Writes what became of each
-part into docs/tested.md, as soon as it ended; rows of other parts stay as they are. A part that fails ends nothing but itself.
+"""full.py [PART ...]: shows at length what CI shows in short, in parts of at most half an hour. Writes what became of each part into docs/tested.md, as soon
+as it ended; rows of other parts stay as they are. A part that fails ends nothing but itself.
 
-With --table it only writes the rows of parts that the page lacks, and takes away those of parts that are gone.
+A run that was interrupted goes on: without names, the parts are left out that passed on this commit. With --table it only writes the table anew: a row
+for each part that is, none for parts that are gone, and in front what failed and what did not run yet. --list prints each part with its command.
 """
+import json
+import math
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from steps import PASSED, ROOT, Run, Step
+from steps import ROOT, Run, Step
+from supervisor import LEFT_OUT, PASSED, STOPPED
 
-LOGS, PAGE = ROOT / ".cache/full", ROOT / "docs/tested.md"
+LOGS, PAGE, STATE = ROOT / ".cache/full", ROOT / "docs/tested.md", ROOT / ".cache/full/passed.json"
 HEAD = "| part | what it shows | commit | date | minutes | outcome |\n|---|---|---|---|---|---|\n"
-# What a part uses alone. BED: the image and the test bed. REST: the processors, for databases whose times are judged, and the build.
-BED, REST = frozenset({"bed"}), frozenset({"rest"})
-ALL = BED | REST
-# What each shows, its command, minutes after which it hangs, and what it uses.
+NOT_RUN = "not run yet"
+# Real databases, on the test bed or as plain processes: one such part at a time.
+DATABASES = frozenset({"databases"})
+
+
+@dataclass(frozen=True)
+class Part:
+    """What it shows, its command, and what it needs, as a step does. `minutes` is its limit; it takes half an hour at most."""
+
+    shows: str
+    command: str
+    cores: float
+    memory: float
+    alone: frozenset
+    minutes: float = 75
+
+
+def bed(shows, target):
+    """On the test bed, with the shipped image, beside which something small has room."""
+    return Part(f"{shows}, on the shipped image", f"make {target} TRIED=release", 1.5, 9, DATABASES)
+
+
+def databases(shows, scenarios):
+    return Part(f"{shows}; plain processes", f'make test-databases-full SCENARIOS="{scenarios}"', 2, 9, DATABASES)
+
+
+def local(shows, target):
+    return Part(shows, f"make {target}", 2, 9, DATABASES)
+
+
+def rest(shows, command, cores=1.0, memory=2):
+    return Part(shows, command, cores, memory, frozenset())
+
+
 PARTS = {
-    "shipped": ("what is shipped: built, at most as large as it may be, and in charge of real clusters on one machine", "make shipped", 120, BED),
-    "e2e": ("all of CI's jobs on Kubernetes, on the shipped image", "make e2e TRIED=release", 180, BED),
-    "guides": ("the guides of machines, Cassandra, Elasticsearch, hardening and migration as typed, on the shipped image", "make e2e-guides TRIED=release", 120, BED),
-    "collector": ("Kubernetes' garbage collector deletes nothing, at ten moments at which the API goes, on the shipped image", "make e2e-collector TRIED=release", 60, BED),
-    "scenarios": ("what once gave way with databases on Kubernetes, on the shipped image", "make e2e-scenarios TRIED=release", 120, BED),
-    "drains": ("machines are drained without pause under clients of Cassandra and Elasticsearch, on the shipped image", "make e2e-drains TRIED=release DRAIN_SECONDS=300", 120, BED),
-    "lost": ("a node of Cassandra, and two masters of Elasticsearch, are lost for good, given up and come back, on the shipped image", "make e2e-lost TRIED=release", 90, BED),
-    "rungs": ("encryption and logins are turned on and off under clients, in Cassandra round by round, in Elasticsearch by one stop, on the shipped image", "make e2e-rungs TRIED=release", 90, BED),
-    "renewals": ("certificates of ten minutes are renewed three times, and both CAs replaced, in four releases of the databases, under clients", "make test-renewals", 60, REST),
-    "shared-ring": ("a ring of two clusters with CAs of their own is encrypted between its nodes rung by rung, gets another CA on one side, is opened again, and asks for logins; a third cluster joins, secure from its first moment", "make test-shared-ring", 40, REST),
-    "taken-over": ("a ring whose people made its logins becomes one whose logins are Navigator's, under a client of theirs", "make test-taken-over", 30, REST),
-    "secure-upgrade": ("three nodes of each database, secured, go to the next major version one by one under a client with a role of the spec", "make test-secure-upgrade", 60, REST),
-    "edits": ("what people ask of clusters and take back: departures, a stop, a pool; under clients, on the shipped image", "make e2e-edits TRIED=release", 90, BED),
-    "refusals": ("pods that a quota or Pod Security refuses are told of within a minute, on the shipped image", "make e2e-refusals TRIED=release", 60, BED),
-    "storage": ("volumes of Cassandra grow under a client, and a full one holds its node until it has grown, on the shipped image", "make e2e-storage TRIED=release", 30, BED),
-    "leader": ("what the controller writes, and that one alone writes when the leader is killed or stopped, on the shipped image", "make e2e-leader TRIED=release", 45, BED),
-    "runner": ("the bed's real machine goes to the next minor version by kubeadm and its runner, killed at each step, and back where the new kubelet does not start, on the shipped image", "make e2e-runner TRIED=release", 60, BED),
-    "machines": ("five hollow machines go to the next minor version while the coordinator is killed at every change and databases serve, and their own machine is rebooted, on the shipped image", "make e2e-machines TRIED=release", 60, BED),
-    "load": ("what somebody with few rights can send through kube-apiserver stops nobody, on the shipped image", "make e2e-load TRIED=release", 60, BED),
-    "databases": ("every scenario of pilots and real databases, old and new versions", "make test-databases-full", 360, REST),
-    "histories": ("100 histories of API servers that break", "make test-history HISTORY_SEED=1..100", 120, REST),
-    "kill-store": ("the embedded store, killed 1000 times and without power 200 times", "make kill-store", 120, REST),
-    "full-stores": ("each store, full to its bound, is served by ten servers in a row in 256 MiB", "make full-stores", 60, REST),
-    "full-registries": ("500 namespaces get the credentials of ten registries, and nothing is written in a minute at rest", "make full-registries", 60, REST),
-    "fuzz": ("decoding of damaged manifests for 10 minutes", "make fuzz FUZZ=600", 30, REST),
-    "monitoring": ("alerts and dashboards by promtool of the newest Prometheus", "make test-monitoring-newest", 60, REST),
-    # Its build overwrites the program of the tests, so it shares neither.
-    "planted": ("that histories find bugs: six are built in", "make planted", 60, ALL),
+    "shipped": Part("what is shipped: built, at most as large as it may be, and in charge of real clusters on one machine", "make shipped", 2, 9,
+                    DATABASES, 120),
+    "e2e-clusters": bed("CI's jobs of what clusters live through, on Kubernetes", "e2e BEDS=e2e-clusters"),
+    "e2e-installs": bed("CI's jobs of Navigator's own installation, on Kubernetes", "e2e BEDS=e2e-installs"),
+    "upgrade": bed("an older Navigator becomes this one and goes back, under a running Cassandra", "e2e-upgrade"),
+    "guides": bed("the guides of machines, Cassandra, Elasticsearch, hardening and migration as typed", "e2e-guides"),
+    "collector-early": bed("Kubernetes' garbage collector deletes nothing, at the first five moments at which the API goes", "e2e-collector MOMENTS=41,45,50,55,61"),
+    "collector-late": bed("Kubernetes' garbage collector deletes nothing, at five later moments at which the API goes", "e2e-collector MOMENTS=67,73,79,86,93"),
+    "scenarios": bed("what once gave way with databases on Kubernetes", "e2e-scenarios"),
+    "drains": bed("machines are drained without pause under clients of Cassandra and Elasticsearch", "e2e-drains DRAIN_SECONDS=300"),
+    "lost": bed("a node of Cassandra, and two masters of Elasticsearch, are lost for good, given up and come back", "e2e-lost"),
+    "rungs-cassandra": bed("encryption and logins are turned on and off under clients of Cassandra, round by round", "e2e-rungs RUNGS=cassandra"),
+    "rungs-elasticsearch": bed("encryption and logins are turned on and off in Elasticsearch, by one stop", "e2e-rungs RUNGS=elasticsearch"),
+    "edits": bed("what people ask of clusters and take back: departures, a stop, a pool; under clients", "e2e-edits"),
+    "refusals": bed("pods that a quota or Pod Security refuses are told of within a minute", "e2e-refusals"),
+    "storage": bed("volumes of Cassandra grow under a client, and a full one holds its node until it has grown", "e2e-storage"),
+    "leader": bed("what the controller writes, and that one alone writes when the leader is killed or stopped", "e2e-leader"),
+    "runner": bed("the bed's real machine goes to the next minor version by kubeadm and its runner, killed at each step, and back where the new kubelet does not start",
+                  "e2e-runner"),
+    "machines": bed("five hollow machines go to the next minor version while the coordinator is killed at every change and databases serve, and their own machine "
+                    "is rebooted", "e2e-machines"),
+    "load": bed("what somebody with few rights can send through kube-apiserver stops nobody", "e2e-load"),
+    "renewals": local("certificates of ten minutes are renewed three times, and both CAs replaced, in four releases of the databases, under clients", "test-renewals"),
+    "shared-ring": local("a ring of two clusters with CAs of their own is encrypted between its nodes rung by rung, gets another CA on one side, is opened again, "
+                         "and asks for logins; a third cluster joins, secure from its first moment", "test-shared-ring"),
+    "taken-over": local("a ring whose people made its logins becomes one whose logins are Navigator's, under a client of theirs", "test-taken-over"),
+    "secure-upgrade": local("three nodes of each database, secured, go to the next major version one by one under a client with a role of the spec",
+                            "test-secure-upgrade"),
+    "quickstart": local("the quick start as typed in a clean clone, with a program that is compiled in it", "test-quickstart-full"),
+    "databases-cassandra-life": databases("rings are founded, stopped, killed and made again on what is left of their volumes",
+                                          "cassandra-life cassandra-rounds cassandra-kept"),
+    "databases-cassandra-leaving": databases("nodes of Cassandra leave, are cut off as they leave, and stay where that would lose rows",
+                                             "cassandra-leaving cassandra-space cassandra-unheard"),
+    "databases-cassandra-joins": databases("joins of Cassandra are cut off, and a disk is full", "cassandra-joins cassandra-full"),
+    "databases-cassandra-lost": databases("nodes of Cassandra are lost and replaced, and deleted rows stay deleted",
+                                          "cassandra-forgotten cassandra-two-lost cassandra-cleanup"),
+    "databases-cassandra-secure": databases("secured rings of two releases, their roles and certificates",
+                                            "cassandra-secure cassandra-secure-whole cassandra-secure-4.1 cassandra-login"),
+    "databases-faults": databases("a node comes back from every fault, of three that are started at once one founds, and an API is away for minutes",
+                                  "cassandra-faults bootstraps api-away"),
+    "databases-versions": databases("every version that runs, and the way from each to the next",
+                                    "cassandra-upgrade cassandra-older elasticsearch-upgrade elasticsearch-5.6 elasticsearch-6.8 elasticsearch-7.17 "
+                                    "elasticsearch-8.19 elasticsearch-9.5"),
+    "databases-elasticsearch": databases("Elasticsearch is founded 20 times, made again, secured, hung, badly configured, with plugins and other roles",
+                                         "elasticsearch-founding-20 elasticsearch-kept elasticsearch-secure elasticsearch-secure-8.19 elasticsearch-trouble "
+                                         "elasticsearch-space elasticsearch-roles-7.17 elasticsearch-roles-8.19 elasticsearch-plugins-7.17 "
+                                         "elasticsearch-plugins-5.6 elasticsearch-hang-7.17 elasticsearch-hang-8.19"),
+    "databases-elasticsearch-lost": databases("masters of Elasticsearch hang, are cut off and lost, and departures are cut off in every way",
+                                              "elasticsearch-quorum-7.17 elasticsearch-quorum-8.19 elasticsearch-quorum-9.5 elasticsearch-split "
+                                              "elasticsearch-master elasticsearch-unheard elasticsearch-leaving"),
+    "histories-early": rest("50 histories of API servers that break", "make test-history HISTORY_SEED=1..50", 1.5, 4),
+    "histories-late": rest("50 other histories of API servers that break", "make test-history HISTORY_SEED=51..100", 1.5, 4),
+    "model": rest("the states of small clusters, searched at length for traps", "make model", 2, 6),
+    "parity": rest("kubectl and client-go are answered as by a CRD, line by line", "make test-parity", 1.5, 4),
+    "growth": rest("volumes grow, and a quota refuses pods, before a real kube-apiserver", "make test-growth", 1.0, 3),
+    "at-rest": rest("pilots at rest send at most 150 requests an hour", "make test-at-rest", 0.5, 2),
+    "compare-inits": rest("our init, tini and dumb-init in the cases that a database needs", "make compare-inits"),
+    "kill-store": rest("the embedded store, killed 1000 times and without power 200 times", "make kill-store", 1.5, 4),
+    "full-stores": rest("each store, full to its bound, is served by ten servers in a row in 256 MiB", "make full-stores", 1.0, 4),
+    "full-registries": rest("500 namespaces get the credentials of ten registries, and nothing is written in a minute at rest", "make full-registries", 1.5, 4),
+    "fuzz": rest("decoding of damaged manifests for 10 minutes", "make fuzz FUZZ=600"),
+    "monitoring": rest("alerts and dashboards by promtool of the newest Prometheus", "make test-monitoring-newest"),
+    # Its build overwrites the program of the tests, so nothing runs beside it.
+    "planted": rest("that tests find bugs: those that are built in", "make planted", math.inf, 6),
 }
 
 
@@ -59,40 +130,67 @@ def commit():
     return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
 
 
-def rows():
-    """The page's rows by part."""
-    table = PAGE.read_text().partition(HEAD)[2].partition("\n\n")[0]
-    return {re.match(r"\| `([\w-]+)` \|", row)[1]: row for row in table.splitlines()}
+def rows(text):
+    """Of each part on the page, what its row says: what it showed, commit, date, minutes, outcome."""
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in text.partition(HEAD)[2].partition("\n\n")[0].splitlines()]
+    return {row[0].strip("`"): row[1:] for row in cells}
+
+
+def table(ran):
+    """Every part: what failed, what did not run yet, the rest; each in the order of PARTS. What a part showed when it ran stays, as long as it did not run again."""
+    ends = {part: ran[part] if part in ran and ran[part][-1] != NOT_RUN else [one.shows, "", "", "", NOT_RUN] for part, one in PARTS.items()}
+    order = sorted(PARTS, key=lambda part: (ends[part][-1] == PASSED) * 2 + (ends[part][-1] == NOT_RUN))
+    return [" ".join([f"| `{part}` |", *(f"{cell} |" if cell else "|" for cell in ends[part])]) for part in order]
 
 
 def write(changed):
     text = PAGE.read_text()
-    before, head, rest = text.partition(HEAD)
+    before, head, rest_of_page = text.partition(HEAD)
     if not head:
         sys.exit(f"full.py: {PAGE} has no table that begins with\n{HEAD}")
-    known = rows() | changed
-    table = [known.get(part, f"| `{part}` | {shows} | | | | not run yet |") for part, (shows, *_) in PARTS.items()]
-    PAGE.write_text(before + head + "\n".join(table) + "\n\n" + rest.partition("\n\n")[2])
+    PAGE.write_text(before + head + "\n".join(table(rows(text) | changed)) + "\n\n" + rest_of_page.partition("\n\n")[2])
 
 
-def row(part, ended, of):
-    outcome = "passed" if ended.outcome == PASSED else ended.outcome
-    return f"| `{part}` | {PARTS[part][0]} | {of} | {datetime.now(timezone.utc):%Y-%m-%d} | {ended.took / 60:.0f} | {outcome} |"
+def passed_parts(of):
+    """Parts that passed on this commit; on none that is not committed."""
+    try:
+        return set(json.loads(STATE.read_text())[of])
+    except (OSError, ValueError, KeyError):
+        return set()
+
+
+def keep(ended, of):
+    """One that was stopped or left out shows nothing, so its row stays."""
+    if ended.outcome in (STOPPED, LEFT_OUT):
+        return
+    write({ended.name: [PARTS[ended.name].shows, of, f"{datetime.now(timezone.utc):%Y-%m-%d}", f"{ended.took / 60:.0f}", ended.outcome]})
+    if not of.endswith("+"):
+        parts = passed_parts(of) - {ended.name} | ({ended.name} if ended.outcome == PASSED else set())
+        written = STATE.with_suffix(".new")
+        written.write_text(json.dumps({of: sorted(parts)}))
+        written.rename(STATE)
+
+
+def chosen(names, of):
+    """These parts; where none is named, those that did not pass on this commit."""
+    if unknown := [name for name in names if name not in PARTS]:
+        sys.exit(f"full.py: there is no part {' '.join(unknown)}: {' '.join(PARTS)}")
+    return [name for name in PARTS if name in names] if names else [name for name in PARTS if name not in passed_parts(of)]
 
 
 def main():
     if sys.argv[1:] == ["--table"]:
         return write({})
-    names = sys.argv[1:] or list(PARTS)
-    if unknown := [name for name in names if name not in PARTS]:
-        sys.exit(f"full.py: there is no part {' '.join(unknown)}: {' '.join(PARTS)}")
+    if sys.argv[1:] == ["--list"]:
+        return print(*(f"{name}\t{part.command}" for name, part in PARTS.items()), sep="\n")
     of = commit()
-    steps = [Step(name, command, minutes=minutes, alone=uses) for name, (_, command, minutes, uses) in PARTS.items() if name in names]
-    run = Run(steps, LOGS, 2, sum(step.minutes for step in steps), lambda ended: write({ended.name: row(ended.name, ended, of)}))
-    passed = run.all()
-    run.report()
-    run.say("all of it passed" if passed else "FAILED")
-    sys.exit(0 if passed else 1)
+    names = chosen(sys.argv[1:], of)
+    if not sys.argv[1:] and len(names) < len(PARTS):
+        print(f"{len(PARTS) - len(names)} parts passed on {of} already; PARTS=… runs them again")
+    steps = [Step(name, part.command, minutes=part.minutes, cores=part.cores, memory=part.memory, alone=part.alone)
+             for name, part in PARTS.items() if name in names]
+    run = Run(steps, LOGS, sum(step.minutes for step in steps), "make full PARTS={}", lambda ended: keep(ended, of))
+    sys.exit(run.main() if steps else 0)
 
 
 if __name__ == "__main__":

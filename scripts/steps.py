@@ -1,249 +1,268 @@
-"""Runs commands as steps, for ci.py and full.py: side by side, each with a log, a deadline and its processor seconds.
+"""Runs commands as steps, for ci.py and full.py: side by side as far as the machine carries them, each with a log, a limit and its processor seconds.
 
-Owns when a step begins, and that nothing of it is left when it ends: a step's first process adopts whatever its programs leave behind,
-daemons and containers too, counts their processor seconds when they end, and ends them with the step. Knows no step by name.
+Owns when a step begins, and the folders of the last three runs. Knows no step by name. What holds a step to its limit is supervisor.py; what is said at the
+end is report.py.
 """
 import contextlib
-import ctypes
+import fcntl
+import json
 import os
-import re
-import shlex
+import shutil
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-# Seconds that a step gets after it was asked to end, to take down what it set up.
-GRACE = 60
-# Seconds that processes get which outlive their step, to end by themselves.
-LINGER = 5
-PASSED, FAILED, HUNG, STOPPED, LEFT_OUT = "passed", "FAILED", "HUNG", "STOPPED", "left out"
-OUTCOMES = (PASSED, FAILED, HUNG, STOPPED)
+import report
+from supervisor import FAILED, GRACE, KILLING, LEFT_OUT, PASSED, ROOT, Supervisor  # noqa: F401: ROOT is for those who have steps
+
+# Processors by which steps may ask for more than there are: what a step asks for is an average, and what is shared is not lost.
+SLACK = 0.5
+# Runs whose logs are kept.
+KEPT_RUNS = 3
 
 
 @dataclass(frozen=True)
 class Step:
-    """A command, the steps that must have passed before, minutes after which it hangs, and how far it steps back for others. `alone`: none
-    that has one of these words, too, runs beside it."""
+    """A command, and the steps that must have passed before. `cores`: processors that it keeps busy; `memory`: GiB; `minutes`: its limit, about three times
+    what it takes; `alone`: no step that has one of these words, too, runs beside it; `nice`: how far it steps back for others; `first`: a regular expression of
+    its log's line from which on the limit counts."""
 
     name: str
     command: str
     after: tuple = ()
-    minutes: int = 40
-    nice: int = 0
+    minutes: float = 20
+    cores: float = 1.0
+    memory: float = 2
     alone: frozenset = frozenset()
+    nice: int = 0
+    first: str | None = None
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Processors, and GiB of memory that nobody uses, as this process may use them."""
+
+    cores: float
+    memory: float
+
+    @classmethod
+    def here(cls):
+        cores = float(len(os.sched_getaffinity(0)))
+        memory = next(int(line.split()[1]) for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable"))
+        gibibytes = memory / 2**20
+        group = next((line.rpartition(":")[2] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::")), "/")
+        folder = Path("/sys/fs/cgroup") / group.lstrip("/")
+        for place in (folder, *folder.parents):
+            with contextlib.suppress(OSError, ValueError):
+                quota, period = (place / "cpu.max").read_text().split()
+                cores = min(cores, int(quota) / int(period))
+            with contextlib.suppress(OSError, ValueError):
+                free = int((place / "memory.max").read_text()) - int((place / "memory.current").read_text())
+                gibibytes = min(gibibytes, free / 2**30)
+        return cls(cores, gibibytes)
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A line of the table: seconds since the beginning of all, seconds by the clock, processor seconds."""
+    """A line of the table: seconds since the beginning of all, seconds by the clock, processor seconds, and why it ended as it did."""
 
     name: str
     begun: float
     took: float
     processor: float
     outcome: str
+    reason: str = ""
+    left_running: tuple = ()
 
     def row(self):
         return f"{self.name}\t{self.begun:.0f}\t{self.took:.0f}\t{self.processor:.0f}\t{self.outcome}\n"
 
 
 class Run:
-    """Steps on their way. `at_once` of them run beside each other; of those that may begin, the first in the list does. Each that ended is
-    told, to who wants to know."""
+    """Steps on their way. Calls `on_end` with each that ended.
 
-    def __init__(self, steps, logs, at_once, minutes, told=lambda ended: None):
-        self.waiting, self.logs, self.at_once = list(steps), logs, at_once
-        self.running, self.ended = {}, []
+    A step begins when the machine has what it asks for. The first of the list that may begin and has no room yet is promised the moment at which it will have:
+    a later step begins before it only if that leaves the promise untouched, because it will have ended by then or has room beside it. So gaps are filled, and
+    small steps cannot keep a large one waiting for ever (batch schedulers call this backfilling). What a step takes is what it took when it last passed here.
+    """
+
+    def __init__(self, steps, logs, minutes, again, on_end=lambda ended: None, machine=None):
+        self.waiting, self.logs, self.minutes, self.again, self.on_end = list(steps), logs, minutes, again, on_end
+        self.machine = machine or Machine.here()
+        self.running, self.ended, self.left_mounted = {}, [], []
         self.begun = time.monotonic()
         self.ends = self.begun + minutes * 60
-        self.table = logs / "times.tsv"
-        self.stopping, self.told = False, told
+        self.is_stopping = False
+
+    def main(self):
+        """Runs all, says how it ended, and returns the exit code."""
+        passed = self.all()
+        print(report.write(self), flush=True)
+        return 0 if passed else 1
 
     def say(self, text):
         print(f"=== {text} ({time.monotonic() - self.begun:.0f} s)", flush=True)
 
     def all(self):
         """Runs them; true when all passed. One that fails hides nothing of the others, but nothing comes after it."""
-        self.logs.mkdir(parents=True, exist_ok=True)
-        for old in self.logs.iterdir():
-            old.unlink()
-        self.table.touch()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self.stop)
-        while self.begin_some() or self.running:
-            pid, status = os.wait()
-            self.finish(*self.running.pop(pid), status)
-        return all(one.outcome == PASSED for one in self.ended)
+        with locked(self.logs.parent / "run.lock"):
+            self.folder = new_folder(self.logs)
+            self.table = self.folder / "times.tsv"
+            self.table.touch()
+            self.read_seconds()
+            mounted = mounts()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, self.stop)
+            self.begin_some()
+            while self.running:
+                pid, status = os.wait()
+                if pid in self.running:
+                    self.finish(*self.running.pop(pid), status)
+                    self.begin_some()
+            self.left_mounted = sorted(mounts() - mounted)
+        return all(one.outcome == PASSED for one in self.ended) and not self.left_mounted
+
+    def read_seconds(self):
+        self.seconds = {}
+        with contextlib.suppress(OSError, ValueError):
+            self.seconds = json.loads((self.logs / "seconds.json").read_text())
+
+    def expected(self, step):
+        """Seconds that it took when it last passed here; of one that never did, the part of its limit that steps commonly take."""
+        return self.seconds.get(step.name, step.minutes * 60 / 3)
 
     def begin_some(self):
         passed = {one.name for one in self.ended if one.outcome == PASSED}
-        over = {one.name for one in self.ended} - passed
-        taken = {word for step, _ in self.running.values() for word in step.alone}
+        first = None
         for step in list(self.waiting):
-            if self.stopping or over & set(step.after):
+            if reason := self.reason_to_leave_out(step, passed):
                 self.waiting.remove(step)
-                over.add(step.name)
-                self.ended.append(Ended(step.name, time.monotonic() - self.begun, 0, 0, LEFT_OUT))
-            elif passed.issuperset(step.after) and len(self.running) < self.at_once and not taken & step.alone:
-                self.waiting.remove(step)
-                self.begin(step)
-                taken |= step.alone
+                self.end(Ended(step.name, time.monotonic() - self.begun, 0, 0, LEFT_OUT, reason))
+            elif passed.issuperset(step.after):
+                if self.fits(step, [one for one, _ in self.running.values()]) and not (first and self.delays(step, first)):
+                    self.waiting.remove(step)
+                    self.begin(step)
+                elif first is None:
+                    first = step
+
+    def reason_to_leave_out(self, step, passed):
+        lost = {one.name for one in self.ended} - passed
+        if self.is_stopping:
+            return "the run was stopped"
+        if missing := [name for name in step.after if name in lost]:
+            return f"it comes after {' and '.join(missing)}"
+        left = self.ends - time.monotonic()
+        if left < self.expected(step):
+            return f"{max(left, 0) / 60:.0f} minutes were left of the run's {self.minutes:.0f}, and it takes {self.expected(step) / 60:.0f}"
+        return None
+
+    def fits(self, step, others):
+        """One that asks for more than the machine has runs when nothing else does."""
+        return not others or (not any(step.alone & one.alone for one in others)
+                              and step.cores + sum(one.cores for one in others) <= self.machine.cores + SLACK
+                              and step.memory + sum(one.memory for one in others) <= self.machine.memory)
+
+    def delays(self, step, first):
+        """Returns whether `first`, which waits for room, would wait longer for this step."""
+        now = time.monotonic()
+        ends = sorted(((max(now, begun + self.expected(one)), one) for one, begun in self.running.values()), key=lambda end: end[0])
+        moment = now
+        while not self.fits(first, [one for _, one in ends]):
+            moment = ends.pop(0)[0]
+        return now + self.expected(step) > moment and not self.fits(step, [first, *(one for _, one in ends)])
 
     def begin(self, step):
         self.say(f"{step.name} begins: {step.command}")
-        sys.stdout.flush()
         begun = time.monotonic()
+        supervisor = Supervisor(step, self.folder, begun - self.begun, self.ends, self.minutes)
+        # No signal comes between the fork and the supervisor's own handlers.
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
         pid = os.fork()
         if pid == 0:
-            supervisor = Supervisor(step, self.logs, begun - self.begun, min(step.minutes * 60, self.ends - begun))
             try:
-                os._exit(supervisor.run())
+                supervisor.run()
             finally:
-                os._exit(os.EX_SOFTWARE)
+                os._exit(0)
         self.running[pid] = (step, begun)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
 
     def finish(self, step, begun, status):
         took = time.monotonic() - begun
-        used = self.logs / f"{step.name}.processor"
-        processor = float(used.read_text()) if used.exists() else 0
-        code = os.waitstatus_to_exitcode(status)
-        one = Ended(step.name, begun - self.begun, took, processor, OUTCOMES[code] if 0 <= code < len(OUTCOMES) else FAILED)
-        self.ended.append(one)
+        path = self.folder / f"{step.name}.json"
+        try:
+            end = json.loads(path.read_text())
+            path.unlink()
+        except (OSError, ValueError):
+            end = {"outcome": FAILED, "reason": f"its supervisor ended with {os.waitstatus_to_exitcode(status)}", "processor": 0, "left_running": {}}
+        left_running = tuple(f"process {pid}: {command}" for pid, command in end["left_running"].items())
+        if end["outcome"] == PASSED:
+            self.seconds[step.name] = round(took)
+            (self.logs / "seconds.json").write_text(json.dumps(self.seconds))
+        self.end(Ended(step.name, begun - self.begun, took, end["processor"], end["outcome"], end["reason"], left_running))
+
+    def end(self, ended):
+        self.ended.append(ended)
         with open(self.table, "a", encoding="utf-8") as table:
-            table.write(one.row())
-        self.say(f"{step.name} {one.outcome} after {took:.0f} s, its log:")
-        sys.stdout.write((self.logs / f"{step.name}.log").read_text(errors="replace"))
-        sys.stdout.flush()
-        self.told(one)
+            table.write(ended.row())
+        if ended.outcome == PASSED:
+            self.say(f"{ended.name} passed in {ended.took:.0f} s, {ended.processor:.0f} processor seconds")
+        elif ended.outcome == LEFT_OUT:
+            self.say(f"{ended.name} left out: {ended.reason}")
+        else:
+            self.say(f"{ended.name} {ended.outcome} after {ended.took:.0f} s" + (f": {ended.reason}" if ended.reason else ""))
+            print(*report.last_lines(self.folder / f"{ended.name}.log", 20), sep="\n", flush=True)
+        self.on_end(ended)
 
     def stop(self, *_):
-        self.stopping = True
+        self.is_stopping = True
         for pid in self.running:
             os.kill(pid, signal.SIGTERM)
 
-    def report(self):
-        """The last words of what did not pass, and the table."""
-        for one in self.ended:
-            if one.outcome in (FAILED, HUNG, STOPPED):
-                print(f"\n=== {one.name} {one.outcome} after {one.took:.0f} s; it last said:")
-                print(*(self.logs / f"{one.name}.log").read_text(errors="replace").splitlines()[-60:], sep="\n")
-        print("\n=== seconds; processor: of all that a step started, daemons and containers too; jobs of e2e have theirs in e2e's")
-        print(f"{'begun':>7} {'took':>7} {'processor':>10}  {'':8}  step")
-        rows = [line.split("\t") for line in self.table.read_text().splitlines()]
-        rows += [one.row().rstrip("\n").split("\t") for one in self.ended if one.outcome == LEFT_OUT]
-        for name, begun, took, processor, outcome in sorted(rows, key=lambda row: float(row[1])):
-            print(f"{begun:>7} {took:>7} {processor:>10}  {outcome:8}  {name}")
-        print(f"{time.monotonic() - self.begun:>15.0f} {sum(one.processor for one in self.ended):>10.0f}            in all")
-        # The complaints of failed steps again, in short, for a reader who sees only the end of the output.
-        for one in self.ended:
-            if one.outcome in (FAILED, HUNG, STOPPED):
-                print(f"\n=== {one.name} {one.outcome}:", *complaints((self.logs / f"{one.name}.log").read_text(errors="replace")), sep="\n")
 
-
-class Supervisor:
-    """The first process of a step, and the parent of whatever its programs leave behind."""
-
-    def __init__(self, step, logs, begun, limit):
-        self.step, self.logs, self.begun, self.limit = step, logs, begun, limit
-        self.outcome, self.processor, self.stopped, self.killed = None, 0.0, False, set()
-        # Time at which processes of the step that still run are asked to end, or killed.
-        self.due = time.monotonic() + limit
-
-    def run(self):
-        """Its outcome's place in OUTCOMES, once nothing of it is left."""
-        signal.signal(signal.SIGTERM, self.stop)
-        libc = ctypes.CDLL(None)
-        libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-        # A session of its own: Linux gives each an equal share of the processors, and nice counts within one only.
-        os.setsid()
-        os.nice(self.step.nice)
-        with contextlib.suppress(OSError):
-            Path("/proc/self/autogroup").write_text(str(self.step.nice))
-        environment = {**os.environ, "NAVIGATOR_TIMES": str(self.logs / "times.tsv"), "NAVIGATOR_BEGUN": f"{self.begun:.0f}"}
-        with open(self.logs / f"{self.step.name}.log", "w", encoding="utf-8") as self.log:
-            # The object is kept in self: Popen's destructor would wait for the process beside reap().
+@contextlib.contextmanager
+def locked(path):
+    """One run at a time in a checkout: they share what is built. Supervisors hold the lock, too, so it is free when the last process of a run is gone, and the
+    next run waits for what a killed one takes down."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a+", encoding="utf-8") as file:
+        ends = None
+        while True:
             try:
-                self.process = subprocess.Popen(shlex.split(self.step.command), cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
-                                                stdout=self.log, stderr=self.log, process_group=0)
-            except OSError as error:
-                self.log.write(f"{self.step.command}: {error}\n")
-                return OUTCOMES.index(FAILED)
-            while self.reap():
-                if time.monotonic() > self.due:
-                    self.end()
-                time.sleep(0.03)
-        (self.logs / f"{self.step.name}.processor").write_text(str(self.processor))
-        return OUTCOMES.index(self.outcome)
-
-    def stop(self, *_):
-        self.stopped, self.due = True, 0
-
-    def tell(self, text):
-        self.log.write(f"=== {text}\n")
-        self.log.flush()
-
-    def reap(self):
-        """Counts what ended; false when nothing is left."""
-        try:
-            while (ended := os.wait3(os.WNOHANG))[0]:
-                pid, status, used = ended
-                self.processor += used.ru_utime + used.ru_stime
-                if pid == self.process.pid:
-                    self.outcome = self.outcome or (PASSED if status == 0 else FAILED)
-                    self.due = time.monotonic() + LINGER
-            return True
-        except ChildProcessError:
-            return False
-
-    def end(self):
-        """Asks the step to end, and kills what is left of one that was asked or ended."""
-        if self.outcome is None:
-            self.outcome, self.due = STOPPED if self.stopped else HUNG, time.monotonic() + GRACE
-            self.tell("asked to end: " + ("all is stopped" if self.stopped else f"it ran longer than {self.limit:.0f} s"))
-            os.killpg(self.process.pid, signal.SIGTERM)
-            return
-        for pid in descendants(os.getpid()):
-            if pid not in self.killed:
-                self.tell(f"killed, for it was left running: {command_of(pid)}")
-                self.killed.add(pid)
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
                 pass
+            file.seek(0)
+            holder = file.read().strip() or "unknown"
+            ends = ends or time.monotonic() + GRACE + KILLING
+            if Path(f"/proc/{holder}").exists() or time.monotonic() > ends:
+                sys.exit(f"another run goes on in this checkout, process {holder}: wait for its end, or stop it with `kill {holder}`")
+            time.sleep(0.2)
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
 
 
-def complaints(log):
-    """The last lines that say what went wrong, each with the one after it; the last with how it all stood then."""
-    # That a command failed is known by now; make's own words would stand in the place of the command's.
-    lines = [line for line in log.splitlines() if not re.match(r"make(\[\d+\])?: ", line)]
-    said = r"panicked at|FAILED|HUNG|asked to end|[Ee]rror\b|gave up|not so:|differs otherwise|^[\w.]+\.py: "
-    places = [at for at, line in enumerate(lines) if re.search(said, line)]
-    return [line[:400] for at in places[-8:] for line in lines[at:at + 2 if at != places[-1] else at + 40]] or [line[:400] for line in lines[-8:]]
+def new_folder(logs):
+    """A folder for this run's logs, with the next number, to which `last` leads. Those of older runs than the last three go."""
+    logs.mkdir(parents=True, exist_ok=True)
+    numbers = sorted(int(entry.name) for entry in logs.iterdir() if entry.name.isdigit())
+    for old in numbers[:max(0, len(numbers) - KEPT_RUNS + 1)]:
+        shutil.rmtree(logs / str(old))
+    folder = logs / str(max(numbers, default=0) + 1)
+    folder.mkdir()
+    link = logs / "last.new"
+    link.unlink(missing_ok=True)
+    link.symlink_to(folder.name)
+    link.rename(logs / "last")
+    return folder
 
 
-def descendants(root):
-    """Every process below this one."""
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(stat.parent.name)] = int(stat.read_text(errors="replace").rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-    found, new = set(), {root}
-    while new:
-        new = {pid for pid, parent in parents.items() if parent in new}
-        found |= new
-    return found
-
-
-def command_of(pid):
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:200] or "a process that ends"
-    except OSError:
-        return "a process that is gone"
+def mounts():
+    """What is mounted in this checkout, or where its test bed lies. Mounts elsewhere may be of anybody."""
+    places = [f"{ROOT}/", f"{Path(os.environ.get('NAVIGATOR_TESTBED', ROOT)).resolve()}/"]
+    points = {line.split()[4].replace("\\040", " ") for line in Path("/proc/self/mountinfo").read_text().splitlines()}
+    return {point for point in points if any(point.startswith(place) for place in places)}

@@ -1,7 +1,6 @@
 """Volumes that grow, and pods that a quota refuses, with a real API server, StatefulSet controller and binder of volumes.
 
-By hand, from this folder, as root, with NAVIGATOR and NAVIGATOR_TESTBED as for run.py; two and a half minutes:
-`unshare --net --pid --fork --kill-child=KILL --mount-proc python3 world.py ours FOLDER growth`. No target of make runs it.
+`make test-growth`, a part of `make full`; two and a half minutes.
 
 The controller is ours. What machines do is scripted here: pods and pilots say that they run, and a driver gives volumes and file systems the
 size that claims ask for.

@@ -6,6 +6,7 @@ use std::{
     fmt::Write as _,
     fs,
     path::Path,
+    process::Command,
 };
 
 use super::page;
@@ -110,23 +111,32 @@ fn made_targets(script: &str) -> impl Iterator<Item = &str> {
     commands.map(|command| command.split([' ', '"']).next().unwrap())
 }
 
-/// Returns the parts of `scripts/full.py`, with the outcomes that `docs/tested.md` keeps.
-fn full_parts(script: &str, record: &str) -> Vec<FullPart> {
-    let mut parts = Vec::new();
-    for line in script.lines().map(str::trim) {
-        let (Some(rest), Some(target)) = (line.strip_prefix('"'), made_targets(line).next()) else {
-            continue;
-        };
-        let begin = format!("| `{}` |", rest.split('"').next().unwrap());
+/// Returns the parts that `scripts/full.py --list` prints, with the outcomes that `docs/tested.md`
+/// keeps.
+fn full_parts(list: &str, record: &str) -> Vec<FullPart> {
+    let parts = list.lines().filter_map(|line| line.split_once("\tmake "));
+    let part = |(name, command): (&str, &str)| {
+        let begin = format!("| `{name}` |");
         let row = record.lines().find(|line| line.starts_with(&begin));
         let place = match row.and_then(|row| cells(row).last().copied()) {
             Some("passed") => TestPlace::Full,
             None | Some("" | "not run yet") => TestPlace::NotRunYet,
             Some(_) => TestPlace::FailedInFull,
         };
-        parts.push(FullPart { target: target.to_owned(), place });
-    }
-    parts
+        FullPart { target: command.split(' ').next().unwrap().to_owned(), place }
+    };
+    parts.map(part).collect()
+}
+
+/// Returns what `scripts/full.py` says of its parts.
+#[expect(clippy::disallowed_methods, reason = "a test asks a script of this repository")]
+fn list_parts() -> String {
+    let root = env!("CARGO_MANIFEST_DIR");
+    let listed =
+        Command::new("python3").args(["scripts/full.py", "--list"]).current_dir(root).output();
+    let listed = listed.expect("python3 is there; Debian: apt-get install python3");
+    assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
+    String::from_utf8(listed.stdout).unwrap()
 }
 
 /// Returns the entries of the list of scenarios.
@@ -176,7 +186,7 @@ impl TestSources {
         Self {
             makefile: page("Makefile"),
             ci_targets: made_targets(&page("scripts/ci.py")).map(str::to_owned).collect(),
-            parts: full_parts(&page("scripts/full.py"), &page("docs/tested.md")),
+            parts: full_parts(&list_parts(), &page("docs/tested.md")),
             scenarios: scenarios(&page("tests/databases/main.rs")),
             scenario_records: page("docs/test-databases.md"),
             functions,
@@ -428,12 +438,12 @@ e2e-lost:
 kill-store: deps
 \tcargo test --test it storage::kill:: -- --ignored
 ";
-    const FULL: &str = "PARTS = {
-    \"nightly\": (\"x\", \"make e2e-nightly TRIED=release\"),
-    \"lost\": (\"x\", \"make e2e-lost\"),
-    \"store\": (\"x\", \"make kill-store\"),
-    \"databases\": (\"x\", \"make test-databases-full\"),
-}";
+    const FULL: &str = "\
+nightly\tmake e2e-nightly TRIED=release
+lost\tmake e2e-lost
+store\tmake kill-store
+databases\tmake test-databases-full SCENARIOS=\"life faults\"
+";
     const RECORD: &str = "| `nightly` | x | passed |\n| `lost` | x | FAILED |\n| `store` | | |\n";
     const LIST: &str = "const SCENARIOS: &[Run] = &[
     (\"life\", Set::Quick, |told| cassandra::life(told)),
