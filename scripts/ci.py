@@ -22,8 +22,8 @@ BEDS = ("image", "images")
 STEPS = [
     Step("deps", "make deps", cores=2),
     Step("lint", "make lint", ("deps",), minutes=45, cores=2, memory=6),
+    Step("images", "make database-images", ("deps",), cores=0.5),
     Step("testbed", "make testbed .cache/mdbook", ("lint",), minutes=45, cores=2, memory=4),
-    Step("images", "make database-images", ("testbed",), cores=0.5),
     Step("image", "make image PROFILE=dev", OURS, cores=0.5),
     Step("e2e-clusters", "make e2e-clusters", BEDS, minutes=45, cores=1, memory=10, alone=FIRST, first="^bed is up"),
     Step("e2e-installs", "make e2e-installs", BEDS, minutes=45, cores=0.8, memory=5, alone=SECOND, first="^bed is up"),
