@@ -1,4 +1,4 @@
-"""The lines of cases.txt: read, and typed in a world; what kubectl answered, without what must differ each time."""
+"""The lines of cases.txt: read, and typed or sent in a world; what kubectl or the server answered, without what must differ each time."""
 import json
 import os
 import re
@@ -9,6 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from definitions import GROUP
 from world import BIN, Failed
 
 HERE = Path(__file__).parent
@@ -31,6 +32,7 @@ PLAIN = [(re.compile(pattern), by) for pattern, by in (
 AGE = re.compile(r"(?<= )(\d+s|[2-9]m(?:\d+s)?)( *)(?=\s|$)")
 # kubectl's reflector logs that its time is over only when the process lives long enough, so such lines are left out.
 LATE = re.compile(r"[EIW] LOG\] .* reflector=.*(context deadline exceeded|very short watch)|[EIW] LOG\] .*context deadline exceeded.* reflector=")
+REQUEST = re.compile(r"> (?P<method>[A-Z]+) (?P<path>\S+)(?: \[(?P<header>[\w-]+): (?P<value>[^]]+)\])?(?: (?P<body>.*))?")
 # Our schemas have names, as those of built-in kinds do; a CRD's have none.
 NAMED = re.compile(r"<((?:\[\]|map\[string\])*)([A-Z]\w*)>")
 
@@ -105,6 +107,43 @@ def answer(line, process):
     return {"code": process.returncode, "stdout": plain(line, out), "stderr": plain(line, err)}
 
 
+def merged(thing, patch):
+    """As a merge patch does it."""
+    if not isinstance(patch, dict):
+        return patch
+    thing = dict(thing) if isinstance(thing, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            thing.pop(key, None)
+        else:
+            thing[key] = merged(thing.get(key), value)
+    return thing
+
+
+def sent(world, namespace, line, base):
+    """The server's answer to a `>` line, which is sent as it is written."""
+    method, path, header, value, body = REQUEST.fullmatch(line).groups()
+    if body and body.startswith("shop+"):
+        body = json.dumps(merged(base, json.loads(body.removeprefix("shop+"))))
+    if body:
+        body = re.sub(r"\(x\*(\d+)\)", lambda times: "x" * int(times[1]), body)
+    headers = {} if body is None else {"Content-Type": "application/merge-patch+json" if method == "PATCH" else "application/json"}
+    status, warnings, text = world.send(method, f"/apis/{GROUP}/v1beta1/namespaces/{namespace}/{path}", body, headers | ({header: value} if header else {}))
+    try:
+        text = json.dumps(without_managers(json.loads(text)), indent=1, sort_keys=True)
+    except ValueError:
+        pass
+    told = sorted("Warning: " + re.sub(r'^299 - "(.*)"$', r"\1", warning).replace('\\"', '"') for warning in warnings)
+    return {"code": status, "stdout": plain(line, text), "stderr": plain(line, "\n".join(told))}
+
+
+def without_managers(thing):
+    """Who wrote which field is compared by kubectl's own lines."""
+    if isinstance(thing, dict):
+        return {key: without_managers(value) for key, value in thing.items() if key != "managedFields"}
+    return [without_managers(value) for value in thing] if isinstance(thing, list) else thing
+
+
 def section(world, name, lines):
     """What each compared line was answered with, in order."""
     begun, folder = time.monotonic(), world.folder / "sections" / name
@@ -113,8 +152,15 @@ def section(world, name, lines):
         "PATH": f"{BIN}:{os.environ['PATH']}", "HOME": str(world.folder), "TZ": "UTC", "LC_ALL": "C", "KUBE_EDITOR": "false", "GOGC": "off",
         "KUBECONFIG": str(world.kubeconfig(f"section-{name}", name, user="kate"))}}
     world.kubectl("create", "namespace", name)
+    base = None
+    if any(line.startswith("> ") for line in lines):
+        base = json.loads(world.kubectl("create", "--dry-run=client", "-o", "json", "-f", str(folder / "shop.yaml")))
+        base = merged(base, {"metadata": {"name": "b", "namespace": None}})
     answers, running = [], {}
     for line in lines:
+        if line.startswith("> "):
+            answers.append({"line": line, **sent(world, name, line, base)})
+            continue
         process = typed(line, **how)
         if line.startswith("& "):
             running[len(answers)] = process

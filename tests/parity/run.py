@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -34,7 +35,7 @@ def start(name, folder, work, *args):
 
 def shown(answer):
     """An answer as lines, to be compared."""
-    parts = [f"exit {answer['code']}", *answer["stdout"].splitlines()]
+    parts = [f"{'status' if answer['line'].startswith('> ') else 'exit'} {answer['code']}", *answer["stdout"].splitlines()]
     return parts + [f"stderr: {line}" for line in answer["stderr"].splitlines() if not line.startswith(OWN_ADVICE)]
 
 
@@ -96,13 +97,18 @@ def judge(folder, only):
 
 
 def main():
-    only = sys.argv[1:]
+    only, worlds = sys.argv[1:], []
     folder = Path(tempfile.mkdtemp(prefix="navigator-parity-"))
+    # (its worlds end with it, and its folder is removed)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         worlds = [start(name, folder, "work", folder / f"{name}.json", *only) for name in ("ours", "twin")]
         ended = [world.wait() for world in worlds]
         good = not any(ended) and judge(folder, only)
     finally:
+        for world in worlds:
+            world.kill()
+            world.wait()
         if os.environ.get("KEEP"):
             print(f"kept: {folder}")
         else:

@@ -3,9 +3,12 @@
 `python3 world.py ours|twin FOLDER WORK [ARG ...]` runs `WORK.work(world, ARG ...)` in it. It belongs into namespaces of its own, of network
 and of processes (run.py): then its addresses are the same each time, and nothing of it outlives its first process.
 """
+import contextlib
+import http.client
 import importlib
 import json
 import os
+import resource
 import ssl
 import subprocess
 import sys
@@ -22,7 +25,7 @@ BIN = Path(os.environ["NAVIGATOR_TESTBED"]) / "bin"
 ADDRESS = "10.250.0.1"
 URL = f"https://{ADDRESS}:6443"
 BEGUN = time.monotonic()
-PATIENCE = 120
+PATIENCE = 300
 CONTROLLERS = "garbage-collector-controller,namespace-controller,clusterrole-aggregation-controller,serviceaccount-controller"
 SLICE = {
     "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
@@ -49,6 +52,10 @@ def until(what, look, patience=PATIENCE):
             seen = f"{type(error).__name__}: {error}"
         time.sleep(0.05)
     raise Failed(f"not within {patience} s: {what}; last seen: {seen}")
+
+
+def seconds(used):
+    return used.ru_utime + used.ru_stime
 
 
 class World:
@@ -122,6 +129,18 @@ class World:
         with urllib.request.urlopen(asked, timeout=10, context=context) as answer:
             text = answer.read().decode()
             return json.loads(text) if text.startswith("{") else text
+
+    def send(self, method, path, body=None, headers=None):
+        """A request as it is written: the answer's status, warnings and text."""
+        context = ssl.create_default_context(cafile=self.pki / "ca.crt")
+        context.load_cert_chain(self.pki / f"{self.user}.crt", self.pki / f"{self.user}.key")
+        link = http.client.HTTPSConnection(ADDRESS, 6443, context=context, timeout=PATIENCE)
+        try:
+            link.request(method, path, body, headers or {})
+            answer = link.getresponse()
+            return answer.status, answer.headers.get_all("Warning") or [], answer.read().decode(errors="replace")
+        finally:
+            link.close()
 
     def start(self):
         for ca in ("ca", "front-proxy-ca"):
@@ -212,10 +231,14 @@ class World:
         return told == {(version, kind[1]) for kind in definitions.KINDS for version in kind[4]} or told
 
     def end(self):
+        """Ends all, and tells what it cost, in processor seconds."""
+        used = {"kubectl and others": seconds(resource.getrusage(resource.RUSAGE_CHILDREN)), "this": seconds(resource.getrusage(resource.RUSAGE_SELF))}
         for process in self.running.values():
             process.kill()
-        for process in self.running.values():
-            process.wait()
+        for name, process in self.running.items():
+            with contextlib.suppress(ChildProcessError):
+                used[name] = used.get(name, 0) + seconds(os.wait4(process.pid, 0)[2])
+        self.say("processor seconds: " + ", ".join(f"{name} {number:.0f}" for name, number in used.items()))
 
 
 def main():
