@@ -13,7 +13,7 @@ import store
 from bed import away, claim, get, kubectl, main, restart, say, step, wait
 from cluster import Cassandra
 from idle import is_gone, made, manifest
-from navigator import install, scale, without_controller
+from navigator import install, without_controller
 
 NS = "collected"
 KEPT = Cassandra(NS)

@@ -11,7 +11,6 @@ import ssl
 import sys
 import tempfile
 import threading
-import time
 import urllib.error
 import urllib.request
 from datetime import UTC, datetime
