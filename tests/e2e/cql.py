@@ -3,7 +3,7 @@ import ssl
 import threading
 import time
 
-from cassandra import ConsistencyLevel
+from cassandra import ConsistencyLevel, OperationTimedOut, Timeout
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
 from cassandra.concurrent import execute_concurrent_with_args
@@ -53,14 +53,28 @@ class Session:
         self.session.execute("CREATE TABLE IF NOT EXISTS shop.orders (id int PRIMARY KEY, body text)")
         insert = self.session.prepare("INSERT INTO shop.orders (id, body) VALUES (?, ?)")
         body = "x" * 1024
-        execute_concurrent_with_args(self.session, insert, [(i, f"{i}:{body}") for i in range(first, rows)], concurrency=64)
+        for ok, result in self.answers(insert, [(i, f"{i}:{body}") for i in range(first, rows)]):
+            if not ok:
+                raise result
+
+    def answers(self, statement, arguments):
+        """Of each execution whether it ended well, and its result or error. What a busy node does not do within its own two seconds is asked for
+        again, for five minutes: rows are judged here, and not the machine."""
+        answers, waiting, ends = {}, list(range(len(arguments))), time.monotonic() + 300
+        while waiting:
+            asked = execute_concurrent_with_args(self.session, statement, [arguments[at] for at in waiting], concurrency=32,
+                                                 raise_on_first_error=False)
+            answers |= dict(zip(waiting, asked))
+            is_late = time.monotonic() > ends
+            waiting = [at for at in waiting if not answers[at][0] and isinstance(answers[at][1], (Timeout, OperationTimedOut)) and not is_late]
+            time.sleep(1 if waiting else 0)
+        return [answers[at] for at in range(len(arguments))]
 
     def read(self, rows):
         """How many of the rows are there with the right body, each asked for by its key."""
         select = self.session.prepare("SELECT body FROM shop.orders WHERE id = ?")
         good = 0
-        results = execute_concurrent_with_args(self.session, select, [(i,) for i in range(rows)], concurrency=64)
-        for i, (ok, result) in enumerate(results):
+        for i, (ok, result) in enumerate(self.answers(select, [(i,) for i in range(rows)])):
             row = result.one() if ok else None
             good += bool(row and row.body.startswith(f"{i}:"))
         return good
