@@ -146,9 +146,9 @@ planted: deps $(TESTBED)/bin/etcd ## builds six bugs in, and shows that historie
 	tests/history/planted.sh
 
 # FUZZ=600 for ten minutes.
-# STATES=1000000 for that many of each search.
-model: deps ## searches the states of small clusters for traps, at length; prints how many it met
-	NAVIGATOR_MODEL_STATES=$(or $(STATES),300000) $(TESTED) --lib controller::plan::model -- --nocapture
+# FACTOR=200 for two hundred times as much as CI searches.
+model: deps ## all searches and random walks of the unit tests, 60 times as far as in CI; prints what they met
+	NAVIGATOR_SEARCH_FACTOR=$(or $(FACTOR),60) $(TESTED) --lib searches:: -- --nocapture
 
 fuzz: deps ## decodes damaged manifests for 20 s
 	$(TESTED) --test fuzz -- $(or $(FUZZ),20)
