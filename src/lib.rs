@@ -26,3 +26,6 @@ pub mod database;
 pub mod databases;
 
 pub mod cli;
+
+#[cfg(test)]
+mod testing;

@@ -1,4 +1,4 @@
-//! Throws damaged manifests at the decoding of both versions.
+//! Throws damaged manifests at the decoding of both versions, and of the cluster manager's kinds.
 //!
 //! `cargo test --test fuzz -- SECONDS [SEED]`; 2 seconds when nothing is said. Nothing may
 //! panic; what was understood must come out of encode and decode as it went in. A failure prints
@@ -18,7 +18,7 @@ use std::{
 };
 
 use navigator::{
-    api::{V1ALPHA1, V1BETA1, scheme::Scheme},
+    api::{V1ALPHA1, V1BETA1, containership, scheme::Scheme},
     database, databases,
     machinery::{
         decode::{self, ParsedBody},
@@ -26,6 +26,7 @@ use navigator::{
     },
 };
 use rand::{Rng, SeedableRng, rngs::StdRng};
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use self::mutate::Mutator;
@@ -43,12 +44,20 @@ fn main() -> ExitCode {
     }
     let seconds = numbers.first().copied().unwrap_or(DEFAULT_SECONDS);
     let seed = numbers.get(1).copied().unwrap_or_else(rand::random);
-    let corpus = corpus();
-    println!("fuzz: {} manifests, {seconds} s, seed {seed}", corpus.len());
+    let (ours, machines) = (corpus("api"), corpus("containership"));
+    let manifests = ours.len() + machines.len();
+    println!("fuzz: {manifests} manifests, {seconds} s, seed {seed}");
+    // Once: it lives as long as the program.
+    let scheme = database::scheme(databases::ALL);
+    let targets: [FuzzTarget<'_>; 3] = [
+        ("decode_v1alpha1", &ours, &|body, yaml| judge(scheme, V1ALPHA1, body, yaml)),
+        ("decode_v1beta1", &ours, &|body, yaml| judge(scheme, V1BETA1, body, yaml)),
+        ("decode_containership", &machines, &judge_containership),
+    ];
     let mut outcome = ExitCode::SUCCESS;
-    for (name, version) in [("decode_v1alpha1", V1ALPHA1), ("decode_v1beta1", V1BETA1)] {
-        let budget = Duration::from_secs(seconds) / 2;
-        match run(version, &corpus, seed, budget) {
+    for (name, corpus, judge) in targets {
+        let budget = Duration::from_secs(seconds) / 3;
+        match run(judge, corpus, seed, budget) {
             // A decoder that understands nothing would otherwise pass.
             Ok(Tally { cases, understood }) if understood * 100 < cases * UNDERSTOOD_PERCENT => {
                 println!("fuzz: {name}: FAILED, only {understood} of {cases} were understood");
@@ -66,8 +75,13 @@ fn main() -> ExitCode {
     outcome
 }
 
-/// Every manifest of `tests/data/api`, valid and invalid.
-fn corpus() -> Vec<Value> {
+/// Judges a body, which is YAML or not: was it understood? An error where it changes on its way.
+type Judge<'a> = &'a dyn Fn(&[u8], bool) -> Result<bool, String>;
+/// A name, the manifests that are damaged, and what judges them.
+type FuzzTarget<'a> = (&'static str, &'a [Value], Judge<'a>);
+
+/// Every manifest of a folder of `tests/data`, valid and invalid.
+fn corpus(folder: &str) -> Vec<Value> {
     fn read(folder: &Path, found: &mut Vec<Value>) {
         let mut entries: Vec<_> =
             fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -83,8 +97,8 @@ fn corpus() -> Vec<Value> {
         }
     }
     let mut found = Vec::new();
-    read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/api"), &mut found);
-    assert!(found.len() > 20, "only {} manifests found", found.len());
+    read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(folder), &mut found);
+    assert!(found.len() > 10, "only {} manifests found", found.len());
     found
 }
 
@@ -93,16 +107,9 @@ struct Tally {
     understood: u64,
 }
 
-fn run(
-    version: ServedVersion,
-    corpus: &[Value],
-    seed: u64,
-    budget: Duration,
-) -> Result<Tally, String> {
+fn run(judge: Judge<'_>, corpus: &[Value], seed: u64, budget: Duration) -> Result<Tally, String> {
     let start = Instant::now();
     let mut tally = Tally { cases: 0, understood: 0 };
-    // Once: it lives as long as the program.
-    let scheme = database::scheme(databases::ALL);
     while start.elapsed() < budget {
         let mut rng = StdRng::seed_from_u64(seed.wrapping_add(tally.cases));
         let body = Mutator { rng: &mut rng, corpus }.body();
@@ -111,7 +118,7 @@ fn run(
             let body = String::from_utf8_lossy(&body);
             format!("case {}, yaml {yaml}: {why}\n{body}", tally.cases)
         };
-        match catch_unwind(AssertUnwindSafe(|| judge(scheme, version, &body, yaml))) {
+        match catch_unwind(AssertUnwindSafe(|| judge(&body, yaml))) {
             Ok(Ok(understood)) => tally.understood += u64::from(understood),
             Ok(Err(why)) => return Err(failed(why)),
             Err(_) => return Err(failed("panicked".to_owned())),
@@ -149,4 +156,36 @@ fn judge(scheme: &Scheme, version: ServedVersion, body: &[u8], yaml: bool) -> Re
         return Err(format!("decoded as\n{hub}\nshown as\n{shown}\nread again as\n{}", again.hub));
     }
     Ok(true)
+}
+
+/// As [`judge`], for the kinds that kube-apiserver serves and Navigator reads.
+fn judge_containership(body: &[u8], yaml: bool) -> Result<bool, String> {
+    let parsed = if yaml { decode::yaml(body) } else { decode::json(body) };
+    let Ok(document) = parsed else { return Ok(false) };
+    let value = document.value;
+    match value["kind"].as_str().unwrap_or_default() {
+        "AuthorizationRole" => comes_back::<containership::AuthorizationRole>(value),
+        "AuthorizationRoleBinding" => comes_back::<containership::AuthorizationRoleBinding>(value),
+        "ClusterLabel" => comes_back::<containership::ClusterLabel>(value),
+        "ClusterUpgrade" => comes_back::<containership::ClusterUpgrade>(value),
+        "NodePoolLabel" => comes_back::<containership::NodePoolLabel>(value),
+        "Plugin" => comes_back::<containership::Plugin>(value),
+        "Registry" => comes_back::<containership::Registry>(value),
+        "User" => comes_back::<containership::User>(value),
+        _ => Ok(false),
+    }
+}
+
+/// What was understood and is written reads the same.
+fn comes_back<T: Serialize + DeserializeOwned>(value: Value) -> Result<bool, String> {
+    let Ok(object) = serde_json::from_value::<T>(value) else { return Ok(false) };
+    let written = serde_json::to_value(&object).map_err(|error| format!("is lost: {error}"))?;
+    let again: T = serde_json::from_value(written.clone())
+        .map_err(|error| format!("written as\n{written}\nand refused: {error}"))?;
+    let twice = serde_json::to_value(&again).map_err(|error| format!("is lost: {error}"))?;
+    if twice == written {
+        Ok(true)
+    } else {
+        Err(format!("written as\n{written}\nthen as\n{twice}"))
+    }
 }

@@ -8,6 +8,7 @@ mod discovery;
 mod faults;
 mod lists;
 mod managers;
+mod memory_store;
 mod migration;
 mod negotiation;
 mod objects;
@@ -159,6 +160,11 @@ impl Server {
         let store =
             EmbeddedStore::open(&folder.path().join("store"), HistoryLimits::default()).await;
         Self::over(Arc::new(store.unwrap()), Some(folder)).await
+    }
+
+    /// A server over a store in memory, for a test that stops the clock.
+    async fn in_memory() -> Self {
+        Self::over(memory_store::MemoryStore::new(), None).await
     }
 
     /// A server with other bounds of what may be stored.

@@ -23,6 +23,8 @@ use super::{
 
 pub(crate) const NAMESPACE: &str = "db";
 const ADMIN: &str = "admin";
+/// Limit for a report of a pilot at rest, which comes each 30 s.
+const REPORTS: Duration = Duration::from_secs(300);
 
 /// A running API with one namespace, `db`.
 pub(crate) struct Bed {
@@ -140,6 +142,17 @@ impl Bed {
     }
 
     /// Waits until a Pilot shows something; names the last status seen when it never does.
+    /// Waits until a pilot at rest has reported twice more. It looks at its database, and decides anew,
+    /// between two reports.
+    pub(crate) async fn two_reports(&self, name: &str) {
+        let reported = |pilot: &Pilot| pilot.status.last_heartbeat_time.as_ref().map(|time| time.0);
+        let mut last = reported(&self.pilot(name).await);
+        for _ in 0..2 {
+            let newer = move |pilot: &Pilot| reported(pilot).filter(|time| Some(*time) > last);
+            last = Some(self.shows(name, "a new report", REPORTS, newer).await);
+        }
+    }
+
     pub(crate) async fn shows<T>(
         &self,
         name: &str,

@@ -56,6 +56,17 @@ impl Cgroup {
     }
 }
 
+impl Cgroup {
+    /// Processes of the group that the kernel killed for want of memory.
+    pub(crate) fn kills(&self) -> u64 {
+        let read = |name: &str| fs::read_to_string(self.folder.join(name)).ok();
+        let text = read("memory.events").or_else(|| read("memory.oom_control"));
+        let text = text.expect("the group counts what the kernel killed");
+        let kills = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+        kills.expect("the kernel counts kills").trim().parse().unwrap()
+    }
+}
+
 impl Drop for Cgroup {
     fn drop(&mut self) {
         // A process that was just killed may still be leaving.

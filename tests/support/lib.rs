@@ -19,6 +19,7 @@ pub(crate) mod pki;
 pub(crate) mod port;
 pub(crate) mod ring;
 pub(crate) mod seat;
+pub(crate) mod seed;
 pub(crate) mod server;
 pub(crate) mod stand_in;
 pub(crate) mod told;

@@ -2,7 +2,16 @@
 //! and writes users, and the kubelet that mounts them.
 
 use std::{
-    cell::RefCell, collections::HashSet, fs, net::IpAddr, path::PathBuf, rc::Rc, sync::Arc,
+    cell::RefCell,
+    collections::HashSet,
+    fs,
+    net::IpAddr,
+    path::PathBuf,
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -29,10 +38,17 @@ use rustls::{
 };
 use serde_json::{Value, json};
 
-use super::bed::{Bed, condition};
+use super::{
+    bed::{Bed, condition},
+    wait::until,
+};
 
-/// How soon a change must be in force that needs no restart.
-pub(crate) const LIVE: Duration = Duration::from_secs(30);
+/// Limit for a change that needs no restart. Databases look at their files every few seconds.
+pub(crate) const LIVE: Duration = Duration::from_secs(300);
+/// Writes of a client before a change of CAs begins, and as many after it.
+const WRITES: usize = 20;
+/// Limit for these writes, each of which is a connection with a login.
+const CLIENT: Duration = Duration::from_secs(600);
 /// How soon a pilot asks for its first certificate.
 const ASKS: Duration = Duration::from_secs(600);
 
@@ -40,6 +56,16 @@ pub(crate) fn user(name: &str, password: &str, roles: &[&str], superuser: bool) 
     let roles = roles.iter().map(|role| (*role).to_owned()).collect();
     let hash = password::hash(password).unwrap();
     DocumentedUser { name: name.to_owned(), hash, superuser, roles }
+}
+
+/// Waits for writes that the client does beside.
+async fn more_writes(when: &str, written: &AtomicUsize) {
+    let wanted = written.load(Relaxed) + WRITES;
+    until(&format!("{WRITES} writes {when}"), CLIENT, async || {
+        let written = written.load(Relaxed);
+        if written < wanted { Err(format!("{written} of {wanted}")) } else { Ok(()) }
+    })
+    .await;
 }
 
 /// The controller, the kubelet and a client of one node.
@@ -119,8 +145,15 @@ impl StandIn {
         .await;
     }
 
-    /// Has new CAs take the place of those of a cluster, as the controller does.
-    pub(crate) async fn succession(members: &[&Self], bed: &Bed) {
+    /// Has new CAs take the place of those of a cluster, as the controller does, beside a client that
+    /// counts its writes: it has written before the change begins, and goes on after it.
+    pub(crate) async fn succession(members: &[&Self], bed: &Bed, written: &AtomicUsize) {
+        more_writes("before the change of CAs", written).await;
+        Self::change_authorities(members, bed).await;
+        more_writes("after the change of CAs", written).await;
+    }
+
+    async fn change_authorities(members: &[&Self], bed: &Bed) {
         let shared = &members[0].authorities;
         let (before, next) = (shared.borrow().trust.clone(), Authorities::new(2));
         let after = next.trust.clone();

@@ -1066,8 +1066,38 @@ fn trap(state: &ModelState, rules: ModelRules, depth: u8) -> Option<String> {
     Some(format!("{planned:#?}\nof {rested:?}{last}"))
 }
 
-/// Searches from `start`, with so many edits and faults. Returns the number of states.
-fn search(start: ModelState, rules: ModelRules, edits: u8, faults: u8, most: usize) -> usize {
+/// What a search met.
+#[derive(Debug, Default)]
+struct SearchCoverage {
+    states: usize,
+    /// Events from the start to the last state.
+    depth: usize,
+    /// How often each kind of step was planned, and each kind of remedy named.
+    steps: BTreeMap<String, usize>,
+    remedies: BTreeMap<String, usize>,
+}
+
+impl SearchCoverage {
+    fn count(&mut self, planned: &Plan) {
+        let kind = |text: String| text.split([' ', '(']).next().unwrap_or_default().to_owned();
+        if let Some(step) = &planned.step {
+            *self.steps.entry(kind(format!("{step:?}"))).or_default() += 1;
+        }
+        for remedy in remedies(planned) {
+            *self.remedies.entry(kind(format!("{remedy:?}"))).or_default() += 1;
+        }
+    }
+}
+
+/// Searches from `start`, with so many edits and faults.
+fn search(
+    start: ModelState,
+    rules: ModelRules,
+    edits: u8,
+    faults: u8,
+    most: usize,
+) -> SearchCoverage {
+    let mut coverage = SearchCoverage::default();
     let mut parents: HashMap<ModelState, Option<(ModelState, String)>> = HashMap::new();
     let mut followed: HashMap<ModelState, Option<String>> = HashMap::new();
     let mut traps: BTreeMap<String, usize> = BTreeMap::new();
@@ -1075,8 +1105,8 @@ fn search(start: ModelState, rules: ModelRules, edits: u8, faults: u8, most: usi
     // All edits of one apply: nothing has moved since the first.
     let mut edited = HashSet::from([start.clone()]);
     parents.insert(start, None);
-    let story = |parents: &HashMap<ModelState, Option<(ModelState, String)>>,
-                 state: &ModelState| {
+    let events_to = |parents: &HashMap<ModelState, Option<(ModelState, String)>>,
+                     state: &ModelState| {
         let mut events = Vec::new();
         let mut at = state.clone();
         while let Some(Some((before, event))) = parents.get(&at) {
@@ -1084,13 +1114,15 @@ fn search(start: ModelState, rules: ModelRules, edits: u8, faults: u8, most: usi
             at = before.clone();
         }
         events.reverse();
-        events.join("\n")
+        events
     };
+    let story = |parents: &_, state: &_| events_to(parents, state).join("\n");
     while let Some(state) = queue.pop_front() {
         let mut next = Vec::new();
         let mut ensured = state.clone();
         ensured.ensure(rules);
         let planned = plan(&ensured.desired(), &ensured.observed(rules));
+        coverage.count(&planned);
         if let Some(step) = &planned.step {
             if let Some(broken) = ensured.breaks(step) {
                 panic!("{broken}\nafter:\n{}\nof {state:?}", story(&parents, &state));
@@ -1142,6 +1174,10 @@ fn search(start: ModelState, rules: ModelRules, edits: u8, faults: u8, most: usi
         if state.faults < faults {
             next.extend(state.faults());
         }
+        if queue.is_empty() {
+            // Breadth first, the last state is one of the farthest.
+            coverage.depth = events_to(&parents, &state).len();
+        }
         for (event, after) in next {
             if parents.len() < most && !parents.contains_key(&after) {
                 parents.insert(after.clone(), Some((state.clone(), event)));
@@ -1150,7 +1186,8 @@ fn search(start: ModelState, rules: ModelRules, edits: u8, faults: u8, most: usi
         }
     }
     assert!(traps.is_empty(), "{} kinds of traps", traps.len());
-    parents.len()
+    coverage.states = parents.len();
+    coverage
 }
 
 const RING: ModelRules =
@@ -1159,42 +1196,85 @@ const SHARDS: ModelRules =
     ModelRules { ring: false, least: 2, expands: false, in_place: false, votes: false };
 const VOTERS: ModelRules = ModelRules { votes: true, ..SHARDS };
 
-/// Number of states of each search; `make model` looks at more of them.
-#[expect(clippy::disallowed_methods, reason = "a test asks how long it may take")]
-fn most() -> usize {
-    let asked = std::env::var("NAVIGATOR_MODEL_STATES").ok();
-    asked.and_then(|number| number.parse().ok()).unwrap_or(20_000)
-}
+mod searches {
+    use super::*;
+    use crate::testing::search_size;
 
-fn no_traps(rules: ModelRules, sizes: [u8; 2]) {
-    let begun = std::time::Instant::now();
-    let start: fn([u8; 2]) -> ModelState =
-        if rules.votes { ModelState::with_voters } else { ModelState::healthy };
-    let states = search(start(sizes), rules, 3, 2, most());
-    println!("{states} states in {:?}", begun.elapsed());
-}
+    /// States of each search in CI, and of the search in two pools: so many find the trap of three
+    /// edits in one apply (docs/decisions/0016-candidates-and-gates.md).
+    const STATES: usize = 5_000;
+    const STATES_OF_TWO_POOLS: usize = 20_000;
+    /// Events from the start to the farthest states.
+    const DEPTH: usize = 4;
+    /// What every search meets.
+    const STEPS: [&str; 10] = [
+        "Decommission",
+        "DeletePilot",
+        "Keep",
+        "Raise",
+        "Remove",
+        "Replace",
+        "Restart",
+        "Start",
+        "Stop",
+        "Vacate",
+    ];
+    const REMEDIES: [&str; 8] = [
+        "EndPod",
+        "GiveUp",
+        "RaiseQuota",
+        "ReleasePhase",
+        "RenewByPhase",
+        "Skip",
+        "Wait",
+        "WantNode",
+    ];
 
-#[test]
-fn no_ring_of_racks_is_trapped() {
-    no_traps(RING, [2, 1]);
-}
+    /// Searches for traps. `steps` and `remedies` are kinds that this cluster meets beside those that
+    /// every cluster meets.
+    fn no_traps(rules: ModelRules, sizes: [u8; 2], most: usize, steps: &[&str], remedies: &[&str]) {
+        let begun = std::time::Instant::now();
+        let start: fn([u8; 2]) -> ModelState =
+            if rules.votes { ModelState::with_voters } else { ModelState::healthy };
+        let coverage = search(start(sizes), rules, 3, 2, most);
+        println!("{:?}: {coverage:#?}", begun.elapsed());
+        assert_eq!(coverage.states, most, "the search ended early");
+        assert!(coverage.depth >= DEPTH, "only {} events deep", coverage.depth);
+        for step in STEPS.iter().chain(steps) {
+            assert!(coverage.steps.contains_key(*step), "no {step} in {:?}", coverage.steps);
+        }
+        for remedy in REMEDIES.iter().chain(remedies) {
+            assert!(
+                coverage.remedies.contains_key(*remedy),
+                "no {remedy}: {:?}",
+                coverage.remedies
+            );
+        }
+    }
 
-#[test]
-fn no_ring_of_one_rack_is_trapped() {
-    no_traps(RING, [3, 0]);
-}
+    #[test]
+    fn no_ring_of_racks_is_trapped() {
+        no_traps(RING, [2, 1], search_size(STATES), &["ResizeClaim", "Empty"], &[]);
+    }
 
-#[test]
-fn no_cluster_with_shards_in_two_pools_is_trapped() {
-    no_traps(SHARDS, [2, 1]);
-}
+    #[test]
+    fn no_ring_of_one_rack_is_trapped() {
+        no_traps(RING, [3, 0], search_size(STATES), &["ResizeClaim"], &[]);
+    }
 
-#[test]
-fn no_cluster_with_shards_in_one_pool_is_trapped() {
-    no_traps(SHARDS, [3, 0]);
-}
+    #[test]
+    fn no_cluster_with_shards_in_two_pools_is_trapped() {
+        let most = search_size(STATES).max(STATES_OF_TWO_POOLS);
+        no_traps(SHARDS, [2, 1], most, &["Empty"], &["PutSizeBack"]);
+    }
 
-#[test]
-fn no_cluster_that_needs_a_leader_is_trapped() {
-    no_traps(VOTERS, [3, 0]);
+    #[test]
+    fn no_cluster_with_shards_in_one_pool_is_trapped() {
+        no_traps(SHARDS, [3, 0], search_size(STATES), &[], &["PutSizeBack"]);
+    }
+
+    #[test]
+    fn no_cluster_that_needs_a_leader_is_trapped() {
+        no_traps(VOTERS, [3, 0], search_size(STATES), &[], &["BeginAnew", "PutSizeBack"]);
+    }
 }

@@ -47,6 +47,14 @@ impl Fault {
         Self::CrashBefore,
         Self::CrashAfter,
     ];
+    /// Every so many of [`Fault::all`] are tried in CI. It has no divisor in common with the number of
+    /// faults, so each of them comes.
+    pub(super) const APART: usize = 7;
+
+    /// Returns every fault at each of so many writes.
+    pub(super) fn all(writes: usize) -> impl Iterator<Item = (usize, Self)> {
+        (0..writes).flat_map(|at| Self::ALL.map(|fault| (at, fault)))
+    }
 }
 
 /// Identifies an object by plural and name; one namespace is enough. A namespace itself is

@@ -84,6 +84,7 @@ async fn delete(ring: &Ring, members: &[usize]) {
         ring.cql(0).query(&statement, Consistency::One).unwrap();
     }
     flush(ring, members);
+    // A deletion is forgotten by its age in whole seconds alone (`gc_grace_seconds`).
     tokio::time::sleep(Duration::from_secs(3)).await;
     for index in members {
         let compact = "forceKeyspaceCompaction(boolean,java.lang.String,[Ljava.lang.String;)";

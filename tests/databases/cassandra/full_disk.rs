@@ -1,8 +1,6 @@
 //! A volume that fills: Cassandra refuses the writes of users, the pilot says what fills it, and a
 //! database that ended for want of room waits until there is some.
 
-use std::time::Duration;
-
 use navigator::{api::v1beta1::VolumeShare, pilot::volume::contents::described};
 use nix::sys::signal::Signal;
 use serde_json::json;
@@ -105,7 +103,7 @@ async fn ended_and_waited(ring: &Ring, volume: &Tmpfs, told: &Told) {
     let why = ring.says(0, "Ready", ("False", "DiskFull"), SOON).await;
     let ended = ring.pilot(0).await.status.last_termination.unwrap();
     assert_eq!(ended.reason.as_deref(), Some("DiskFull"), "{ended:?}");
-    tokio::time::sleep(Duration::from_secs(40)).await;
+    ring.bed.two_reports(ring.name(0)).await;
     assert_eq!(ring.database(0), None, "it is not started again");
     told.note(&format!("Ready: DiskFull: {why}"));
     told.claim("ended for want of room, it is not started again: Ready is False, DiskFull");

@@ -1,7 +1,5 @@
 //! From one release to the next, node by node, on the same volumes.
 
-use std::time::Duration;
-
 use serde_json::json;
 
 use super::{
@@ -30,10 +28,9 @@ pub(crate) async fn node_by_node_to_the_next_major_version(told: &Told) {
         // The other node may still run the version before.
         assert_eq!(ring.is_one(&[0, 1]).await, ids);
         every_row_is_there(ring.address(node), &rows, Consistency::Quorum).await;
-        // Nodes of two releases have schemas of their own for as long as the upgrade takes. A pilot
-        // looks several times in these seconds.
-        tokio::time::sleep(Duration::from_secs(30)).await;
+        // Nodes of two releases have schemas of their own for as long as the upgrade takes.
         for other in [0, 1] {
+            ring.bed.two_reports(ring.name(other)).await;
             let blockers = ring.pilot(other).await.status.blockers;
             let held = blockers.iter().find(|blocker| blocker.predicate == "SchemaAgreement");
             assert!(held.is_none(), "{other}: {held:?}");

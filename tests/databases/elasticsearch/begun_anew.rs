@@ -2,8 +2,6 @@
 //!
 //! The test plays the controller: it writes `spec.unsafeBootstrap` and marks a silent Pilot.
 
-use std::time::Duration;
-
 use http::Method;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
@@ -33,7 +31,7 @@ pub(crate) async fn a_lost_quorum_is_begun_anew(version: &'static str, told: &To
 
     let before = ensemble.databases();
     ensemble.change(0, json!({"unsafeBootstrap": cluster})).await;
-    tokio::time::sleep(Duration::from_secs(40)).await;
+    ensemble.bed.two_reports(ensemble.name(0)).await;
     assert_eq!(ensemble.databases(), before, "a node that follows a master was stopped");
     ensemble.stop(0).await;
     ensemble.start(0);

@@ -25,11 +25,8 @@ const JSON_CASES: u32 = 1_000;
 const WORDS: usize = 96;
 
 /// Runs a property over random tapes, others each time; a failure names the seed that repeats it.
-#[expect(clippy::disallowed_methods, reason = "how a run is repeated")]
 fn property(name: &str, cases: u32, holds: impl Fn(&mut Tape<'_>) -> Result<(), String>) {
-    let said = std::env::var("NAVIGATOR_TEST_SEED").ok();
-    let seed = said.map_or_else(rand::random, |said| said.parse().expect("a seed is a number"));
-    seeded(seed, name, cases, holds);
+    seeded(crate::support::seed::seed(), name, cases, holds);
 }
 
 fn seeded(seed: u64, name: &str, cases: u32, holds: impl Fn(&mut Tape<'_>) -> Result<(), String>) {

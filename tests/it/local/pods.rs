@@ -195,7 +195,7 @@ async fn a_claim_that_is_deleted_with_its_pod_is_made_anew() {
         if row.exists() { Err(claim().await.to_string()) } else { Ok(()) }
     })
     .await;
-    // The set is looked at again each second.
+    // The set is looked at again each second, and a look that does nothing shows nowhere.
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(host.kubectl("get pods -o name").await, "");
     host.kubectl(r#"patch pvc data-demo-0 --type merge -p {"metadata":{"finalizers":null}}"#).await;

@@ -47,11 +47,7 @@ fn bad_arguments_are_64_before_anything_is_started() {
 
 #[test]
 fn root_can_start_the_child_as_another_user() {
-    if !nix::unistd::geteuid().is_root() {
-        // An unprivileged run shows the other half of the claim.
-        assert_eq!(exec(Mode::Subreaper, &["--user", "1"], "exit 0").exit_code(), 126);
-        return;
-    }
+    assert!(nix::unistd::geteuid().is_root(), "this test needs root: it starts a child as another");
     let script = r#"$| = 1; print "ids $< $> $( $)\n"; sleep 1 while 1"#;
     let mut pilot = exec(Mode::Subreaper, &["--user", "4321:1234"], script);
     pilot.expect("ids 4321 4321 1234 1234");
@@ -61,6 +57,18 @@ fn root_can_start_the_child_as_another_user() {
     super::harness::wait_for("the child's end", || {
         super::harness::state(child).is_none_or(|state| state == 'Z').then_some(())
     });
+}
+
+#[test]
+fn without_the_right_to_change_users_no_child_is_started() {
+    let navigator = env!("CARGO_BIN_EXE_navigator");
+    let (_kept, folder) = folder();
+    let touched = folder.join("touched");
+    let less = ["setpriv", "--bounding-set=-setuid,-setgid", "--inh-caps=-setuid,-setgid"];
+    let exec =
+        [navigator, "pilot", "exec", "--user", "1", "--", "touch", touched.to_str().unwrap()];
+    assert_eq!(start(Mode::Subreaper, &[&less[..], &exec].concat()).exit_code(), 126);
+    assert!(!touched.exists());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A data volume that fills while the database runs.
 
-use std::{fs, io::Write, rc::Rc, time::Duration};
+use std::{collections::BTreeSet, fs, io::Write, rc::Rc, time::Duration};
 
 use nix::sys::signal::Signal;
 
@@ -9,6 +9,7 @@ use crate::support::{
     bed::Bed,
     ring::{Ring, phase, set, unset},
     seat::signal,
+    wait::until,
 };
 
 #[tokio::test]
@@ -50,9 +51,20 @@ async fn a_database_that_ends_for_want_of_room_again_waits_for_more_of_it() {
 
     // The next start would find room: still none is made before there is more.
     unset(&node.seat, "no-space");
-    tokio::time::sleep(Duration::from_secs(12)).await;
+    let own = format!("/proc/{}/root{}", pilot.pid(), own.display());
+    let figures = || {
+        let said = node.seat.said();
+        let ends = said.split(" MiB are: free space").map(|text| text.rsplit(' ').next());
+        ends.flatten().filter_map(|end| end.parse().ok()).collect::<BTreeSet<u32>>()
+    };
+    let before = figures();
+    fs::write(format!("{own}/more"), vec![1; 2 << 20]).unwrap();
+    until("the pilot looks at the volume again, and finds less", PATIENCE, async || {
+        if figures().len() > before.len() { Ok(()) } else { Err(format!("{before:?}")) }
+    })
+    .await;
     assert_eq!(starts(), 2, "{:?}", node.notes());
-    fs::remove_file(format!("/proc/{}/root{}/filler", pilot.pid(), own.display())).unwrap();
+    fs::remove_file(format!("{own}/filler")).unwrap();
     node.until(200, "Running").await;
     assert_eq!(pilot.stop(PATIENCE).await, 0);
 }

@@ -91,6 +91,7 @@ async fn the_nodes_on_a_machine_are_asked_and_what_they_wait_for_is_told() {
     let kube = person.bed.world.kube.clone();
     let leaves = async {
         for node in 0..2 {
+            // Pods that leave one after the other, while the command asks again and again.
             tokio::time::sleep(Duration::from_secs(2)).await;
             kube.delete(&format!("{PODS}/cass-demo-ring-{node}"));
         }

@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, LazyLock},
-    time::Duration,
 };
 
 use futures::future::BoxFuture;
@@ -12,7 +11,7 @@ use navigator::apiserver::{
     authn::{Authenticator, ClusterTrust, CredentialError, TokenReviewError, TokenReviewer, User},
     delegate::ReviewCallError,
     metrics::Metrics,
-    peer::PeerCertificates,
+    peer::{CaPoolId, ChainVerdict, PeerCertificates},
 };
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
@@ -340,16 +339,38 @@ fn one_key_under_two_certificates_is_one_ca() {
     assert!(error.contains("any client could then vouch for any user"), "{error}");
 }
 
-/// A long chain is expensive to verify, so it is not. A chain that failed is not verified again.
+/// A long chain is expensive to verify, so it is not.
 #[tokio::test]
 async fn a_long_chain_is_refused_before_it_is_judged() {
     let authenticator = authenticator(&config(&WORLD));
-    let maze = pki::maze();
-    let began = std::time::Instant::now();
-    let chain = PeerCertificates::new(maze.chain.clone());
-    for _ in 0..10 {
-        let outcome = authenticator.authenticate(&chain, &mut HeaderMap::new()).await;
-        assert!(matches!(outcome, Err(CredentialError::ClientCertificate(_))), "{outcome:?}");
+    let chain = PeerCertificates::new(pki::maze().chain);
+    let outcome = authenticator.authenticate(&chain, &mut HeaderMap::new()).await;
+    let Err(CredentialError::ClientCertificate(rustls::Error::General(why))) = outcome else {
+        panic!("{outcome:?}");
+    };
+    assert!(why.contains("send the leaf and its intermediates only"), "{why}");
+}
+
+/// What was found about a chain is changed behind the authenticator's back: it goes by that, and so does
+/// not verify the chain once more.
+#[tokio::test]
+async fn a_chain_that_failed_is_not_verified_again() {
+    let authenticator = authenticator(&config(&WORLD));
+    let chain = PeerCertificates::new(WORLD.strangers.issue("jane", &[]).chain);
+    let authenticate = async || authenticator.authenticate(&chain, &mut HeaderMap::new()).await;
+    let outcome = authenticate().await;
+    let bad = |outcome| match outcome {
+        Err(CredentialError::ClientCertificate(error)) => error,
+        other => panic!("{other:?}"),
+    };
+    let first = bad(outcome);
+    let pools = (0..10_000).map(CaPoolId).filter(|pool| chain.verdict(*pool).is_some());
+    let pools: Vec<CaPoolId> = pools.collect();
+    assert!(!pools.is_empty(), "nothing is remembered of {first:?}");
+    let changed = rustls::Error::General("as found before".to_owned());
+    for pool in pools {
+        chain.judge(pool, ChainVerdict::Bad(changed.clone()));
     }
-    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    assert_ne!(first, changed);
+    assert_eq!(bad(authenticate().await), changed);
 }

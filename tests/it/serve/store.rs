@@ -1,12 +1,9 @@
 //! A store that is lost under a running server: the real binary, a real etcd, a scripted
 //! kube-apiserver.
 
-use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use futures::future::join_all;
@@ -31,6 +28,8 @@ const RECORD: &str = "/api/v1/namespaces/navigator/configmaps/navigator-store";
 
 /// Least answers after the store was lost, each of which might mislead.
 const ENOUGH: usize = 500;
+/// Answers that are given before a change.
+const BEFORE: usize = 50;
 
 pub(super) fn namespaced(kind: &str) -> String {
     format!("{GROUP}/namespaces/db/{kind}")
@@ -117,14 +116,14 @@ fn misleads(method: &str, name: &str, reply: &Reply) -> bool {
     }
 }
 
-/// Asks everything again and again before and after `change`; no answer may mislead. Returns how
-/// many were given after it.
-async fn under_load(client: &Client, name: &str, change: impl Future<Output = ()>) -> usize {
+/// Asks everything again and again before and after `change`, and gets [`BEFORE`] and [`ENOUGH`] answers;
+/// none may mislead.
+async fn under_load(client: &Client, name: &str, change: impl Future<Output = ()>) {
     let (changed, done) = (AtomicBool::new(false), AtomicBool::new(false));
-    let after = AtomicUsize::new(0);
+    let (before, after) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let wrong = Mutex::new(Vec::new());
     let asking = questions(name).into_iter().map(|(method, path, body)| {
-        let (changed, done, after, wrong) = (&changed, &done, &after, &wrong);
+        let (changed, done, before, after, wrong) = (&changed, &done, &before, &after, &wrong);
         async move {
             while !done.load(Ordering::SeqCst) {
                 let late = changed.load(Ordering::SeqCst);
@@ -135,25 +134,25 @@ async fn under_load(client: &Client, name: &str, change: impl Future<Output = ()
                 if (late || method == "GET") && misleads(method, name, &reply) {
                     wrong.lock().unwrap().push(format!("{method} {path}: {}", brief(&reply)));
                 }
-                if late {
-                    after.fetch_add(1, Ordering::SeqCst);
-                }
+                let counter = if late { after } else { before };
+                counter.fetch_add(1, Ordering::SeqCst);
             }
         }
     });
+    let enough = |count: &AtomicUsize, least: usize| {
+        let answers = count.load(Ordering::SeqCst);
+        if answers < least { Err(format!("{answers} answers")) } else { Ok(()) }
+    };
     let changing = async {
+        until("answers before the change", 5 * PATIENCE, async || enough(&before, BEFORE)).await;
         change.await;
         changed.store(true, Ordering::SeqCst);
-        let start = std::time::Instant::now();
-        while after.load(Ordering::SeqCst) < ENOUGH && start.elapsed() < 5 * PATIENCE {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        until("answers after the change", 5 * PATIENCE, async || enough(&after, ENOUGH)).await;
         done.store(true, Ordering::SeqCst);
     };
     futures::future::join(join_all(asking), changing).await;
     let wrong = wrong.into_inner().unwrap();
     assert!(wrong.is_empty(), "{} answers mislead, first: {:?}", wrong.len(), wrong[0]);
-    after.into_inner()
 }
 
 /// Everything is refused, with words that name the way on.
@@ -214,11 +213,9 @@ async fn a_wiped_etcd_misleads_nobody_and_is_served_once_a_person_accepts_it() {
             if text.contains("ADDED") { Ok(()) } else { Err(text) }
         })
         .await;
-        tokio::time::sleep(Duration::from_millis(200)).await;
         etcd.wipe();
     };
-    let (asked, ()) = futures::future::join(under_load(&client, "kept", wiped), reading).await;
-    assert!(asked >= ENOUGH, "only {asked} answers");
+    futures::future::join(under_load(&client, "kept", wiped), reading).await;
     let events = seen.lock().unwrap().clone();
     assert!(events.contains("ADDED") && !events.contains("DELETED"), "{events}");
     all_refused(&server, &client, "delete configmap navigator-store").await;
@@ -253,12 +250,7 @@ async fn an_etcd_restored_under_a_running_server_misleads_nobody() {
         assert_eq!(made.status, 201, "{}", brief(&made));
     }
     let known = latest(&client).await;
-    let restored = async {
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        etcd.restore();
-    };
-    let asked = under_load(&client, "a-later-one", restored).await;
-    assert!(asked >= ENOUGH, "only {asked} answers");
+    under_load(&client, "a-later-one", async { etcd.restore() }).await;
     all_refused(&server, &client, "lost its latest writes").await;
     drop(server);
 
@@ -324,11 +316,7 @@ async fn an_etcd_that_restarts_with_its_data_is_served_on_by_the_same_process() 
     let world = World::new().await;
     let mut etcd = etcd_server::Server::start();
     let (server, client) = filled(&world, etcd.url()).await;
-    let restarted = async {
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        etcd.kill_and_start_again();
-    };
-    restarted.await;
+    etcd.kill_and_start_again();
     let reads: Vec<_> =
         questions("kept").into_iter().filter(|(method, ..)| *method == "GET").collect();
     server

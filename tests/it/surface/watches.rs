@@ -183,7 +183,7 @@ async fn the_old_path_of_one_object_is_a_stream_of_that_object() {
 /// The server's clock is the test's here, so that a minute takes no time.
 #[tokio::test]
 async fn a_bookmark_comes_every_minute_until_the_end() {
-    let server = Server::start().await;
+    let server = Server::in_memory().await;
     let rv = revision(&server.pilot("a").await);
     server.get(&pilots()).await.expect(200);
     let query = format!("resourceVersion={rv}&allowWatchBookmarks=true&timeoutSeconds=200");
@@ -204,7 +204,7 @@ async fn a_bookmark_comes_every_minute_until_the_end() {
 
 #[tokio::test]
 async fn a_client_that_is_always_behind_gets_its_bookmark_and_its_end() {
-    let server = Server::start().await;
+    let server = Server::in_memory().await;
     let rv = revision(&server.pilot("a").await);
     for number in 0..600 {
         server.pilot(&format!("p{number}")).await;
@@ -231,11 +231,10 @@ async fn a_client_that_is_always_behind_gets_its_bookmark_and_its_end() {
 
 #[tokio::test]
 async fn a_watch_ends_after_its_timeout_with_a_last_bookmark() {
-    let server = Server::start().await;
+    let server = Server::in_memory().await;
     let rv = revision(&server.pilot("a").await);
     let later = revision(&server.pilot("b").await);
     server.get(&pilots()).await.expect(200);
-    // A disk may take longer than these seconds.
     tokio::time::pause();
     let query = format!("resourceVersion={rv}&allowWatchBookmarks=true&timeoutSeconds=3");
     let mut lines = server.watch(&watch(&query), "").await;

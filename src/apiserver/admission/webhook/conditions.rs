@@ -88,12 +88,11 @@ impl MatchConditions {
     }
 
     pub(super) fn judge(&self, seen: ConditionVariables<'_>) -> MatchResult {
-        self.judge_within(meter::BUDGET, seen)
+        self.judge_within(&CostMeter::new(meter::BUDGET), seen)
     }
 
-    fn judge_within(&self, budget: u64, seen: ConditionVariables<'_>) -> MatchResult {
-        let meter = CostMeter::new(budget);
-        let context = match self.context(&meter, seen) {
+    fn judge_within(&self, meter: &Arc<CostMeter>, seen: ConditionVariables<'_>) -> MatchResult {
+        let context = match self.context(meter, seen) {
             Ok(context) => context,
             Err(why) => return MatchResult { holds: Err(why), errors: self.conditions.len() },
         };
@@ -101,7 +100,7 @@ impl MatchConditions {
         for CompiledCondition { expression, program } in &self.conditions {
             let outcome = match program {
                 Ok(program) => program
-                    .evaluate(&context, &meter)
+                    .evaluate(&context, meter)
                     .map_err(|why| format!("expression '{expression}' resulted in error: {why}")),
                 Err(why) => Err(format!("compilation error: compilation failed: {why}")),
             };

@@ -323,25 +323,3 @@ fn a_request_that_a_rule_holds_for_an_hour_is_told_once() {
     assert_eq!(told, [(61, note.to_owned())]);
     assert_eq!(planned.step, None, "and nothing is forced");
 }
-
-/// Random walks on which nodes are asked to leave while they come, go and restart.
-#[test]
-fn requests_in_random_walks_keep_the_rules_and_end() {
-    let beginnings = [[("a", 2), ("b", 1)], [("d", 1), ("m", 3)], [("e", 2), ("a", 1)]];
-    for (seed, pools) in (0..90).zip(beginnings.iter().cycle()) {
-        let mut simulation = Simulation::new(super::desired(pools, "first"), seed);
-        converge(&mut simulation);
-        for turn in 0..60 {
-            match (seed + turn) % 5 {
-                0 => simulation.ask(),
-                2 if turn % 4 == 0 => simulation.edit(),
-                3 if turn % 7 == 0 => simulation.disturb(),
-                _ => simulation.tick(),
-            }
-            simulation.reconcile();
-        }
-        simulation.take_back();
-        simulation.ask_no_more();
-        converge(&mut simulation);
-    }
-}

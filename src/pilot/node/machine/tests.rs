@@ -658,56 +658,65 @@ fn wants() -> impl Strategy<Value = MachineEvent> {
     })
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+mod searches {
+    use super::*;
+    use crate::testing::search_size;
 
-    #[test]
-    fn random_walks_keep_the_promises_and_end(
-        limits in kinds(),
-        moves in proptest::collection::vec((0..8u8, any::<prop::sample::Index>(), wants()), 1..120),
-    ) {
-        let mut world = World::default();
-        let mut state = NodeMachine::new(limits, false);
-        for (kind, index, intent) in moves {
-            let event = match kind {
-                0 => intent,
-                1..=2 if !world.answers.is_empty() => {
-                    world.answers.remove(index.index(world.answers.len()))
-                }
-                3 if !world.armed.is_empty() => {
-                    MachineEvent::Timer(world.armed.remove(index.index(world.armed.len())))
-                }
-                4 => MachineEvent::Observed { alive: index.index(3) > 0, serving: index.index(3) > 1 },
-                5 if world.child.is_some() => {
-                    world.child = None;
-                    exited(i32::try_from(index.index(2)).unwrap())
-                }
-                6 if index.index(8) == 0 => MachineEvent::Signal(TERM),
-                6 if index.index(8) < 3 => MachineEvent::Space { full: index.index(2) == 0 },
-                6 if index.index(8) == 3 => MachineEvent::SilenceLimit(SILENCE * 2),
-                6 if index.index(8) == 4 => MachineEvent::RestartOrdered(index.index(2) == 0),
-                6 => MachineEvent::Signal(libc::SIGUSR1),
-                7 => match world.preparing.take() {
-                    Some(attempt) if index.index(3) > 0 => MachineEvent::Prepared(attempt),
-                    Some(attempt) => MachineEvent::NotPrepared(attempt),
-                    None => continue,
-                },
-                _ => continue,
-            };
-            state = world.take(state, event);
+    fn cases() -> u32 {
+        search_size(700).try_into().unwrap()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(cases()))]
+
+        #[test]
+        fn random_walks_keep_the_promises_and_end(
+            limits in kinds(),
+            moves in proptest::collection::vec((0..8u8, any::<prop::sample::Index>(), wants()), 1..120),
+        ) {
+            let mut world = World::default();
+            let mut state = NodeMachine::new(limits, false);
+            for (kind, index, intent) in moves {
+                let event = match kind {
+                    0 => intent,
+                    1..=2 if !world.answers.is_empty() => {
+                        world.answers.remove(index.index(world.answers.len()))
+                    }
+                    3 if !world.armed.is_empty() => {
+                        MachineEvent::Timer(world.armed.remove(index.index(world.armed.len())))
+                    }
+                    4 => MachineEvent::Observed { alive: index.index(3) > 0, serving: index.index(3) > 1 },
+                    5 if world.child.is_some() => {
+                        world.child = None;
+                        exited(i32::try_from(index.index(2)).unwrap())
+                    }
+                    6 if index.index(8) == 0 => MachineEvent::Signal(TERM),
+                    6 if index.index(8) < 3 => MachineEvent::Space { full: index.index(2) == 0 },
+                    6 if index.index(8) == 3 => MachineEvent::SilenceLimit(SILENCE * 2),
+                    6 if index.index(8) == 4 => MachineEvent::RestartOrdered(index.index(2) == 0),
+                    6 => MachineEvent::Signal(libc::SIGUSR1),
+                    7 => match world.preparing.take() {
+                        Some(attempt) if index.index(3) > 0 => MachineEvent::Prepared(attempt),
+                        Some(attempt) => MachineEvent::NotPrepared(attempt),
+                        None => continue,
+                    },
+                    _ => continue,
+                };
+                state = world.take(state, event);
+            }
+            // In whatever state the machine is: two TERMs, the armed timers and a child that obeys KILL
+            // end it.
+            state = world.take(state, MachineEvent::Signal(TERM));
+            state = world.take(state, MachineEvent::Signal(TERM));
+            if let Some(attempt) = world.preparing.take() {
+                state = world.take(state, MachineEvent::NotPrepared(attempt));
+            }
+            if world.child.is_some() {
+                state = world.take(state, MachineEvent::Timer(MachineTimer::Kill));
+                world.child = None;
+                state = world.take(state, MachineEvent::Exited(ChildExit { code: None, signal: Some(KILL) }));
+            }
+            prop_assert!(matches!(state.life, NodePhase::Exited(_)), "{state:?}");
         }
-        // In whatever state the machine is: two TERMs, the armed timers and a child that obeys KILL
-        // end it.
-        state = world.take(state, MachineEvent::Signal(TERM));
-        state = world.take(state, MachineEvent::Signal(TERM));
-        if let Some(attempt) = world.preparing.take() {
-            state = world.take(state, MachineEvent::NotPrepared(attempt));
-        }
-        if world.child.is_some() {
-            state = world.take(state, MachineEvent::Timer(MachineTimer::Kill));
-            world.child = None;
-            state = world.take(state, MachineEvent::Exited(ChildExit { code: None, signal: Some(KILL) }));
-        }
-        prop_assert!(matches!(state.life, NodePhase::Exited(_)), "{state:?}");
     }
 }

@@ -57,7 +57,7 @@ impl Siege {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let request = Request::builder().method(method).uri(path).header("content-type", form);
         let request = as_user(request, user).body(body).unwrap();
-        let reply = timeout(6 * ANSWER, self.client().send(request)).await;
+        let reply = timeout(ANSWER, self.client().send(request)).await;
         let reply = reply.unwrap_or_else(|_| panic!("no answer to {method} {path}"));
         reply.unwrap_or_else(|error| panic!("{method} {path}: {error}\n{}", self.server.log()))
     }
@@ -111,11 +111,11 @@ impl Siege {
 
     /// Kills the server and starts the next one on what is stored.
     async fn restart(self, flags: &[String]) -> Self {
-        let Self { world, server, group, answers } = self;
+        let Self { world, server, group } = self;
         drop(server);
         let server = world.start_in(&group, "store", flags);
         server.until_ready().await;
-        Self { world, server, group, answers }
+        Self { world, server, group }
     }
 }
 

@@ -306,6 +306,8 @@ async fn configurations_come_and_go_while_the_server_runs() {
     let early = pilot("a");
     let write = bed.write("POST", PILOTS, &early);
     let release = async {
+        // That a request waits shows nowhere before its answer: one that came only after this would
+        // pass as well.
         tokio::time::sleep(Duration::from_millis(100)).await;
         bed.world.kube.withhold("");
     };

@@ -87,26 +87,44 @@ impl CallPrice {
 
 /// Counter of the units that are left of the budget.
 #[derive(Debug)]
-pub(super) struct CostMeter(AtomicU64);
+pub(super) struct CostMeter {
+    left: AtomicU64,
+    /// Payments, and those of them that came when nothing was left.
+    #[cfg(test)]
+    pub(super) payments: AtomicU64,
+    #[cfg(test)]
+    pub(super) refused: AtomicU64,
+}
 
 impl CostMeter {
     pub(super) fn new(budget: u64) -> Arc<Self> {
-        Arc::new(Self(AtomicU64::new(budget)))
+        Arc::new(Self {
+            left: AtomicU64::new(budget),
+            #[cfg(test)]
+            payments: AtomicU64::new(0),
+            #[cfg(test)]
+            refused: AtomicU64::new(0),
+        })
     }
 
     pub(super) fn spend(&self, units: u64) -> Result<(), ExecutionError> {
-        let left = self.0.load(Ordering::Relaxed).saturating_sub(units);
-        self.0.store(left, Ordering::Relaxed);
+        #[cfg(test)]
+        {
+            self.payments.fetch_add(1, Ordering::Relaxed);
+            self.refused.fetch_add(u64::from(self.is_spent()), Ordering::Relaxed);
+        }
+        let left = self.left().saturating_sub(units);
+        self.left.store(left, Ordering::Relaxed);
         if left == 0 { Err(over()) } else { Ok(()) }
     }
 
     /// Tells whether the budget is spent. Then the outcome of the evaluation is no answer.
     pub(super) fn is_spent(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == 0
+        self.left() == 0
     }
 
     pub(super) fn left(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.left.load(Ordering::Relaxed)
     }
 
     /// Adds the functions that priced expressions call to `context`.
