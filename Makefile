@@ -119,6 +119,9 @@ quick: ## format, lints and unit tests: what a change is tried by first; no Go, 
 
 lint: deps ## format and lints, without changing anything; leaves the tests built
 	$(CARGO) fmt --check
+	@# (that tests would notice faults `make planted` shows, as long as these can be planted)
+	@scripts/need.sh python3=python3
+	@tests/planted/run.py --check
 	$(TESTED) --no-run --all-targets
 	@# (all targets are those that `cargo test` runs; these are not)
 	$(TESTED) --no-run --test databases --test history --test inits --test install
@@ -156,12 +159,12 @@ test-install: deps $(TESTBED)/bin/helm $(TESTBED)/bin/kubectl $(TESTBED)/bin/etc
 
 # HISTORY_SEED=7 for one, HISTORY_SEED=1..200 for many.
 test-history: deps $(TESTBED)/bin/etcd ## API servers that are killed and cut off, their clients and watchers; 10 histories are judged
-	@# (that it would find bugs `make planted` shows, as long as they can be planted)
-	git apply --check tests/history/planted.patch
 	$(TESTED) --test history
 
-planted: deps $(TESTBED)/bin/etcd ## builds six bugs in, and shows that histories find each
-	tests/history/planted.sh
+# FAULTS="NAME ROOM" for some; they are in tests/planted.
+planted: deps $(TESTBED)/bin/etcd $(TESTBED)/bin/kubectl $(TESTBED)/bin/kube-apiserver ## builds faults of one line each in, and shows that the tests catch each of them
+	@scripts/need.sh python3=python3 unshare=util-linux
+	tests/planted/run.py $(FAULTS)
 
 # FACTOR=200 for two hundred times as much as CI searches.
 model: deps ## all searches and random walks of the unit tests, 60 times as far as in CI; prints what they met

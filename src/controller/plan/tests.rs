@@ -15,7 +15,7 @@ use k8s_openapi::{apimachinery::pkg::util::intstr::IntOrString, jiff::Timestamp}
 
 use super::*;
 use crate::{
-    api::v1beta1::PilotIntent,
+    api::v1beta1::{NodeChange, PilotIntent, Retention},
     controller::{
         heartbeats::HeartbeatAge,
         observe::{BlockerFacts, CleanupFacts, Member, PilotFacts, PodFacts, PodFailure},
@@ -157,6 +157,63 @@ fn what_a_gone_node_leaves_is_removed_claim_first() {
     });
     let uid = "pilot-2".into();
     assert_eq!(plan.step, Some(PlannedStep::DeletePilot { pilot: "ex-demo-a-2".into(), uid }));
+}
+
+#[test]
+fn retained_claim_outlives_its_node() {
+    let plan = planned(&[("a", 2)], &[("a", 3)], |d, o| {
+        let retention = Retention { when_scaled: Some("Retain".into()), when_deleted: None };
+        d.pools[0].persistence.as_mut().unwrap().retention = Some(retention);
+        leaving(o, 2);
+        pilot(o, 0, 2).decommissioned = true;
+        member(o, 0, 2).pod = None;
+        o.pools[0].set.as_mut().unwrap().replicas = 2;
+    });
+    assert!(matches!(plan.step, Some(PlannedStep::DeletePilot { .. })), "{plan:?}");
+}
+
+#[test]
+fn ending_pod_blocks_restarts_and_departures() {
+    let after = |wanted: u32, ends: bool| {
+        planned(&[("a", wanted)], &[("a", 3)], |_, o| {
+            pod(o, 0, 0).hash = "old".into();
+            o.pools[0].set.as_mut().unwrap().replicas = 2;
+            if ends {
+                pilot(o, 0, 2).decommissioned = true;
+                pod(o, 0, 2).terminating = true;
+            } else {
+                o.pools[0].members.remove(&2);
+            }
+        })
+    };
+    assert_eq!(after(2, true).step, None);
+    assert!(matches!(after(2, false).step, Some(PlannedStep::Restart { .. })));
+    assert_eq!(after(1, true).step, None);
+    assert!(matches!(after(1, false).step, Some(PlannedStep::Decommission { .. })));
+}
+
+#[test]
+fn report_against_a_departure_blocks_it() {
+    let with_report = |skipped: &[&str]| {
+        planned(&[("a", 2)], &[("a", 3)], |d, o| {
+            d.strategy.skip_predicates.extend(skipped.iter().map(|name| (*name).to_owned()));
+            // The pilot of another node does not decide about this decommission.
+            for (ordinal, message) in [(0, "another node"), (2, "no room")] {
+                pilot(o, 0, ordinal).blockers = vec![BlockerFacts {
+                    predicate: "NoShardMovement".into(),
+                    message: message.into(),
+                    against: vec![NodeChange::Stop, NodeChange::Leave],
+                }];
+            }
+        })
+    };
+    let blocked = with_report(&[]);
+    assert_eq!(blocked.step, None);
+    let block = &blocked.blocked[0];
+    assert_eq!(block.step, "DrainPilot/ex-demo-a-2");
+    assert_eq!(block.message, "ex-demo-a-2: no room");
+    let step = Some(PlannedStep::Decommission { pilot: "ex-demo-a-2".into() });
+    assert_eq!(with_report(&["NoShardMovement"]).step, step);
 }
 
 #[test]

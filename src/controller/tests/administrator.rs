@@ -108,6 +108,42 @@ async fn an_administrator_whose_secret_is_gone_stays_whatever_its_name() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn name_of_the_administrator_is_no_users() {
+    let harness = secured(1).await;
+    harness.api.server().edit(&cluster_id(), |cluster| {
+        cluster["spec"]["security"]["users"] = json!([{"name": "admin", "roles": ["viewer"]}]);
+    });
+    harness.settle().await;
+    let users = documented(&harness);
+    assert_eq!(users.len(), 1, "{users:?}");
+    assert!(users[0].superuser && users[0].name == "admin", "{users:?}");
+    let admin = &values(&harness, "ex-shop-admin")["password"];
+    assert!(password::verify(admin, &users[0].hash));
+    assert_eq!(harness.condition("UsersReady")["reason"], "UserNameTaken");
+}
+
+#[tokio::test(start_paused = true)]
+async fn secret_that_a_user_made_is_never_written() {
+    let harness = Harness::new(1);
+    let secret = id("secrets", "ex-shop-user-app");
+    let text = |text: &str| json!(ByteString(text.as_bytes().to_vec()));
+    harness.api.server().add(
+        &secret,
+        json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": secret.1, "namespace": "default"},
+            "data": {"username": text("app"), "password": text("correct horse")},
+        }),
+    );
+    let before = harness.object(&secret.0, &secret.1);
+    harness.api.server().edit(&cluster_id(), |cluster| {
+        cluster["spec"]["security"] = json!({"mode": "Secure", "users": [{"name": "app"}]});
+    });
+    harness.settle().await;
+    assert_eq!(harness.object(&secret.0, &secret.1), before);
+}
+
+#[tokio::test(start_paused = true)]
 async fn users_that_cannot_be_read_are_not_made_anew() {
     let harness = secured(1).await;
     let users = told(&harness)["users"].clone();

@@ -133,6 +133,55 @@ async fn force_delete_waits_for_no_pod_and_keeps_claims() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn retained_claims_outlive_their_cluster() {
+    let harness = settled(2).await;
+    harness.api.server().edit(&cluster_id(), |cluster| {
+        cluster["spec"]["nodePools"][0]["persistence"]["retention"] = Value::Null;
+    });
+    harness.api.server().delete(&cluster_id());
+    harness.settle().await;
+    assert!(is_gone(&harness) && count(&harness) == 0);
+    assert_eq!(harness.api.server().of("persistentvolumeclaims").count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn deletes_name_the_object_that_was_read() {
+    let harness = settled(2).await;
+    harness.api.server().delete(&cluster_id());
+    harness.settle().await;
+    let server = harness.api.server();
+    assert!(server.deletes.len() > OBJECTS.len(), "{:?}", server.deletes);
+    for preconditions in &server.deletes {
+        for key in ["uid", "resourceVersion"] {
+            assert!(preconditions[key].is_string(), "{preconditions}");
+        }
+    }
+}
+
+/// Pods without a StatefulSet are found by name: their Pilot shows the cluster.
+#[tokio::test(start_paused = true)]
+async fn orphan_pod_of_another_cluster_is_kept() {
+    for (uid, left) in [(UID, 0), ("another", 1)] {
+        let harness = settled(1).await;
+        {
+            let mut server = harness.api.server();
+            server.edit(&id("pods", "ex-shop-a-0"), |pod| {
+                pod["metadata"].as_object_mut().unwrap().remove("ownerReferences");
+            });
+            server.delete(&id("statefulsets", "ex-shop-a"));
+            server.edit(&id("pilots", "ex-shop-a-0"), |pilot| {
+                pilot["metadata"]["ownerReferences"][0]["uid"] = json!(uid);
+                pilot["metadata"]["annotations"][annotation::CLUSTER_UID] = json!(uid);
+            });
+            server.delete(&cluster_id());
+        }
+        harness.settle().await;
+        assert!(is_gone(&harness), "{uid}");
+        assert_eq!(harness.pods().len(), left, "{uid}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn orphans_stay_bear_our_marks_no_more_and_are_no_later_clusters() {
     let harness = settled(2).await;
     harness.api.server().edit(&cluster_id(), |cluster| {

@@ -9,7 +9,7 @@ use super::{
     api::id,
     harness::{Harness, cluster_id},
 };
-use crate::api::names::label;
+use crate::api::names::{annotation, label};
 
 const TEN_MINUTES: Duration = Duration::from_secs(600);
 
@@ -171,6 +171,93 @@ async fn labels_that_somebody_takes_off_are_given_back() {
             assert_eq!(harness.condition("Ready")["status"], "True", "{plural} without {taken}");
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn edits_of_other_clients_are_reverted() {
+    let harness = Harness::new(1);
+    harness.settle().await;
+    let before = harness.state();
+    for (plural, name, part) in [
+        ("services", "ex-shop-nodes", "selector"),
+        ("poddisruptionbudgets", "ex-shop", "selector"),
+        ("statefulsets", "ex-shop-a", "template"),
+    ] {
+        harness.api.server().edit(&id(plural, name), |object| {
+            let labels = if part == "template" {
+                &mut object["spec"]["template"]["metadata"]["labels"]
+            } else {
+                &mut object["spec"]["selector"]
+            };
+            *labels = json!({"of": "another client"});
+        });
+        harness.reconcile().await;
+        assert_eq!(harness.state(), before, "{plural}/{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn unlabeled_object_of_another_store_is_kept() {
+    let service = id("services", "ex-shop-seeds");
+    let harness = Harness::new(1);
+    harness.api.server().add(
+        &service,
+        json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {
+                "name": "ex-shop-seeds", "namespace": "default", "labels": {},
+                "annotations": {
+                    annotation::CLUSTER_UID: "exampleclusters/shop#1",
+                    annotation::STORE_ID: "another",
+                },
+            },
+            "spec": {},
+        }),
+    );
+    let before = harness.object(&service.0, &service.1);
+    for _ in 0..6 {
+        harness.reconcile().await;
+    }
+    assert_eq!(harness.condition("Stalled")["reason"], "StoreMismatch");
+    assert_eq!(harness.object(&service.0, &service.1), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn service_stays_as_long_as_its_pool() {
+    let mut harness = Harness::new(1);
+    harness.api.server().edit(&cluster_id(), |cluster| {
+        let mut other = cluster["spec"]["nodePools"][0].clone();
+        other["name"] = json!("b");
+        cluster["spec"]["nodePools"].as_array_mut().unwrap().push(other);
+    });
+    harness.settle().await;
+    harness.drains_end = false;
+    harness.api.server().edit(&cluster_id(), |cluster| {
+        cluster["spec"]["nodePools"].as_array_mut().unwrap().pop();
+    });
+    harness.settle().await;
+    assert!(!harness.object("statefulsets", "ex-shop-b").is_null());
+    assert!(!harness.object("services", "ex-shop-b-pods").is_null(), "its node still serves");
+    harness.drains_end = true;
+    harness.settle().await;
+    assert!(harness.object("statefulsets", "ex-shop-b").is_null());
+    assert!(harness.object("services", "ex-shop-b-pods").is_null());
+}
+
+/// A cache that lags behind does not know what another client wrote into a Pilot.
+#[tokio::test(start_paused = true)]
+async fn pilot_is_not_written_over_a_newer_version() {
+    let harness = Harness::new(3);
+    harness.settle().await;
+    harness.scale(2);
+    let past = harness.caches();
+    let pilot = id("pilots", "ex-shop-a-2");
+    harness.api.server().edit(&pilot, |pilot| pilot["spec"]["phase"] = json!("Fenced"));
+    let before = harness.object(&pilot.0, &pilot.1);
+    harness.reconcile_with(&past).await;
+    let writes = harness.api.server().writes.clone();
+    assert!(writes.contains(&"PATCH pilots/ex-shop-a-2".to_owned()), "{writes:#?}");
+    assert_eq!(harness.object(&pilot.0, &pilot.1), before);
 }
 
 #[tokio::test(start_paused = true)]

@@ -220,6 +220,118 @@ async fn another_key_is_signed_on_a_new_volume_or_on_a_persons_word_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn only_a_request_of_the_current_pod_is_signed() {
+    let harness = secured(1).await;
+    ask(&harness, NODE, &PrivateKey::generate().unwrap());
+    let pod = harness.object("pods", NODE);
+    let report = |uid: &Value| {
+        harness.api.server().edit(&pilot(), |pilot| {
+            pilot["status"]["instance"]["uid"] = uid.clone();
+        });
+    };
+    report(&json!("an earlier pod"));
+    for _ in 0..3 {
+        harness.reconcile().await;
+    }
+    assert_eq!(told(&harness)["key"], Value::Null);
+
+    // A pod of this name, which another client made.
+    report(&pod["metadata"]["uid"]);
+    harness.api.server().edit(&id("pods", NODE), |pod| {
+        pod["metadata"]["ownerReferences"][0]["name"] = json!("another");
+    });
+    for _ in 0..3 {
+        harness.reconcile().await;
+    }
+    assert_eq!(told(&harness)["key"], Value::Null);
+
+    harness.api.server().edit(&id("pods", NODE), |found| {
+        found["metadata"]["ownerReferences"] = pod["metadata"]["ownerReferences"].clone();
+    });
+    for _ in 0..3 {
+        harness.reconcile().await;
+    }
+    assert_ne!(told(&harness)["key"], Value::Null);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pilot_of_another_cluster_gets_no_certificate() {
+    let harness = secured(1).await;
+    let node = "ex-shop-a-7";
+    {
+        let mut server = harness.api.server();
+        let places = [
+            ("pods", NODE, node),
+            ("pilots", NODE, node),
+            ("persistentvolumeclaims", "example-data-ex-shop-a-0", "example-data-ex-shop-a-7"),
+        ];
+        for (plural, from, name) in places {
+            let mut copy = server.objects[&id(plural, from)].clone();
+            copy["metadata"]["name"] = json!(name);
+            server.add(&id(plural, name), copy);
+        }
+        server.edit(&id("pilots", node), |pilot| {
+            pilot["metadata"]["ownerReferences"][0]["uid"] = json!("another cluster");
+        });
+    }
+    for name in [NODE, node] {
+        ask(&harness, name, &PrivateKey::generate().unwrap());
+    }
+    for _ in 0..3 {
+        harness.reconcile().await;
+    }
+    assert_ne!(told(&harness)["key"], Value::Null);
+    assert_eq!(harness.object("pilots", node)["spec"]["security"]["key"], Value::Null);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ca_is_renewed_with_its_key_before_it_expires() {
+    let harness = secured(1).await;
+    let now = k8s_openapi::jiff::Timestamp::now();
+    let made = now - k8s_openapi::jiff::SignedDuration::from_hours(8 * 365 * 24);
+    let old = CertificateAuthority::create("aging", made).unwrap();
+    assert!(old.details().is_due(now.as_second()) && !old.details().is_expired(now.as_second()));
+    for (key, text) in [("tls.crt", old.chain_pem()), ("tls.key", old.key_pem())] {
+        set(&harness, "ex-shop-internode-ca", key, &text);
+    }
+    harness.settle().await;
+    let renewed = values(&harness, "ex-shop-internode-ca");
+    let details = CertificateDetails::read(&renewed["tls.crt"]).unwrap();
+    assert!(!details.is_due(now.as_second()), "{details:?}");
+    assert_eq!(details.key_sha256, old.details().key_sha256);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ca_does_not_overwrite_a_foreign_secret() {
+    let harness = Harness::new(1);
+    let foreign = id("secrets", "ex-shop-internode-ca");
+    let ours = CertificateAuthority::create("ours", k8s_openapi::jiff::Timestamp::now()).unwrap();
+    let bytes = |text: &str| json!(ByteString(text.as_bytes().to_vec()));
+    {
+        let mut server = harness.api.server();
+        for (id, certificate, key) in [
+            (&foreign, "of another program".to_owned(), "of another program".to_owned()),
+            (&id("secrets", "ours"), ours.chain_pem(), ours.key_pem()),
+        ] {
+            let secret = json!({
+                "apiVersion": "v1", "kind": "Secret",
+                "metadata": {"name": id.1, "namespace": "default"},
+                "data": {"tls.crt": bytes(&certificate), "tls.key": bytes(&key)},
+            });
+            server.add(id, secret);
+        }
+        server.edit(&cluster_id(), |cluster| {
+            let given = json!({"caSecret": {"name": "ours"}});
+            cluster["spec"]["security"] = json!({"mode": "Secure", "internode": given});
+        });
+    }
+    let before = harness.object(&foreign.0, &foreign.1);
+    harness.settle().await;
+    assert_eq!(harness.object(&foreign.0, &foreign.1), before);
+    assert_eq!(harness.condition("CertificatesValid")["reason"], "ForeignObject");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_ca_that_is_lost_moves_nothing_until_it_is_back() {
     let harness = secured(2).await;
     ask(&harness, NODE, &PrivateKey::generate().unwrap());

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tokio::time::Duration;
 
 use super::{
-    api::id,
+    api::{Fault, id},
     harness::{Harness, cluster_id},
 };
 
@@ -65,6 +65,28 @@ async fn a_set_that_is_made_anew_is_created_with_its_replicas() {
         harness.kubelet();
     }
     assert_eq!((least, harness.pods().len()), (3, 3), "it never asks for fewer pods");
+}
+
+/// A StatefulSet adopts pods of its names, and ends those beyond its size.
+#[tokio::test(start_paused = true)]
+async fn recreated_set_is_born_with_the_size_of_its_pods() {
+    let harness = Harness::new(3);
+    harness.settle().await;
+    harness.enlarge("2Gi");
+    let mut created = None;
+    for _ in 0..60 {
+        let before = harness.api.server().writes.len();
+        let fault = Some((before, Fault::CrashAfter));
+        harness.api.server().fault = fault;
+        harness.reconcile().await;
+        let write = harness.api.server().writes.get(before).cloned();
+        if write.as_deref() == Some("POST statefulsets/ex-shop-a") {
+            created = Some(harness.replicas());
+            break;
+        }
+        harness.kubelet();
+    }
+    assert_eq!(created, Some(json!(3)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -245,6 +245,36 @@ async fn a_database_is_asked_and_waited_for_and_every_mark_is_taken_off() {
 }
 
 #[tokio::test]
+async fn eviction_names_the_pod_that_was_read() {
+    let mut scene = Scene::new();
+    scene.add_pod();
+    scene.until("Run").await;
+    let evictions = scene.server.lock().evictions.clone();
+    assert_eq!(evictions, [json!({"uid": "u-web"})]);
+}
+
+#[tokio::test]
+async fn withdrawal_keeps_the_request_of_a_user() {
+    let mut scene = Scene::new();
+    scene.add_member();
+    scene.until("Drain").await;
+    for _ in 0..3 {
+        scene.coordinator.look().await.unwrap();
+    }
+    let leave = "u-member drain of m-1";
+    let annotations = json!({"metadata": {"annotations": {names::annotation::LEAVE: leave}}});
+    scene.server.lock().edit(PILOT, &annotations);
+    scene.server.lock().objects.remove("/api/v1/namespaces/db/pods/ex-demo-a-0");
+    scene.until("Run").await;
+    let new = json!({"status": {"nodeInfo": {"kubeletVersion": "v1.34.4"}}});
+    scene.server.lock().edit(&machine("m-1"), &new);
+    scene.until("Done").await;
+    scene.coordinator.look().await.unwrap();
+    let pilot = scene.server.lock().objects[PILOT].clone();
+    assert_eq!(pilot["metadata"]["annotations"][names::annotation::LEAVE], leave);
+}
+
+#[tokio::test]
 async fn while_the_api_of_the_databases_is_silent_nothing_is_asked_and_machines_are_finished() {
     let mut scene = Scene::new();
     scene.add_member();

@@ -77,3 +77,17 @@ pub fn starting_position(
     let told = members.first().map_or(wanted, |member| member.told);
     members.iter().all(|member| member.told == told).then_some(told)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_member_is_told_while_one_runs() {
+        let (off, required) = (SwitchPosition::Off, SwitchPosition::Required);
+        let stopped = SwitchMember { run: MemberRun::Stopped, may_run: false, told: off };
+        let running = SwitchMember { run: MemberRun::Running(off), ..stopped };
+        assert_eq!(next_switch(&[stopped, running], required), SwitchStep::Wait(vec![1]));
+        assert_eq!(next_switch(&[stopped, stopped], required), SwitchStep::Tell(vec![0, 1]));
+    }
+}

@@ -392,3 +392,34 @@ async fn ask(
         _ => Err(CandidateRefusal::Unfit(format!("its check {exit}: {}", lines.join("; ")))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn program_is_tried_after_two_equal_checks() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("navigator");
+        let program = RunningProgram::current(vec![], vec![], Some(path.clone())).unwrap();
+        let mut takeover = ProgramTakeover::new(program, Duration::from_secs(1));
+        for text in ["half", "half of a program"] {
+            std::fs::write(&path, text).unwrap();
+            assert!(takeover.look().is_none(), "{text}");
+        }
+        assert!(matches!(takeover.look(), Some(TakeoverEvent::Appeared(_))));
+    }
+
+    #[tokio::test]
+    async fn policy_never_tries_no_program() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("navigator");
+        let program = RunningProgram::current(vec![], vec![], Some(path.clone())).unwrap();
+        let mut takeover = ProgramTakeover::new(program, Duration::from_secs(1));
+        takeover.set_policy(TakeoverPolicy::Never);
+        std::fs::write(&path, "another program").unwrap();
+        assert!(takeover.look().is_none());
+        assert!(matches!(takeover.look(), Some(TakeoverEvent::Declined)));
+        assert_eq!(takeover.successor(), Some(&SuccessorState::LeftAside));
+    }
+}

@@ -184,6 +184,17 @@ mod tests {
     }
 
     #[test]
+    fn only_true_adopts_data() {
+        for (value, adopts) in [("true", true), ("false", false), ("", false)] {
+            let mut pilot = Pilot::default();
+            let annotations = [(annotation::ADOPT_DATA.to_owned(), value.to_owned())];
+            pilot.metadata.annotations = Some(annotations.into());
+            assert_eq!(is_adopted(&pilot), adopts, "{value:?}");
+        }
+        assert!(!is_adopted(&Pilot::default()));
+    }
+
+    #[test]
     fn the_first_node_with_data_records_its_ring_again() {
         let record = |mark: &VolumeMark| match classify(mark, "a-1", Some("u2"), None) {
             RingMembership::Unrecorded(founder) => founder,

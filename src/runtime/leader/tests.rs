@@ -208,6 +208,25 @@ async fn a_leader_that_cannot_renew_stops_acting_before_anyone_else_may() {
     assert!(asked.elapsed() <= Duration::from_secs(18), "{:?}", asked.elapsed());
 }
 
+/// A process that was paused may find the lease free again after another one led.
+#[tokio::test(start_paused = true)]
+async fn leader_stops_after_another_one_led() {
+    let api = Api::default();
+    let mut first = candidate(&api, "first");
+    first.leads().await;
+    {
+        let mut server = api.0.lock().unwrap();
+        server.version += 1;
+        let version = json!(server.version.to_string());
+        let lease = server.lease.as_mut().unwrap();
+        lease["spec"]["holderIdentity"] = Value::Null;
+        lease["spec"]["leaseTransitions"] = json!(5);
+        lease["metadata"]["resourceVersion"] = version;
+    }
+    let lost = first.claim.wait_for(|claim| *claim == LeaderClaim::Lost);
+    timeout(Duration::from_secs(60), lost).await.expect("it leads on").unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_held_claim_expires_by_itself_when_nobody_renews_it() {
     let until = Instant::now() + Duration::from_secs(10);

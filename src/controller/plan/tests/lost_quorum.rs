@@ -8,8 +8,12 @@ const ID: &str = "former";
 
 /// Returns the plan for three voters, none of which serves; `change` is made before.
 fn plan_of(change: impl FnOnce(&mut ObservedCluster)) -> Plan {
-    planned(&[("a", 3)], &[("a", 3)], |_, o| {
-        for ordinal in 0..3 {
+    plan_of_voters(3, change)
+}
+
+fn plan_of_voters(voters: u32, change: impl FnOnce(&mut ObservedCluster)) -> Plan {
+    planned(&[("a", voters)], &[("a", voters)], |_, o| {
+        for ordinal in 0..voters {
             let pilot = pilot(o, 0, ordinal);
             (pilot.eligible, pilot.ready, pilot.cluster_id) = (true, false, Some(ID.into()));
             pilot.not_ready = Some("Joining: no elected master is known".into());
@@ -125,6 +129,12 @@ fn beginning_anew_is_named_where_giving_up_would_not_help() {
         (0..3).for_each(|ordinal| pilot(o, 0, ordinal).eligible = false);
     };
     assert!(!anew(&plan_of(no_voters)), "its database elects no leader");
+}
+
+#[test]
+fn half_of_the_voters_is_no_quorum() {
+    assert!(anew(&plan_of_voters(4, lose_two)));
+    assert!(!anew(&plan_of_voters(5, lose_two)));
 }
 
 #[test]

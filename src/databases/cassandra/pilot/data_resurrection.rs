@@ -183,4 +183,21 @@ mod tests {
         review(&node, now).unwrap();
         assert!(!path.exists(), "there is nobody else");
     }
+
+    #[test]
+    fn heartbeat_is_kept_after_the_ring_ran_without_the_node() {
+        let place = tempfile::tempdir().unwrap();
+        let mut node = node_in(place.path());
+        let (now, path) = (SystemTime::now(), node.data.join(HEARTBEAT));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::create_dir_all(node.data.join(".navigator")).unwrap();
+        fs::write(node.data.join(".navigator/cassandra-ranges.json"), r#"{"members": 2}"#).unwrap();
+        let last = now - 14 * DAY;
+        for (ran, kept) in [(2 * HOUR, true), (HOUR / 2, false)] {
+            fs::File::create(&path).unwrap().set_modified(last).unwrap();
+            node.peers = vec![other(Some(ran), None, last)];
+            review(&node, now).unwrap();
+            assert_eq!(path.exists(), kept, "{ran:?}");
+        }
+    }
 }

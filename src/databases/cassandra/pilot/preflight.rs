@@ -174,6 +174,15 @@ mod tests {
         assert_eq!(told[0].reason, "IdentityMismatch");
         assert!(told[0].message.contains("and 4.1, which is the program in"), "{told:?}");
     }
+
+    #[test]
+    fn node_that_left_fails_preflight() {
+        let place = tempfile::tempdir().unwrap();
+        let node = node_in(place.path());
+        NodeState { left: true, ..NodeState::default() }.save(&node.data).unwrap();
+        assert_eq!(reasons(&node), ["NodeDecommissioned"]);
+    }
+
     #[tokio::test]
     async fn a_node_without_data_needs_a_seed_that_resolves() {
         let place = tempfile::tempdir().unwrap();

@@ -93,6 +93,15 @@ fn a_node_starts_in_order() {
 }
 
 #[test]
+fn node_fenced_during_its_start_is_ended() {
+    for intent in [NodeIntent::Fenced, NodeIntent::Stopped] {
+        let spawned = [want(intent), MachineEvent::Spawned { pid: 7 }];
+        let (_, effects) = after(up().into_iter().take(5).chain(spawned));
+        assert_eq!(effects, [MachineEffect::Signal { pid: 7, signal: TERM }], "{intent:?}");
+    }
+}
+
+#[test]
 fn a_term_flushes_then_terminates_then_exits_with_success() {
     let (state, effects) = up_and([MachineEvent::Signal(TERM)]);
     assert_eq!(effects, [MachineEffect::Flush]);
