@@ -436,7 +436,7 @@ async fn one_request_costs_at_most_24_mib_whatever_is_in_its_body() {
     }
     // The most that one request may hold: the object as it was, the change, and the object as it is
     // to be.
-    let Siege { world, server, group, .. } = Siege::begin().await;
+    let Siege { world, server, group } = Siege::begin().await;
     let client = Client::new(server.address, Some(&world.proxy()), None);
     assert_eq!(client.send(post(&large_cluster("large"))).await.unwrap().status, 201);
     drop(server);
@@ -543,7 +543,7 @@ async fn hostile_connections(siege: &Siege) {
     let mut held = Vec::new();
     siege.row("slow senders", slow_senders(siege, &mut held)).await;
     drop(held);
-    siege.row("reset streams", reset_streams(siege)).await;
+    Box::pin(siege.row("reset streams", reset_streams(siege))).await;
     let streams = siege.row("10 000 half-open connections", half_open(siege.server.address)).await;
     siege.row("while they are open", std::future::ready(())).await;
     assert!(streams.len() > 9_000, "{}", streams.len());

@@ -46,7 +46,7 @@ impl AttackTally {
     /// Counts what came over an HTTP/2 connection on which so many requests were sent.
     pub(super) fn http2(&mut self, bytes: &[u8], sent: usize) {
         let kinds = frames(bytes);
-        let count = |kind: u8| kinds.iter().filter(|found| **found == kind).count();
+        let count = |kind: u8| kinds.iter().copied().filter(|other| *other == kind).count();
         let heads = count(HEADERS).min(sent);
         let resets = if count(GOAWAY) > 0 { sent } else { count(RST_STREAM) };
         let resets = resets.min(sent - heads);

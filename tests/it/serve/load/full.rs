@@ -231,7 +231,7 @@ async fn full_stores_are_served_by_ten_servers_in_a_row() {
 async fn a_server_with_too_little_memory_for_what_is_stored_lives_and_says_so() {
     let siege = Siege::begin().await;
     siege.fill("db", "cassandraclusters", NOTE).await;
-    let Siege { world, server, group, .. } = siege;
+    let Siege { world, server, group } = siege;
     drop(server);
     let small = Cgroup::with_memory("small", MEMORY / 4);
     let mut server = world.start_in(&small, "store", &[]);

@@ -65,7 +65,9 @@ fn changed(at: usize) -> Request<String> {
 
 fn tally(name: &str, replies: &[Reply]) -> AttackTally {
     let mut tally = AttackTally::default();
-    replies.iter().for_each(|reply| tally.answer(reply.status));
+    for reply in replies {
+        tally.answer(reply.status);
+    }
     tally.print(name);
     tally
 }
