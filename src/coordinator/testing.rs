@@ -76,8 +76,6 @@ pub(crate) struct FakeObjects {
     pub(crate) requests: BTreeSet<(String, String)>,
     /// Codes by which requests are answered whose method and path begin so.
     pub(crate) refuses: BTreeMap<String, u16>,
-    /// Preconditions of each eviction, in order.
-    pub(crate) evictions: Vec<Value>,
     /// Called with each write that was carried out, before it is answered.
     pub(crate) written: Option<WriteHook>,
     version: u64,
@@ -174,7 +172,6 @@ impl FakeObjects {
         match method.as_str() {
             "GET" => (200, found),
             "POST" => {
-                self.evictions.push(body["deleteOptions"]["preconditions"].clone());
                 self.objects.remove(stem);
                 (201, json!({"kind": "Status", "status": "Success"}))
             }

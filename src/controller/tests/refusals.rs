@@ -174,29 +174,6 @@ async fn labels_that_somebody_takes_off_are_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn edits_of_other_clients_are_reverted() {
-    let harness = Harness::new(1);
-    harness.settle().await;
-    let before = harness.state();
-    for (plural, name, part) in [
-        ("services", "ex-shop-nodes", "selector"),
-        ("poddisruptionbudgets", "ex-shop", "selector"),
-        ("statefulsets", "ex-shop-a", "template"),
-    ] {
-        harness.api.server().edit(&id(plural, name), |object| {
-            let labels = if part == "template" {
-                &mut object["spec"]["template"]["metadata"]["labels"]
-            } else {
-                &mut object["spec"]["selector"]
-            };
-            *labels = json!({"of": "another client"});
-        });
-        harness.reconcile().await;
-        assert_eq!(harness.state(), before, "{plural}/{name}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn unlabeled_object_of_another_store_is_kept() {
     let service = id("services", "ex-shop-seeds");
     let harness = Harness::new(1);
@@ -242,22 +219,6 @@ async fn service_stays_as_long_as_its_pool() {
     harness.settle().await;
     assert!(harness.object("statefulsets", "ex-shop-b").is_null());
     assert!(harness.object("services", "ex-shop-b-pods").is_null());
-}
-
-/// A cache that lags behind does not know what another client wrote into a Pilot.
-#[tokio::test(start_paused = true)]
-async fn pilot_is_not_written_over_a_newer_version() {
-    let harness = Harness::new(3);
-    harness.settle().await;
-    harness.scale(2);
-    let past = harness.caches();
-    let pilot = id("pilots", "ex-shop-a-2");
-    harness.api.server().edit(&pilot, |pilot| pilot["spec"]["phase"] = json!("Fenced"));
-    let before = harness.object(&pilot.0, &pilot.1);
-    harness.reconcile_with(&past).await;
-    let writes = harness.api.server().writes.clone();
-    assert!(writes.contains(&"PATCH pilots/ex-shop-a-2".to_owned()), "{writes:#?}");
-    assert_eq!(harness.object(&pilot.0, &pilot.1), before);
 }
 
 #[tokio::test(start_paused = true)]

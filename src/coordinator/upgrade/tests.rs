@@ -245,15 +245,6 @@ async fn a_database_is_asked_and_waited_for_and_every_mark_is_taken_off() {
 }
 
 #[tokio::test]
-async fn eviction_names_the_pod_that_was_read() {
-    let mut scene = Scene::new();
-    scene.add_pod();
-    scene.until("Run").await;
-    let evictions = scene.server.lock().evictions.clone();
-    assert_eq!(evictions, [json!({"uid": "u-web"})]);
-}
-
-#[tokio::test]
 async fn withdrawal_keeps_the_request_of_a_user() {
     let mut scene = Scene::new();
     scene.add_member();
