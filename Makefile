@@ -147,6 +147,8 @@ test-searches: deps ## searches and random walks, in short; `make model` has the
 
 test-it: deps $(SERVERS) ## tests/it: conformance, HTTP surface, process tests
 	@scripts/need.sh unshare=util-linux setpriv=util-linux perl=perl redis-server=redis-server sshd=openssh-server ssh=openssh-client systemd-analyze=systemd flock=util-linux cc=gcc
+	@# (they run the program of the example, which `cargo test` alone would build, too)
+	$(LINTED) build --example redis
 	$(IT_THREADS) $(TESTED) --test it -- --skip serve::load::
 
 test-load: deps $(SERVERS) ## hostile and heavy load on the API server
