@@ -76,6 +76,11 @@ impl AttackTally {
         self.landed() - self.served()
     }
 
+    /// Connections that ended without an answer.
+    pub(super) fn lost(&self) -> usize {
+        self.cut
+    }
+
     /// Requests that the server read: neither cut nor turned away for their number.
     pub(super) fn landed(&self) -> usize {
         let answers = self.answers.iter().filter(|(code, _)| **code != 429);
