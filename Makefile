@@ -18,8 +18,8 @@ OUT      := $(or $(CARGO_TARGET_DIR),target)/$(TARGET)/$(if $(filter dev,$(PROFI
 # What tests run: docs/decisions/0010-one-build-for-tests.md.
 PROGRAM  := $(or $(CARGO_TARGET_DIR),target)/$(TARGET)/debug/navigator
 # Jobs of e2e, by the bed on which they run: what clusters live through, and what Navigator's own installation does.
-CLUSTERS := main_job+elasticsearch_job secure_job+deletion_job api_job
-INSTALLS := install_job etcd_job
+CLUSTERS := main_job+elasticsearch_job,deletion_job+secure_job
+INSTALLS := install_job api_job etcd_job
 # And e2e. TRIED=release: what is shipped. BEDS=e2e-clusters: one of the two.
 TRIED    ?= dev
 BEDS     ?= e2e-clusters e2e-installs
@@ -134,8 +134,8 @@ lint: deps ## format and lints, without changing anything; leaves the tests buil
 
 # What tests in `tests/it` start.
 SERVERS := $(TESTBED)/bin/etcd $(TESTBED)/bin/kubectl $(TESTBED)/bin/kube-apiserver
-# Most of `tests/it` waits for a process: three tests for each processor.
-IT_THREADS = RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((3 * $$(nproc)))}
+# Most of `tests/it` waits for a process: four tests for each processor.
+IT_THREADS = RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((4 * $$(nproc)))}
 
 test: lint test-unit test-searches test-it test-load ## format, lints, unit, conformance, HTTP surface, process tests
 
@@ -182,9 +182,10 @@ run: deps ## three Cassandra nodes on this machine, without Kubernetes; shows wh
 	@mkdir -p bin && install -m 755 $(PROGRAM) bin/navigator
 	scripts/run.sh bin/navigator
 
+# SCENARIOS="bad-input clients" for those; part `shipped` of full runs all of them.
 test-local: program $(TESTBED)/bin/kubectl ## the life of clusters by `navigator local` and kubectl, at most 8 minutes
 	@scripts/need.sh mvn=maven python3=python3
-	tests/local/run.py $(PROGRAM)
+	tests/local/run.py $(PROGRAM) $(SCENARIOS)
 
 test-renewals: program $(TESTBED)/bin/kubectl ## certificates of ten minutes are renewed, and CAs replaced, under clients of four releases; 30 minutes; not part of ci
 	@scripts/need.sh mvn=maven python3=python3
@@ -301,10 +302,11 @@ pictures: ## rewrites the pictures of docs/images
 	@scripts/need.sh chromium=chromium python3=python3 /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf=fonts-dejavu-core
 	tests/page/browser.py --pictures docs/images
 
+# SECTIONS="requests clientgo" for those, and client-go's tests.
 test-parity: program $(TESTBED)/bin/etcd $(TESTBED)/bin/kubectl $(TESTBED)/bin/kube-apiserver $(TESTBED)/bin/kube-controller-manager ## kubectl on our server beside CRDs on kube-apiserver, and client-go's own machinery; 2 minutes
 	@scripts/need.sh unshare=util-linux setpriv=util-linux ip=iproute2 openssl=openssl python3=python3 gcc=gcc diff=diffutils
 	tests/clientgo/build.sh $(TESTBED)
-	NAVIGATOR=$(PROGRAM) tests/parity/run.py
+	NAVIGATOR=$(PROGRAM) tests/parity/run.py $(SECTIONS)
 
 test-monitoring: ## alerts and dashboards, by Debian's promtool
 	@scripts/need.sh python3=python3

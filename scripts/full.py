@@ -62,7 +62,7 @@ PARTS = {
     "collector-early": bed("Kubernetes' garbage collector deletes nothing, at the first five moments at which the API goes", "e2e-collector MOMENTS=41,45,50,55,61"),
     "collector-late": bed("Kubernetes' garbage collector deletes nothing, at five later moments at which the API goes", "e2e-collector MOMENTS=67,73,79,86,93"),
     "scenarios": bed("what once gave way with databases on Kubernetes", "e2e-scenarios"),
-    "drains": bed("machines are drained without pause under clients of Cassandra and Elasticsearch", "e2e-drains DRAIN_SECONDS=300"),
+    "drains": bed("machines are drained without pause under clients of Cassandra and Elasticsearch, and one is emptied by the plugin", "e2e-drains DRAIN_SECONDS=180"),
     "lost": bed("a node of Cassandra, and two masters of Elasticsearch, are lost for good, given up and come back", "e2e-lost"),
     "rungs-cassandra": bed("encryption and logins are turned on and off under clients of Cassandra, round by round", "e2e-rungs RUNGS=cassandra"),
     "rungs-elasticsearch": bed("encryption and logins are turned on and off in Elasticsearch, by one stop", "e2e-rungs RUNGS=elasticsearch"),

@@ -11,6 +11,7 @@ from cluster import Cassandra, Elasticsearch
 from cql import QuorumClient
 from es import Client, Node
 from navigator import install
+from plugin import Plugin
 from raw import request
 
 NS = "drained"
@@ -160,6 +161,44 @@ def alone():
     one.pods_are_gone(300)
 
 
+def machine_is_emptied(two):
+    """Both nodes are on the one machine, and each row has one copy: no quorum keeps the second node when the first is away."""
+    plugin, machine = Plugin(NS), two.pod()["spec"]["nodeName"]
+    before = {two.pod_uid(node) for node in (0, 1)}
+    begun = time.monotonic()
+    drained = plugin.run("drain", machine, "--wait", "--deadline", "600", timeout=660)
+    said = drained.stdout + drained.stderr
+    claim("kubectl navigator drain --wait ends well", drained.returncode == 0, said)
+    claim("it said when each node left", said.count("has left") == 2, said)
+    say(f"    empty after {time.monotonic() - begun:.0f} s")
+
+    def waiting():
+        pods = two.pods()
+        new = [pod for pod in pods if not pod["spec"].get("nodeName") and pod["metadata"]["uid"] not in before]
+        return len(new) == 2 or json.dumps([(pod["metadata"]["name"], pod["status"]) for pod in pods])
+    two.wait("both have another pod, which waits for the machine", waiting)
+    told = two.tells("Ready", "False", "PredicateBlocked")
+    claim("the cluster says why", f"machine {machine}" in told and "is cordoned" in told, told)
+    claim("it is not Stalled by that", not two.told("Stalled"), two.told("Stalled"))
+    said = plugin.says(0, "drain", machine, "--cancel")
+    claim("the machine is uncordoned", f"node/{machine} uncordoned" in said, said)
+
+
+def both_leave():
+    """Two nodes on one machine, which a person empties by the plugin."""
+    two, rows = Cassandra(NS, "both", mode=None), 1_000
+    with step("a Cassandra of two nodes"):
+        two.apply(two.manifest(2))
+        two.ready(nodes=2)
+        two.write(rows)
+    with step("kubectl navigator drain empties the machine; --cancel, and both nodes are back with their rows"):
+        machine_is_emptied(two)
+        two.ready(nodes=2)
+        two.has_rows(rows)
+    two.delete()
+    two.pods_are_gone(300)
+
+
 def job():
     with step("install"):
         install()
@@ -168,6 +207,7 @@ def job():
     documents("zones", "abc", 1)
     documents("pool", "a", 3)
     alone()
+    both_leave()
     kubectl("delete", "namespace", NS, timeout=500)
 
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # run.sh DIR JOB ...: starts a test bed out of DIR, loads the images, runs the jobs, ends what it started. Jobs joined by + run beside
-# each other. A job that fails keeps none from running; its logs stay in NAVIGATOR_LOGS, by default DIR/logs.
+# each other; of those that a comma joins, one begins when the one before has ended: main_job+api_job,etcd_job. A job that fails keeps none
+# from running; its logs stay in NAVIGATOR_LOGS, by default DIR/logs.
 #
 # The bed lies in DIR/beds, in namespaces of its own (network, mounts, processes): several run side by side, this machine's network is not
 # touched, and all of a bed ends with its first process, also where that is killed. What a killed run left are files and an empty control
@@ -20,7 +21,7 @@ forget() { # BED: what a run of it left
   rm -rf "$1"
 }
 
-for name in $(tr '+' ' ' <<<"${*:2}"); do
+for name in $(tr '+,' '  ' <<<"${*:2}"); do
   [ -f "$root/tests/e2e/$name.py" ] || { echo "run.sh: there is no job $name" >&2; exit 64; }
 done
 if [ -z "${NAVIGATOR_BED_ALONE:-}" ]; then
@@ -31,7 +32,7 @@ fi
 if [ -n "${KEEP:-}" ]; then
   :
 elif [ -z "${NAVIGATOR_BED_ALONE:-}" ]; then
-  bed=$dir/beds/${2%%+*}
+  bed=$dir/beds/${2%%[+,]*}
   mkdir -p "$dir/beds"
   # Held by every process of the bed.
   exec 8>"$bed.lock"
@@ -59,7 +60,7 @@ shift
 export NAVIGATOR_TESTBED=$dir
 
 begun=$SECONDS failed=() waiting=()
-for group; do IFS=+ read -ra names <<<"$group"; waiting+=("${names[@]}"); done
+for group; do IFS=+, read -ra names <<<"$group"; waiting+=("${names[@]}"); done
 
 row() { # NAME BEGUN SECONDS PROCESSOR OUTCOME: a line of CI's table
   [ -z "${NAVIGATOR_TIMES:-}" ] ||
@@ -105,23 +106,29 @@ over() { # NAME BEGUN SECONDS PROCESSOR CODE
 for group; do
   echo "=== $group"
   began=$SECONDS used=$(processor)
-  if [ "${group/+/}" = "$group" ]; then
+  if [[ $group != *[+,]* ]]; then
     code=0
     job "$group" || code=$?
     over "$group" "$began" $((SECONDS - began)) "${used:+$((($(processor) - used) / 100))}" $code
     continue
   fi
   running=()
-  for name in ${group//+/ }; do
-    { code=0; job "$name" >"$dir/run/$name.out" 2>&1 || code=$?; echo $((SECONDS - began)) >"$dir/run/$name.took"; exit $code; } & running+=("$name=$!")
+  for lane in ${group//+/ }; do
+    for name in ${lane//,/ }; do
+      code=0 since=$SECONDS
+      job "$name" >"$dir/run/$name.out" 2>&1 || code=$?
+      echo "$since $((SECONDS - since)) $code" >"$dir/run/$name.ended"
+    done & running+=("$lane=$!")
   done
   # The jobs ran beside each other; their logs are printed one after the other.
   for one in "${running[@]}"; do
-    code=0
-    wait "${one#*=}" || code=$?
-    name=${one%=*}
-    over "$name" "$began" "$(cat "$dir/run/$name.took")" "" $code
-    echo "=== $name"; cat "$dir/run/$name.out"
+    wait "${one#*=}"
+    lane=${one%=*}
+    for name in ${lane//,/ }; do
+      read -r since took code <"$dir/run/$name.ended"
+      over "$name" "$since" "$took" "" "$code"
+      echo "=== $name"; cat "$dir/run/$name.out"
+    done
   done
   echo "=== $group: $((SECONDS - began)) s${used:+, $((($(processor) - used) / 100)) processor seconds}"
 done

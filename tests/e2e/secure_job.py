@@ -209,13 +209,6 @@ def authorities_change():
     claim("no database was started anew", now == before, (now, before))
 
 
-def comes_back():
-    """With another address, for which its key is signed again."""
-    SAFE.replace_pod(1)
-    admin = login(f"{OBJ}-admin")
-    SAFE.wait("it is served under its new address", lambda: code(node(admin, 1)) == 200 or str(code(node(admin, 1))))
-
-
 def secrets():
     """Every password, key and hash, and each as it stands in a Secret."""
     found = set()
@@ -287,9 +280,6 @@ def job():
         secured_ring.changed_while_it_runs()
     with step("new CAs take the place of all four"):
         authorities_change()
-    with step("a pod of each is deleted, and comes back"):
-        comes_back()
-        secured_ring.comes_back()
     with step("no password, key or hash stands where it should not"):
         nothing_leaked()
     with step("deletion"):

@@ -166,10 +166,3 @@ def certificate(port, at):
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with socket.create_connection((RING.address(at), port), timeout=10) as plain, context.wrap_socket(plain) as secured:
         return secured.getpeercert(binary_form=True)
-
-
-def comes_back():
-    """With another address, for which its key is signed again."""
-    RING.replace_pod(1)
-    admin = login(f"{OBJ}-admin")
-    RING.wait("it is served under its new address", lambda: served(admin, at=1))

@@ -48,6 +48,8 @@ const CLIENTS: usize = 6;
 /// As long as it takes until no client sends a new request to a server that is not ready.
 const NOTICED: &str = "--shutdown-delay-duration=15";
 const PROBES: Duration = Duration::from_millis(200);
+/// Of a client, between one object and the next: what is asked while a server restarts matters, not how much.
+const PAUSE: Duration = Duration::from_millis(50);
 /// Requests that each server answers before the next restart.
 const ENOUGH: usize = 100;
 
@@ -236,6 +238,7 @@ impl Service {
             self.expect(200, "GET", &format!("{PILOTS}?limit=2"), Value::Null).await;
             self.expect(200, "DELETE", &own, json!({})).await;
             names.push(name);
+            sleep(PAUSE).await;
         }
         names
     }

@@ -206,22 +206,10 @@ async fn a_full_embedded_store_is_served_by_each_next_server() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_etcd_is_served_by_each_next_server() {
-    let etcd = etcd_server::Server::start();
-    Box::pin(is_filled_and_served_by_each_next_server(in_etcd(&etcd), RESTARTS)).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_store_in_kubernetes_is_served_by_each_next_server() {
-    let kept = in_kubernetes("filled").await;
-    Box::pin(is_filled_and_served_by_each_next_server(kept, RESTARTS)).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "minutes: make full-stores"]
 async fn full_stores_are_served_by_ten_servers_in_a_row() {
     let etcd = etcd_server::Server::start();
-    for kept in [embedded(), in_etcd(&etcd), in_kubernetes("filled-long").await] {
+    for kept in [embedded(), in_etcd(&etcd), in_kubernetes("filled").await] {
         Box::pin(is_filled_and_served_by_each_next_server(kept, MORE_RESTARTS)).await;
     }
 }
