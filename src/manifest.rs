@@ -612,15 +612,67 @@ mod tests {
         assert!(env.contains(r#"{"name":"NAVIGATOR_WATCH_NAMESPACE","value":"shop"}"#), "{env}");
     }
 
+    /// Lists the rights in these objects by which their holder takes further rights: kind and name of
+    /// the role, resource, verb.
+    fn rights_to_escalate(objects: &[Value]) -> Vec<[String; 4]> {
+        let texts = |list: &Value| -> Vec<String> {
+            let texts = list.as_array().into_iter().flatten();
+            texts.map(|text| text.as_str().unwrap().to_owned()).collect()
+        };
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let mut rights = Vec::new();
+        for object in objects {
+            for rule in object["rules"].as_array().into_iter().flatten() {
+                for resource in texts(&rule["resources"]) {
+                    for verb in texts(&rule["verbs"]) {
+                        let (kind, name) = (&object["kind"], &object["metadata"]["name"]);
+                        if ["escalate", "bind", "impersonate", "*"].contains(&verb.as_str())
+                            || resource == "*"
+                        {
+                            rights.push([text(kind), text(name), resource.clone(), verb]);
+                        }
+                    }
+                }
+                assert!(!texts(&rule["apiGroups"]).contains(&"*".to_owned()), "{object}");
+            }
+        }
+        rights
+    }
+
     #[test]
-    fn no_role_of_ours_may_escalate() {
+    fn rights_to_escalate_come_with_their_switch_alone() {
         let scheme = Scheme::new(&[]);
-        let mut all = objects(&InstallSettings::default(), scheme);
-        all.extend(cluster_manager_objects(&ClusterManagerSettings::default(), scheme));
-        for object in all {
-            let text = object["rules"].to_string();
-            for verb in ["escalate", "bind", "impersonate", "*"] {
-                assert!(!text.contains(&format!("\"{verb}\"")), "{object}");
+        assert_eq!(rights_to_escalate(&objects(&InstallSettings::default(), scheme)), [[""; 4]; 0]);
+        let hub = HubSettings {
+            url: "https://hub.example.org".to_owned(),
+            organization_id: "o".to_owned(),
+            cluster_id: "c".to_owned(),
+        };
+        let (wide, core) = (["ClusterRole", names::COORDINATOR], ["Role", names::COORDINATOR]);
+        for has_others in [false, true] {
+            for (rbac_sync, plugins) in [(false, false), (true, false), (false, true), (true, true)]
+            {
+                let settings = ClusterManagerSettings {
+                    rbac_sync,
+                    plugins,
+                    enable_cluster_upgrade: has_others,
+                    registries: has_others,
+                    allow_privileged_roles: has_others,
+                    agents: has_others,
+                    hub: has_others.then(|| hub.clone()),
+                    allow_terminate: has_others,
+                    ..ClusterManagerSettings::default()
+                };
+                let mut expected = Vec::new();
+                if rbac_sync {
+                    expected.push([wide[0], wide[1], "clusterroles", "escalate"]);
+                    expected.push([wide[0], wide[1], "clusterroles", "bind"]);
+                }
+                if plugins {
+                    expected.push([core[0], core[1], "serviceaccounts", "impersonate"]);
+                }
+                let rights = rights_to_escalate(&cluster_manager_objects(&settings, scheme));
+                assert_eq!(rights, expected, "{settings:?}");
             }
         }
     }

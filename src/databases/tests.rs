@@ -131,15 +131,17 @@ fn compare(desired: &DesiredCluster, golden: &str) {
         text.push_str("---\n");
         text.push_str(&serde_yaml::to_string(&body).unwrap());
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/controller").join(golden);
+    let name = format!("tests/golden/controller/{golden}");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(&name);
     #[expect(clippy::disallowed_methods, reason = "a switch of the tests, not of the product")]
-    let update = std::env::var_os("UPDATE_GOLDEN").is_some();
-    if update {
+    let names = std::env::var("UPDATE_GOLDEN").unwrap_or_default();
+    // As in tests/it/golden.rs, which looks after the reasons too.
+    if names.split_whitespace().any(|part| part == "1" || name.contains(part)) {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, &text).unwrap();
     }
-    let expected = fs::read_to_string(&path).expect("UPDATE_GOLDEN=1 writes it");
-    assert_eq!(text, expected, "{path:?} differs; UPDATE_GOLDEN=1 rewrites it");
+    let expected = fs::read_to_string(&path).expect("make golden NAME=controller writes it");
+    assert_eq!(text, expected, "{path:?} differs; make golden NAME={name} rewrites it");
 }
 
 #[test]

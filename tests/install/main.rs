@@ -483,10 +483,23 @@ fn every_example_is_in_the_readme_of_the_chart() {
     }
 }
 
+/// What an uninstall then leaves is shown by `install_job`, on a real Kubernetes.
 #[test]
-fn an_uninstall_by_helm_keeps_the_claim() {
-    let text = rendered(&json!({})).unwrap();
-    let claim = text.split("---\n").find(|part| part.contains("kind: PersistentVolumeClaim"));
-    assert!(claim.unwrap().contains("helm.sh/resource-policy: keep"), "{claim:?}");
-    assert_eq!(text.matches("resource-policy").count(), 1, "nothing else stays");
+fn helm_is_asked_to_keep_the_claim_of_the_store_alone() {
+    for (values, expected) in [
+        (json!({}), vec![json!(["PersistentVolumeClaim", "navigator-apiserver"])]),
+        (example("etcd-values.yaml"), vec![]),
+        (example("kubernetes-values.yaml"), vec![]),
+    ] {
+        let text = rendered(&values).unwrap();
+        let documents = serde_yaml::Deserializer::from_str(&text)
+            .map(|document| Value::deserialize(document).unwrap());
+        let kept: Vec<_> = documents
+            .filter(|object| object["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep")
+            .map(|object| json!([object["kind"], object["metadata"]["name"]]))
+            .collect();
+        assert_eq!(kept, expected, "{values}");
+        let marks = text.matches("resource-policy").count();
+        assert_eq!(marks, expected.len(), "a mark stands where Helm reads none");
+    }
 }

@@ -345,6 +345,42 @@ async fn many_changes_of_other_namespaces_hold_up_no_watcher() {
     assert_eq!(line(&mut watcher).await, "added y=1");
 }
 
+/// Each look costs a wake-up and a write to a connection, for each watcher.
+#[tokio::test]
+async fn one_of_many_watchers_looks_once_in_32_milliseconds() {
+    let (store, _directory) = embedded().await;
+    let running = Running::over(Arc::clone(&store)).await;
+    let start = running.cache.revision();
+    let started = Instant::now();
+    let mut watchers = Vec::new();
+    for _ in 0..400 {
+        watchers.push(running.cache.watch(KeyRange::Under(pilots()), start).await.unwrap());
+    }
+    let keys: Vec<_> = (0..200).map(|n| key("ns", &format!("k{n}"))).collect();
+    let write = async {
+        for key in &keys {
+            store.create(key, object("k", 1)).await.unwrap();
+        }
+    };
+    let watcher = &mut watchers[0];
+    let look = async {
+        let (mut looks, mut seen) = (0, 0);
+        while seen < keys.len() {
+            timeout(DEADLINE, watcher.next()).await.expect("the next change comes").unwrap();
+            looks += 1;
+            seen += 1;
+            while watcher.ready().is_some() {
+                seen += 1;
+            }
+        }
+        looks
+    };
+    let (looks, ()) = join(look, write).await;
+    // The slower the machine, the more looks there may be: the claim is about each moment.
+    let most = started.elapsed().as_millis() / 32 + 2;
+    assert!(looks <= most, "{looks} looks, at most {most}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watchers_of_concurrent_writers_see_one_history() {
     let (store, _directory) = embedded().await;

@@ -1,7 +1,7 @@
 //! The chart and the kustomize folder under `deploy`: written from the objects of
 //! `navigator manifest`, so that every way of installing installs the same.
 //!
-//! `UPDATE_GOLDEN=1` rewrites them. What Helm and kustomize make of them is `tests/install`'s.
+//! `make golden` rewrites them. What Helm and kustomize make of them is `tests/install`'s.
 
 mod additions;
 mod chart;

@@ -124,14 +124,3 @@ impl CacheWatcher {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn many_watchers_look_less_often() {
-        let millis = |watchers| pace(watchers).as_millis();
-        assert_eq!([0, 1, 40, 200, 1000, usize::MAX].map(millis), [4, 4, 4, 20, 32, 32]);
-    }
-}

@@ -85,13 +85,24 @@ mod tests {
 
     #[test]
     fn unknown_and_contradicting_names_are_refused() {
-        for (enabled, disabled) in [
-            (vec!["PodSecurity"], vec![]),
-            (vec![], vec!["ValidatingAdmissionPolicy"]),
-            (vec![MUTATING], vec![MUTATING]),
-            (vec![""], vec![]),
+        let unknown = |flag: &str, name: &str| {
+            format!(
+                "--{flag}-admission-plugins: there is no plugin {name:?}; known are \
+                 NamespaceLifecycle, MutatingAdmissionWebhook, ValidatingAdmissionWebhook"
+            )
+        };
+        let both = format!("admission plugin {MUTATING:?} is both enabled and disabled");
+        for (enabled, disabled, refusal) in [
+            (vec!["PodSecurity"], vec![], unknown("enable", "PodSecurity")),
+            (vec![VALIDATING, "a"], vec![], unknown("enable", "a")),
+            (vec![], vec!["ValidatingAdmissionPolicy"], {
+                unknown("disable", "ValidatingAdmissionPolicy")
+            }),
+            (vec![VALIDATING, MUTATING], vec![MUTATING], both),
+            (vec![""], vec![], unknown("enable", "")),
         ] {
-            assert!(plugins(&enabled, &disabled).is_err(), "{enabled:?} {disabled:?}");
+            let refused = plugins(&enabled, &disabled).map(drop);
+            assert_eq!(refused, Err(refusal), "{enabled:?} {disabled:?}");
         }
     }
 }

@@ -203,17 +203,39 @@ mod tests {
 
     use super::*;
 
+    /// Returns the bytes that a parsed value has allocated at least: a map has further ones.
+    fn allocated(value: &Value) -> usize {
+        let place = size_of::<Value>();
+        match value {
+            Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+            Value::String(text) => text.capacity(),
+            Value::Array(items) => {
+                items.capacity() * place + items.iter().map(allocated).sum::<usize>()
+            }
+            Value::Object(fields) => fields
+                .iter()
+                .map(|(key, value)| size_of::<String>() + key.len() + place + allocated(value))
+                .sum(),
+        }
+    }
+
     #[test]
-    fn what_is_foreseen_is_never_less_than_what_is_taken() {
+    fn what_is_foreseen_is_what_is_allocated_and_at_most_twice_the_estimate() {
         for value in [
             json!({"a": {"b": [1, 2, {"c": "d"}], "e\"\\f": "x".repeat(100)}}),
             json!([[], {}, [[]], "", {"": ""}, {"a": 1, "b": 2, "c": 3, "d": 4}]),
             json!(vec![json!({"a": 0}); 500]),
             json!(vec!["x"; 500]),
+            json!(vec![0; 500]),
+            (0..500).map(|number| (number.to_string(), json!(number))).collect(),
         ] {
             let text = value.to_string();
-            let (seen, taken) = (foresee(text.as_bytes()), of(&value));
-            assert!(seen >= taken, "{seen} < {taken}: {text}");
+            let parsed: Value = serde_json::from_str(&text).unwrap();
+            let (foreseen, estimate) = (foresee(text.as_bytes()), of(&parsed));
+            let allocated = allocated(&parsed);
+            assert!(allocated <= estimate, "{allocated} > {estimate}: {text}");
+            assert!(estimate <= foreseen, "{estimate} > {foreseen}: {text}");
+            assert!(foreseen <= 2 * estimate, "{foreseen} > 2 * {estimate}: {text}");
         }
     }
 

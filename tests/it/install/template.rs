@@ -242,21 +242,3 @@ fn expression(text: &str) -> String {
     }
     format!("{{{{ print {} | quote }}}}", parts.join(" "))
 }
-
-#[test]
-fn expressions_and_choices_are_written_as_helm_reads_them() {
-    let one =
-        serde_json::json!({"a": [{"b": 1, "c": "{{ .Values.c }}"}], "d": "{{ .x }}-{{ .y }}"});
-    let other =
-        serde_json::json!({"a": [{"b": 2, "c": "{{ .Values.c }}"}], "d": "{{ .x }}-{{ .y }}"});
-    let text = document(&one, Some(".z"));
-    assert_eq!(
-        text,
-        "{{- if .z }}\n---\na:\n- b: 1\n  c: {{ .Values.c | quote }}\nd: {{ print (.x) \"-\" (.y) | quote }}\n{{- end }}\n"
-    );
-    let chosen = either_document(&one["a"][0], &other["a"][0], "eq .s \"t\"", None);
-    assert_eq!(
-        chosen,
-        "---\n{{- if eq .s \"t\" }}\nb: 1\n{{- else }}\nb: 2\n{{- end }}\nc: {{ .Values.c | quote }}\n"
-    );
-}
