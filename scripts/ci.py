@@ -19,32 +19,32 @@ BOTH = FIRST | SECOND
 # Compiles all that is ours, once: the tests, and the program that they, e2e, `navigator local` and the quick start run.
 OURS = ("lint", "testbed")
 BEDS = ("image", "images")
-# `image` takes seconds, and the jobs that need it are the longest part of the run: other databases begin after it, so that these jobs are first.
-DATABASES = OURS + ("image",)
+# `image` takes seconds, and the jobs that need it are the longest part of the run: all others begin after it, so that these jobs are first.
+REST = OURS + ("image",)
 STEPS = [
     Step("deps", "make deps", cores=2),
     Step("lint", "make lint", ("deps",), minutes=45, cores=2, memory=6),
     Step("images", "make database-images", ("deps",), cores=0.5),
     Step("testbed", "make testbed .cache/mdbook", ("lint",), minutes=45, cores=2, memory=4),
     Step("image", "make image PROFILE=dev", OURS, cores=0.5),
-    Step("e2e-clusters", "make e2e-clusters", BEDS, minutes=45, cores=1, memory=10, alone=FIRST, first="^bed is up"),
-    Step("e2e-installs", "make e2e-installs", BEDS, minutes=45, cores=0.8, memory=5, alone=SECOND, first="^bed is up"),
-    Step("databases", "make test-databases", DATABASES, minutes=30, cores=1, memory=5, alone=BOTH),
-    Step("local", "make test-local SCENARIOS='bad-input clients'", DATABASES, minutes=30, cores=1, memory=5, alone=BOTH),
-    Step("quickstart", "make test-quickstart", DATABASES, minutes=30, cores=1, memory=6, alone=BOTH),
-    Step("searches", "make test-searches", OURS, cores=1, nice=10),
-    Step("unit", "make test-unit", OURS, cores=1),
-    Step("it", "make test-it", OURS, minutes=30, cores=1, memory=3),
-    Step("load", "make test-load", OURS, minutes=30, cores=1, memory=3),
-    Step("parity", "make test-parity SECTIONS='requests apply patch delete clientgo'", OURS, cores=1, memory=3),
-    Step("history", "make test-history", OURS, cores=1, memory=3),
-    Step("install", "make test-install", OURS, cores=1),
-    Step("ci", "make test-ci", OURS, cores=0.5),
-    Step("page", "make test-page", OURS, cores=1),
-    Step("monitoring", "make test-monitoring", OURS, cores=0.5, memory=1),
-    Step("licenses", "make licenses", OURS, cores=0.5, memory=1),
-    Step("docs", "make docs", OURS, cores=0.5, memory=1),
-    Step("fuzz", "make fuzz", OURS, cores=1),
+    Step("e2e-clusters", "make e2e-clusters", BEDS, minutes=45, cores=0.9, memory=10, alone=FIRST, first="^bed is up"),
+    Step("e2e-installs", "make e2e-installs", BEDS, minutes=45, cores=0.5, memory=5, alone=SECOND, first="^bed is up"),
+    Step("databases", "make test-databases", REST, minutes=30, cores=0.7, memory=5, alone=BOTH),
+    Step("local", "make test-local SCENARIOS='bad-input clients'", REST, minutes=30, cores=0.7, memory=5, alone=BOTH),
+    Step("quickstart", "make test-quickstart", REST, minutes=30, cores=0.7, memory=6, alone=BOTH),
+    Step("searches", "make test-searches", REST, cores=1, nice=10),
+    Step("unit", "make test-unit", REST, cores=1),
+    Step("it", "make test-it", REST, minutes=30, cores=1, memory=3),
+    Step("load", "make test-load", REST, minutes=30, cores=1, memory=3),
+    Step("parity", "make test-parity SECTIONS='requests apply patch delete clientgo'", REST, cores=1, memory=3),
+    Step("history", "make test-history", REST, cores=1, memory=3),
+    Step("install", "make test-install", REST, cores=1),
+    Step("ci", "make test-ci", REST, cores=0.5),
+    Step("page", "make test-page", REST, cores=1),
+    Step("monitoring", "make test-monitoring", REST, cores=0.5, memory=1),
+    Step("licenses", "make licenses", REST, cores=0.5, memory=1),
+    Step("docs", "make docs", REST, cores=0.5, memory=1),
+    Step("fuzz", "make fuzz", REST, cores=1),
 ]
 
 
@@ -62,8 +62,6 @@ def chosen(names):
 def main():
     # CI compiles once, so it needs no incremental state, which costs a tenth of the processor seconds and 2 GB.
     os.environ.setdefault("CARGO_INCREMENTAL", "0")
-    # And no line numbers of backtraces, another tenth: a panic says where it happened without them.
-    os.environ.setdefault("CARGO_PROFILE_DEV_DEBUG", "0")
     sys.exit(Run(chosen(sys.argv[1:]), LOGS, MINUTES, "make ci STEPS={}").main())
 
 
