@@ -200,17 +200,22 @@ impl<S: LeaseStore> LeaderElector<S> {
     }
 
     /// Renews the lease, until no renewal succeeded within the renew deadline, or the lease was
-    /// another candidate's in between.
+    /// another candidate's in between. A renewal is begun `retry_period` after the one before, however
+    /// slow the answer was, and may take half of the deadline, as in client-go: a server that answers
+    /// slowly is no reason to stop leading.
     async fn lead(&mut self, mut reign: LeaderTerm, claim: &watch::Sender<LeaderClaim>) {
+        let patience = self.config.renew_deadline / 2;
         loop {
             let until = reign.since + self.config.renew_deadline;
             claim.send_replace(LeaderClaim::Held { until, transition: reign.transition });
-            sleep(jittered(self.config.retry_period)).await;
+            let mut next = reign.since + jittered(self.config.retry_period);
             loop {
+                sleep_until(next.min(until)).await;
+                next = Instant::now() + jittered(self.config.retry_period);
                 let renewed = tokio::select! {
                     // A dropped attempt may still have renewed the lease; then the next candidate
                     // waits a little longer, and we act no longer than announced.
-                    renewed = timeout(self.config.retry_period, self.attempt()) => renewed,
+                    renewed = timeout(patience, self.attempt()) => renewed,
                     () = sleep_until(until) => return,
                 };
                 match renewed {
@@ -226,10 +231,6 @@ impl<S: LeaseStore> LeaderElector<S> {
                     Ok(Ok(LeaseAttempt::HeldByOther { .. })) => return,
                     Ok(Err(error)) => debug!(error = %chain(&error), "Failed to renew the lease"),
                     Err(_) => debug!("Renewing the lease took too long"),
-                }
-                tokio::select! {
-                    () = sleep(jittered(self.config.retry_period)) => {}
-                    () = sleep_until(until) => return,
                 }
             }
         }

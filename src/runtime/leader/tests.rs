@@ -208,6 +208,24 @@ async fn a_leader_that_cannot_renew_stops_acting_before_anyone_else_may() {
     assert!(asked.elapsed() <= Duration::from_secs(18), "{:?}", asked.elapsed());
 }
 
+/// A busy machine answers late; that is no reason to stop leading.
+#[tokio::test(start_paused = true)]
+async fn a_leader_whose_server_takes_four_seconds_leads_on() {
+    let api = Api::default();
+    let mut first = candidate(&api, "first");
+    first.leads().await;
+    first.link.lock().unwrap().delay = Duration::from_secs(4);
+    let lost = first.claim.wait_for(|claim| *claim == LeaderClaim::Lost);
+    assert!(timeout(Duration::from_secs(300), lost).await.is_err(), "it stopped leading");
+    assert!(first.claim.borrow().is_held());
+    // One renewal that is never answered is given up in time for another.
+    first.link.lock().unwrap().is_cut = true;
+    sleep(Duration::from_secs(4)).await;
+    *first.link.lock().unwrap() = Link::default();
+    let lost = first.claim.wait_for(|claim| *claim == LeaderClaim::Lost);
+    assert!(timeout(Duration::from_secs(60), lost).await.is_err(), "it stopped leading");
+}
+
 /// A process that was paused may find the lease free again after another one led.
 #[tokio::test(start_paused = true)]
 async fn leader_stops_after_another_one_led() {
