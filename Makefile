@@ -18,7 +18,7 @@ OUT      := $(or $(CARGO_TARGET_DIR),target)/$(TARGET)/$(if $(filter dev,$(PROFI
 # What tests run: docs/decisions/0010-one-build-for-tests.md.
 PROGRAM  := $(or $(CARGO_TARGET_DIR),target)/$(TARGET)/debug/navigator
 # Jobs of e2e, by the bed on which they run: what clusters live through, and what Navigator's own installation does.
-CLUSTERS := main_job+elasticsearch_job,deletion_job+secure_job
+CLUSTERS := main_job+elasticsearch_job,deletion_job,secure_job
 INSTALLS := install_job api_job etcd_job
 # And e2e. TRIED=release: what is shipped. BEDS=e2e-clusters: one of the two.
 TRIED    ?= dev
@@ -400,9 +400,10 @@ test-quickstart: program $(TESTBED)/bin/kubectl ## types the commands of the qui
 test-quickstart-full: deps $(TESTBED)/bin/kubectl ## the same with `make run` whole, which compiles Navigator; not part of ci
 	tests/local/quickstart.sh
 
+# SCENARIOS=cassandra for those of this database.
 test-databases: deps ## the pilots against real databases on loopback, at most 12 minutes
 	@scripts/need.sh mvn=maven
-	$(TESTED) --test databases
+	$(TESTED) --test databases -- --quick $(SCENARIOS)
 
 # SCENARIOS="cassandra-life cassandra-kept" for those; the page's rows of others stay.
 test-databases-full: deps ## the same with every scenario; rewrites docs/test-databases.md

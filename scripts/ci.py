@@ -12,10 +12,10 @@ from steps import ROOT, Run, Step
 LOGS = ROOT / ".cache/ci"
 # Most minutes of a whole run. Whoever runs CI ends it after 90, without a report.
 MINUTES = 85
-# There are two places for real databases: two test beds fill one each, and databases as plain processes fill both, since they miss their
-# own deadlines beside a bed. Nothing is compiled beside them: `lint` and `testbed` come before.
-FIRST, SECOND = frozenset({"first place for databases"}), frozenset({"second place for databases"})
-BOTH = FIRST | SECOND
+# Real databases: at most two beds, or two steps with databases as plain processes, which miss their own deadlines beside a bed. Nothing is compiled
+# beside them: `lint` and `testbed` come before. Two steps that share a word run one after the other.
+CLUSTERS, INSTALLS = frozenset({"clusters, first", "clusters, second"}), frozenset({"installs, first", "installs, second"})
+FIRST, SECOND = frozenset({"clusters, first", "installs, first"}), frozenset({"clusters, second", "installs, second"})
 # Compiles all that is ours, once: the tests, and the program that they, e2e, `navigator local` and the quick start run.
 OURS = ("lint", "testbed")
 BEDS = ("image", "images")
@@ -27,11 +27,12 @@ STEPS = [
     Step("images", "make database-images", ("deps",), cores=0.5),
     Step("testbed", "make testbed .cache/mdbook", ("lint",), minutes=45, cores=2, memory=4),
     Step("image", "make image PROFILE=dev", OURS, cores=0.5),
-    Step("e2e-clusters", "make e2e-clusters", BEDS, minutes=45, cores=0.9, memory=10, alone=FIRST, first="^bed is up"),
-    Step("e2e-installs", "make e2e-installs", BEDS, minutes=45, cores=0.5, memory=5, alone=SECOND, first="^bed is up"),
-    Step("databases", "make test-databases", REST, minutes=30, cores=0.7, memory=5, alone=BOTH),
-    Step("local", "make test-local SCENARIOS='bad-input clients'", REST, minutes=30, cores=0.7, memory=5, alone=BOTH),
-    Step("quickstart", "make test-quickstart", REST, minutes=30, cores=0.7, memory=6, alone=BOTH),
+    Step("e2e-clusters", "make e2e-clusters", BEDS, minutes=45, cores=0.9, memory=10, alone=CLUSTERS, first="^bed is up"),
+    Step("e2e-installs", "make e2e-installs", BEDS, minutes=45, cores=0.5, memory=5, alone=INSTALLS, first="^bed is up"),
+    Step("databases-elasticsearch", "make test-databases SCENARIOS=elasticsearch", REST, minutes=30, cores=0.7, memory=5, alone=FIRST),
+    Step("databases-cassandra", "make test-databases SCENARIOS=cassandra", REST, minutes=30, cores=0.7, memory=5, alone=SECOND),
+    Step("local", "make test-local SCENARIOS='bad-input clients'", REST, minutes=30, cores=0.7, memory=5, alone=SECOND),
+    Step("quickstart", "make test-quickstart", REST, minutes=30, cores=0.7, memory=6, alone=FIRST | SECOND),
     Step("searches", "make test-searches", REST, cores=1, nice=10),
     Step("unit", "make test-unit", REST, cores=1),
     Step("it", "make test-it", REST, minutes=30, cores=1, memory=3),

@@ -30,7 +30,7 @@ use self::report::Told;
 enum Set {
     /// In CI and in `make full`.
     Quick,
-    /// With `--full`, or by name.
+    /// With `--full`, or by name without `--quick`.
     Full,
 }
 
@@ -155,17 +155,19 @@ const SCENARIOS: &[(&str, Set, Run)] = &[
 ];
 
 fn main() -> ExitCode {
-    let (mut full, mut page, mut wanted) = (false, None, Vec::new());
+    let (mut full, mut quick, mut page, mut wanted) = (false, false, None, Vec::new());
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--full" => full = true,
+            "--quick" => quick = true,
             "--report" => page = arguments.next().map(PathBuf::from),
             flag if flag.starts_with('-') => {}
             name => wanted.push(name.to_owned()),
         }
     }
     let chosen = |name: &str, set: Set| match wanted.as_slice() {
+        _ if quick && set == Set::Full => false,
         [] => full || set == Set::Quick,
         // A whole name chooses that scenario, a part of a name all that have it.
         names => names.iter().any(|word| {

@@ -3,7 +3,8 @@
 A Cassandra runs while Navigator's API comes and goes under a collector that was just started, while an older store is served,
 one that was begun anew, and one that was restored: same objects, same processes, every row. And namespaces end while a part of
 Navigator is away. MOMENTS names the seconds after the collector's start at which the API goes for the second time:
-78 is when a cluster was lost for it. Not part of CI: `make e2e-collector`.
+78 is when a cluster was lost for it. Not part of CI, but for the stores, which
+install_job exchanges: `make e2e-collector`.
 """
 import json
 import os

@@ -1,15 +1,15 @@
 """Installed by kustomize, taken away, installed by Helm, upgraded, taken away, installed again, under a Cassandra that runs on.
 
 Whoever takes Navigator away keeps its databases, and what it knew of them: the next install goes on with the same objects,
-pods and processes. The Cassandra is made before all that, and gets a second node and is deleted after it, under kills (kill_run). Leaves what
-Helm installed.
+pods and processes. Then its store is exchanged (collector_job). The Cassandra is made before all that, and gets a second node and is
+deleted after it, under kills (kill_run). Leaves what Helm installed.
 """
 import time
 
+import collector_job
 import kill_run
 from bed import away, claim, get, kubectl, main, pids, restart, step, wait
 from cluster import Cassandra
-from collector_job import nobody_owns
 from navigator import CHART, MANIFEST, helm, install_by_kustomize, is_installed, remove
 
 NS = "kept"
@@ -74,8 +74,9 @@ def job():
     kill_run.bootstrap(KEPT)
     with writer.may_write:
         before, running = KEPT.owned(), KEPT.running()
-        nobody_owns(KEPT, before)
+        collector_job.nobody_owns(KEPT, before)
         installs(before, known(), running)
+        collector_job.stores(KEPT, before, running)
     kill_run.scale_out(KEPT)
     kill_run.deletion(KEPT)
     kill_run.nothing_is_missing(KEPT, writer)

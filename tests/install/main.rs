@@ -485,11 +485,14 @@ fn every_example_is_in_the_readme_of_the_chart() {
 
 /// What an uninstall then leaves is shown by `install_job`, on a real Kubernetes.
 #[test]
-fn helm_is_asked_to_keep_the_claim_of_the_store_alone() {
+fn helm_is_asked_to_keep_what_the_store_is_in_alone() {
     for (values, expected) in [
         (json!({}), vec![json!(["PersistentVolumeClaim", "navigator-apiserver"])]),
         (example("etcd-values.yaml"), vec![]),
-        (example("kubernetes-values.yaml"), vec![]),
+        (
+            example("kubernetes-values.yaml"),
+            vec![json!(["CustomResourceDefinition", "storedobjects.store.navigator.jetstack.io"])],
+        ),
     ] {
         let text = rendered(&values).unwrap();
         let documents = serde_yaml::Deserializer::from_str(&text)
