@@ -110,6 +110,7 @@ def stores(kept, before, running):
             store.replaced(newest)
             store.refuses("but this installation has been using")
             store.accepted(known)
+            store.taken_up(known)
             kept.ready()
             later.wait("the later cluster", lambda: get(*later.object))
     later.delete()

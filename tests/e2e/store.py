@@ -60,6 +60,14 @@ def accepted(identity):
     serves()
 
 
+def taken_up(identity):
+    """Waits until the controller serves the store of this id. It ends when another store is served, and notices that after a while."""
+    def check():
+        log = kubectl("logs", "-n", "navigator", "deployment/navigator-controller", check=False).stdout
+        return f'"store":"{identity}"' in log or log[-300:] or "no log"
+    wait("a controller of this store", check, 400)
+
+
 def identity():
     """Of the store on record."""
     return get(*RECORD)["data"]["id"]
