@@ -71,6 +71,8 @@ struct Inner {
     tokens: BTreeMap<String, Value>,
     /// `user verb resource-or-path`
     allowed: Vec<String>,
+    /// The same, of what an authorizer refuses whatever another one says.
+    denied: Vec<String>,
     reviews: Vec<Value>,
     /// TokenReviews that wait, while they are held.
     held: usize,
@@ -155,6 +157,11 @@ impl Kube {
     /// Lets `user` do `verb` to a resource (`pilots/status`) or a path.
     pub(crate) fn allow(&self, user: &str, verb: &str, what: &str) {
         self.lock().allowed.push(format!("{user} {verb} {what}"));
+    }
+
+    /// Has an authorizer refuse that, whatever another one allows.
+    pub(crate) fn deny(&self, user: &str, verb: &str, what: &str) {
+        self.lock().denied.push(format!("{user} {verb} {what}"));
     }
 
     pub(crate) fn remove_token(&self, token: &str) {
@@ -501,7 +508,9 @@ fn review_access(kube: &Kube, body: &Bytes) -> Response {
     let masters =
         spec["groups"].as_array().is_some_and(|all| all.contains(&json!("system:masters")));
     let allowed = masters || state.allowed.contains(&asked);
-    review["status"] = json!({"allowed": allowed, "reason": if allowed { "" } else { "told so" }});
+    let denied = state.denied.contains(&asked);
+    let reason = if allowed && !denied { "" } else { "told so" };
+    review["status"] = json!({"allowed": allowed, "denied": denied, "reason": reason});
     state.reviews.push(review.clone());
     reply_json(StatusCode::CREATED, &review)
 }

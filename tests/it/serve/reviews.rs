@@ -81,6 +81,20 @@ async fn answers_are_forgotten_after_ten_seconds() {
     );
 }
 
+/// Kubernetes asks several authorizers, and one that refuses counts whatever another one allows.
+#[tokio::test]
+async fn a_denial_counts_more_than_a_permission() {
+    let kube = Kube::start().await;
+    let accesses = CachingAccessReviewer::new(client(&kube), Arc::new(Metrics::new()));
+    kube.allow("jane", "list", "pilots");
+    kube.deny("jane", "list", "pilots");
+    let user = User { name: "jane".into(), ..User::default() };
+    let request = Request::get("/apis/navigator.jetstack.io/v1beta1/pilots");
+    let info = RequestInfo::of(&request.body(()).unwrap());
+    let decision = accesses.review(&user, &info).await.unwrap();
+    assert_eq!(decision, AuthorizationDecision::Deny("told so".to_owned()));
+}
+
 /// Authorizers may let a user see only what a selector chooses, so a review names all of it.
 #[tokio::test]
 async fn a_question_says_what_a_collection_is_narrowed_to() {

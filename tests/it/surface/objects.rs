@@ -252,6 +252,29 @@ async fn the_main_resource_ignores_status_and_says_so() {
 }
 
 #[tokio::test]
+async fn an_update_keeps_the_identity_of_the_object() {
+    let server = Server::start().await;
+    let object = server.pilot("a").await;
+    let mut changed = object.clone();
+    let metadata = changed["metadata"].as_object_mut().unwrap();
+    metadata.remove("uid");
+    for (field, value) in [
+        ("creationTimestamp", json!("2001-01-01T00:00:00Z")),
+        ("deletionTimestamp", json!("2001-01-01T00:00:00Z")),
+        ("generation", json!(77)),
+        ("generateName", json!("b")),
+        ("labels", json!({"a": "b"})),
+    ] {
+        metadata.insert(field.to_owned(), value);
+    }
+    let updated = server.put(&format!("{}/a", pilots()), &changed).await.expect(200).clone();
+    for field in ["uid", "creationTimestamp", "deletionTimestamp", "generation", "generateName"] {
+        assert_eq!(updated["metadata"][field], object["metadata"][field], "{field}");
+    }
+    assert_eq!(updated["metadata"]["labels"], json!({"a": "b"}));
+}
+
+#[tokio::test]
 async fn an_update_that_changes_nothing_writes_nothing() {
     let server = Server::start().await;
     let object = server.pilot("a").await;
