@@ -171,7 +171,12 @@ impl FakeObjects {
         }
         match method.as_str() {
             "GET" => (200, found),
+            // An eviction.
             "POST" => {
+                let uid = &body["deleteOptions"]["preconditions"]["uid"];
+                if !uid.is_null() && *uid != found["metadata"]["uid"] {
+                    return failure(409, "Conflict");
+                }
                 self.objects.remove(stem);
                 (201, json!({"kind": "Status", "status": "Success"}))
             }

@@ -4,7 +4,11 @@
 use serde_json::{Value, json};
 use tokio::time::Duration;
 
-use super::super::testing::example::DATABASE;
+use super::super::{
+    context::Error,
+    testing::{example::DATABASE, sample::desired},
+    write::patch_pilot,
+};
 use super::{
     api::id,
     harness::{Harness, cluster_id},
@@ -174,6 +178,26 @@ async fn labels_that_somebody_takes_off_are_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn edits_of_other_clients_are_reverted() {
+    let harness = Harness::new(1);
+    harness.settle().await;
+    let before = harness.state();
+    let selector = [
+        ("services", "ex-shop-nodes", "/spec/selector"),
+        ("poddisruptionbudgets", "ex-shop", "/spec/selector/matchLabels"),
+    ];
+    for (plural, name, labels) in selector {
+        harness.api.server().edit(&id(plural, name), |object| {
+            let labels = object.pointer_mut(labels).unwrap();
+            labels[DATABASE.names.cluster_label] = json!("another");
+        });
+        assert_ne!(harness.state(), before, "{plural}/{name}");
+        harness.settle().await;
+        assert_eq!(harness.state(), before, "{plural}/{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn unlabeled_object_of_another_store_is_kept() {
     let service = id("services", "ex-shop-seeds");
     let harness = Harness::new(1);
@@ -219,6 +243,30 @@ async fn service_stays_as_long_as_its_pool() {
     harness.settle().await;
     assert!(harness.object("statefulsets", "ex-shop-b").is_null());
     assert!(harness.object("services", "ex-shop-b-pods").is_null());
+}
+
+/// A cache that lags behind does not know what another client wrote into a Pilot.
+#[tokio::test(start_paused = true)]
+async fn pilot_is_not_written_over_a_newer_version() {
+    let harness = Harness::new(1);
+    harness.settle().await;
+    let pilot = id("pilots", "ex-shop-a-0");
+    let version = |harness: &Harness| {
+        harness.object(&pilot.0, &pilot.1)["metadata"]["resourceVersion"].clone()
+    };
+    let read = version(&harness);
+    harness.api.server().edit(&pilot, |pilot| pilot["spec"]["phase"] = json!("Fenced"));
+    let (ctx, desired) = (harness.leading(), desired(&[("a", 1)], "new"));
+    let stop = |version: Value| {
+        let patch = json!({"spec": {"phase": "Stopped"}});
+        let version = version.as_str().unwrap().to_owned();
+        let (ctx, desired, name) = (&ctx, &desired, &pilot.1);
+        async move { patch_pilot(ctx, desired, name, &version, patch).await }
+    };
+    assert!(matches!(stop(read).await, Err(Error::Conflict { .. })));
+    assert_eq!(harness.object(&pilot.0, &pilot.1)["spec"]["phase"], "Fenced");
+    stop(version(&harness)).await.unwrap();
+    assert_eq!(harness.object(&pilot.0, &pilot.1)["spec"]["phase"], "Stopped");
 }
 
 #[tokio::test(start_paused = true)]

@@ -302,6 +302,37 @@ async fn ca_is_renewed_with_its_key_before_it_expires() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn ca_does_not_overwrite_a_foreign_secret() {
+    let harness = Harness::new(1);
+    let foreign = id("secrets", "ex-shop-internode-ca");
+    let ours = CertificateAuthority::create("ours", k8s_openapi::jiff::Timestamp::now()).unwrap();
+    let bytes = |text: &str| json!(ByteString(text.as_bytes().to_vec()));
+    {
+        let mut server = harness.api.server();
+        for (id, certificate, key) in [
+            (&foreign, "of another program".to_owned(), "of another program".to_owned()),
+            (&id("secrets", "ours"), ours.chain_pem(), ours.key_pem()),
+        ] {
+            let secret = json!({
+                "apiVersion": "v1", "kind": "Secret",
+                "metadata": {"name": id.1, "namespace": "default"},
+                "data": {"tls.crt": bytes(&certificate), "tls.key": bytes(&key)},
+            });
+            server.add(id, secret);
+        }
+        server.edit(&cluster_id(), |cluster| {
+            let given = json!({"caSecret": {"name": "ours"}});
+            cluster["spec"]["security"] = json!({"mode": "Secure", "internode": given});
+        });
+    }
+    let before = harness.object(&foreign.0, &foreign.1);
+    harness.settle().await;
+    assert_eq!(harness.object(&foreign.0, &foreign.1), before);
+    let states = ["CertificatesValid", "Stalled"].map(|type_| harness.condition(type_));
+    assert!(format!("{states:?}").contains("ex-shop-internode-ca"), "{states:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_ca_that_is_lost_moves_nothing_until_it_is_back() {
     let harness = secured(2).await;
     ask(&harness, NODE, &PrivateKey::generate().unwrap());

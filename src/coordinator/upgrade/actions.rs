@@ -1,9 +1,15 @@
 //! Carries one action out.
 
-use k8s_openapi::api::core::v1::{Node, Pod, Taint};
+use k8s_openapi::{
+    api::{
+        core::v1::{Node, Pod, Taint},
+        policy::v1::Eviction,
+    },
+    apimachinery::pkg::apis::meta::v1,
+};
 use kube::{
     Api,
-    api::{DeleteParams, EvictParams, Patch, PatchParams, Preconditions},
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
 };
 use serde_json::{Value, json};
 
@@ -168,13 +174,24 @@ impl UpgradeCoordinator {
     }
 
     /// Evicts a pod of this uid. That the server refuses is no failure, and is remembered for people.
-    async fn evict(&mut self, namespace: &str, pod: &str, uid: &str) -> Result<(), LookError> {
-        let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
-        let options =
-            DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        let params = EvictParams { delete_options: Some(options), ..EvictParams::default() };
+    pub(super) async fn evict(
+        &mut self,
+        namespace: &str,
+        pod: &str,
+        uid: &str,
+    ) -> Result<(), LookError> {
+        // `Api::evict` of kube 5 sends `delete_options`, a field that no server reads.
+        let preconditions = v1::Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+        let options = v1::DeleteOptions {
+            preconditions: Some(preconditions),
+            ..v1::DeleteOptions::default()
+        };
+        let mut eviction = Eviction { delete_options: Some(options), ..Eviction::default() };
+        eviction.metadata.name = Some(pod.to_owned());
         let api: Api<Pod> = Api::namespaced(self.writer.clone(), namespace);
-        let result = match api.evict(pod, &params).await {
+        let evicted: kube::Result<Value> =
+            api.create_subresource("eviction", pod, &PostParams::default(), &eviction).await;
+        let result = match evicted {
             Ok(_) => {
                 self.refusals.remove(uid);
                 "accepted"

@@ -245,6 +245,18 @@ async fn a_database_is_asked_and_waited_for_and_every_mark_is_taken_off() {
 }
 
 #[tokio::test]
+async fn eviction_spares_a_pod_with_another_uid() {
+    let mut scene = Scene::new();
+    scene.add_pod();
+    let recreated = json!({"metadata": {"namespace": "shop", "uid": "u-recreated"}});
+    scene.server.lock().put(POD, recreated);
+    scene.coordinator.evict("shop", "web-0", "u-web").await.unwrap();
+    assert!(scene.server.lock().objects.contains_key(POD));
+    scene.coordinator.evict("shop", "web-0", "u-recreated").await.unwrap();
+    assert!(!scene.server.lock().objects.contains_key(POD));
+}
+
+#[tokio::test]
 async fn withdrawal_keeps_the_request_of_a_user() {
     let mut scene = Scene::new();
     scene.add_member();

@@ -381,6 +381,24 @@ fn a_run_waits_for_another_and_for_machines_that_are_not_ready() {
 }
 
 #[test]
+fn unready_machine_blocks_the_next_one() {
+    let mut scene = Scene::new(json!({}), ["w1", "w2", "w3"].map(worker).into());
+    scene.looks(8);
+    scene.upgrade("w1");
+    scene.looks(1);
+    scene.machine("w3").ready = false;
+    scene.looks(20);
+    assert_eq!(
+        ["w1", "w2"].map(|name| scene.phase(name)),
+        [MachinePhase::Done, MachinePhase::Pending]
+    );
+    assert!(scene.waits().contains("machine w3 is not Ready"), "{}", scene.waits());
+    scene.machine("w3").ready = true;
+    scene.looks(2);
+    assert!(scene.phase("w2").is_under_way());
+}
+
+#[test]
 fn control_planes_go_by_name_and_then_workers_by_pool() {
     let pool = |name: &str, pool: &str| MachineFacts {
         labels: [(NODE_POOL_ID.to_owned(), pool.to_owned())].into(),
