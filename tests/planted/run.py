@@ -3,7 +3,7 @@
 one build, and runs for each the test that has to fail when it is there.
 
 The faults are in the tables beside this file, one a room: what is replaced in which file (blanks do not count), what is wrong
-then, and the test that fails. PLANTED in the replacement is true while this fault is chosen, by NAVIGATOR_PLANTED. A fault is
+then, and the test that fails. PLANTED in the replacement is true while this fault is chosen. A fault is
 caught when its test passes without it and fails with it, by name; a test that hangs, or a program that does not start, catches
 nothing. Prints a table, which is also .cache/planted/table.md; ends with 1 and the names of those that were
 not caught.
@@ -37,13 +37,15 @@ HISTORIES = 10
 # Exit code of libtest when a test failed. The histories end with 1, also when nothing could be tried: their WRONG line counts.
 FAILED = 101
 
-MODULE = '''//! Faults that tests are tried against, one at a time: the one that NAVIGATOR_PLANTED names.
+MODULE = '''//! Faults that tests are tried against, one at a time: the one that the file CHOSEN of this tree names. (Tests start programs with an
+//! environment of their own, so a variable would not reach these.)
 
 use std::sync::LazyLock;
 
 #[allow(clippy::disallowed_methods)]
 pub fn is(fault: &str) -> bool {
-    static FAULT: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("NAVIGATOR_PLANTED").ok());
+    static FAULT: LazyLock<Option<String>> =
+        LazyLock::new(|| std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/CHOSEN")).ok());
     FAULT.as_deref() == Some(fault)
 }
 '''
@@ -225,8 +227,13 @@ class Outcome:
         self.passed = len(re.findall(r"^test \S+(?: - should panic)? \.\.\. ok$", text, re.M))
 
 
-def run(command, env, log):
-    """Runs tests to their end, or to the limit, and keeps what they said."""
+def run(command, fault, log, more=None):
+    """Runs tests with this fault, or with none, to their end or to the limit, and keeps what they said."""
+    chosen = TREE / "CHOSEN"
+    chosen.unlink(missing_ok=True)
+    if fault:
+        chosen.write_text(fault.name)
+    env = environment(more)
     begun = time.monotonic()
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "wb") as out:
@@ -247,13 +254,10 @@ def run(command, env, log):
     return Outcome(code, log.read_text(errors="replace"), time.monotonic() - begun)
 
 
-def environment(fault, more=None):
+def environment(more):
     env = os.environ | {"CARGO_MANIFEST_DIR": str(TREE), "CARGO_PKG_VERSION": "", **(more or {})}
     env.pop("CARGO_PKG_VERSION")
     env.setdefault("NAVIGATOR_TESTBED", str(ROOT / ".testbed"))
-    env.pop("NAVIGATOR_PLANTED", None)
-    if fault:
-        env["NAVIGATOR_PLANTED"] = fault.name
     return env
 
 
@@ -270,7 +274,7 @@ def history(fault, program):
     begun, why = time.monotonic(), "no history is wrong"
     for seed in range(1, HISTORIES + 1):
         log = LOGS / f"{fault.name}.log"
-        ended = run([program], environment(fault, {"HISTORY_SEED": str(seed)}), log)
+        ended = run([program], fault, log, {"HISTORY_SEED": str(seed)})
         lines = re.findall(r"^  WRONG: (.*)$", ended.text, re.M)
         broken = re.findall(r"^  \d+ are wrong in all: (.*)$", ended.text, re.M)
         if ended.code == 1 and lines and fault.says in broken[0]:
@@ -285,7 +289,7 @@ def caught(fault, program):
     if fault.binary == "history":
         return history(fault, program)
     log = LOGS / f"{fault.name}.log"
-    ended = run(tests_of(fault, program, fault.test), environment(fault), log)
+    ended = run(tests_of(fault, program, fault.test), fault, log)
     if ended.code is None:
         return None, f"{fault.test} did not end within {LIMIT} s", ended.seconds
     if ended.code != FAILED:
@@ -303,7 +307,7 @@ def survey(chosen, programs):
         if fault.binary == "history":
             print(f"{fault.name}: {history(fault, programs['history'])}", flush=True)
             continue
-        ended = run(tests_of(fault, programs[fault.binary], None), environment(fault), LOGS / f"{fault.name}.survey.log")
+        ended = run(tests_of(fault, programs[fault.binary], None), fault, LOGS / f"{fault.name}.survey.log")
         print(f"{fault.name}: {ended.code}, {len(ended.failed)} failed of {len(ended.failed) + ended.passed}, "
               f"{ended.seconds:.1f} s", flush=True)
         for name in ended.failed:
@@ -318,7 +322,7 @@ def baseline(chosen, programs):
         if not tests:
             continue
         threads = ["--test-threads", os.environ.get("RUST_TEST_THREADS", str(2 * (os.cpu_count() or 1)))]
-        ended = run([programs[binary], "--exact", *tests, *threads], environment(None), LOGS / f"none-{binary}.log")
+        ended = run([programs[binary], "--exact", *tests, *threads], None, LOGS / f"none-{binary}.log")
         print(f"without a fault: {ended.passed} of {len(tests)} tests pass ({binary}, {ended.seconds:.0f} s)", flush=True)
         known = set(re.findall(r"^test (\S+)(?: - should panic)? \.\.\. ", ended.text, re.M))
         wrong += [f"{name} fails without a fault" for name in ended.failed]
