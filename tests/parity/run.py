@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """run.py [SECTION ...]: kubectl's invocations of cases.txt put to our server and to CRDs, each behind a kube-apiserver of its own; then
-client-go's tests (tests/clientgo) put to our server, unless sections are named.
+client-go's tests (tests/clientgo) put to our server. SECTION: those sections alone; `clientgo` stands for client-go's tests.
 
 Needs NAVIGATOR_TESTBED with its programs and clientgo.test, and NAVIGATOR, the binary. Where answers are meant to differ is
 differences.txt; UPDATE_GOLDEN=1 rewrites it, and a reason is to be written there by hand. KEEP=1 keeps the worlds' logs.
@@ -16,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+import cases
 
 HERE = Path(__file__).parent
 GOLDEN = HERE / "differences.txt"
@@ -98,6 +100,8 @@ def judge(folder, only):
 
 def main():
     only, worlds = sys.argv[1:], []
+    if unknown := set(only) - {*cases.sections(), "clientgo"}:
+        sys.exit(f"run.py: there is no section {', '.join(sorted(unknown))}")
     folder = Path(tempfile.mkdtemp(prefix="navigator-parity-"))
     # (its worlds end with it, and its folder is removed)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

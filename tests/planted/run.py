@@ -333,10 +333,10 @@ def baseline(chosen, programs):
 
 
 def table(rows):
-    """The page of the faults."""
+    """The faults, what caught each, and the seconds."""
     seconds = sum(row[3] for row in rows)
     lines = [f"{len(rows)} faults of one line each, built into Navigator all at once and chosen one at a time, each against the test",
-             f"that has to fail by it ([`tests/planted`](../tests/planted)). `make planted` writes this page: {seconds:.0f} s after the build.", "",
+             f"that has to fail by it (`tests/planted`). `make planted` writes this table: {seconds:.0f} s after the build.", "",
              "| room | fault | what is wrong | caught by | seconds |", "|---|---|---|---|---|"]
     for fault, by, _, took in rows:
         cell = (by or "**not caught**").replace("|", "\\|")
