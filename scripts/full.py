@@ -19,8 +19,8 @@ from supervisor import LEFT_OUT, PASSED, STOPPED
 LOGS, PAGE, STATE = ROOT / ".cache/full", ROOT / "docs/tested.md", ROOT / ".cache/full/passed.json"
 HEAD = "| part | what it shows | commit | date | minutes | outcome |\n|---|---|---|---|---|---|\n"
 NOT_RUN = "not run yet"
-# Real databases, on the test bed or as plain processes: one such part at a time.
-DATABASES = frozenset({"databases"})
+# Real databases: on the test bed one part at a time, as plain processes one beside it.
+BED, PLAIN = frozenset({"bed"}), frozenset({"plain"})
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,16 @@ class Part:
 
 
 def bed(shows, target):
-    """On the test bed, with the shipped image, beside which something small has room."""
-    return Part(f"{shows}, on the shipped image", f"make {target} TRIED=release", 1.5, 9, DATABASES)
+    """On the test bed, with the shipped image."""
+    return Part(f"{shows}, on the shipped image", f"make {target} TRIED=release", 1, 9, BED)
 
 
 def databases(shows, scenarios):
-    return Part(f"{shows}; plain processes", f'make test-databases-full SCENARIOS="{scenarios}"', 2, 9, DATABASES)
+    return Part(f"{shows}; plain processes", f'make test-databases-full SCENARIOS="{scenarios}"', 1, 9, PLAIN)
 
 
 def local(shows, target):
-    return Part(shows, f"make {target}", 2, 9, DATABASES)
+    return Part(shows, f"make {target}", 1, 9, PLAIN)
 
 
 def rest(shows, command, cores=1.0, memory=2):
@@ -54,7 +54,7 @@ def rest(shows, command, cores=1.0, memory=2):
 
 PARTS = {
     "shipped": Part("what is shipped: built, at most as large as it may be, and in charge of real clusters on one machine", "make shipped", 2, 9,
-                    DATABASES, 120),
+                    BED | PLAIN, 120),
     "e2e-clusters": bed("CI's jobs of what clusters live through, on Kubernetes", "e2e BEDS=e2e-clusters"),
     "e2e-installs": bed("CI's jobs of Navigator's own installation, on Kubernetes", "e2e BEDS=e2e-installs"),
     "upgrade": bed("an older Navigator becomes this one and goes back, under a running Cassandra", "e2e-upgrade"),
