@@ -31,6 +31,8 @@ struct ScriptedRing {
     /// True when another node is a member, and has half of each keyspace.
     shared: bool,
     joining: bool,
+    /// True when there is one keyspace more.
+    grown: bool,
     /// Answers of cleanups that do not succeed, by keyspace.
     answers: BTreeMap<&'static str, Value>,
     cleaned: Vec<String>,
@@ -58,7 +60,8 @@ impl ScriptedRing {
             }
             ("StreamManager", _) => said(json!({"CurrentStreams": []})),
             ("FailureDetector", _) => said(json!({"AllEndpointStates": format!(
-                "/{own}\n  generation:1\n  STATUS:20:NORMAL,-1\n  SCHEMA:12:s\n  DC:8:eu\n"
+                "/{own}\n  generation:1\n  STATUS:20:NORMAL,-1\n  SCHEMA:12:{}\n  DC:8:eu\n",
+                if self.grown { "t" } else { "s" }
             )})),
             ("Memory", _) => said(json!({"HeapMemoryUsage": {"used": 7}})),
             _ => said(json!({"Count": 9})),
@@ -71,12 +74,14 @@ impl ScriptedRing {
             ids[OTHER] = json!("id-2");
         }
         let joining = if self.joining { json!([OTHER]) } else { json!([]) };
+        let mut keyspaces = vec!["system_auth", "shop", "logs"];
+        keyspaces.extend(self.grown.then_some("late"));
         json!({
             "OperationMode": "NORMAL", "ReleaseVersion": "5.0.6", "LocalHostId": "id-1",
             "EndpointToHostId": ids, "LiveNodes": [own], "UnreachableNodes": [],
             "JoiningNodes": joining, "LeavingNodes": [], "MovingNodes": [],
             "NativeTransportRunning": true, "Tokens": ["1"],
-            "NonLocalStrategyKeyspaces": ["system_auth", "shop", "logs"],
+            "NonLocalStrategyKeyspaces": keyspaces,
         })
     }
 }
@@ -173,6 +178,20 @@ async fn a_node_that_gave_ranges_away_is_told_and_cleaned_up_once() {
     assert_eq!(stage.goes_on(&next).await, [""; 0], "a later pilot knows that");
     stage.ask("tuesday");
     assert_eq!(stage.goes_on(&next).await.len(), 3);
+}
+
+#[tokio::test]
+async fn ranges_of_a_keyspace_that_is_made_as_a_node_joins_are_given_away_too() {
+    let stage = Stage::set().await;
+    let pilot = stage.pilot();
+    assert_eq!(due(&pilot.observe().await.unwrap()), (Some(false), "NothingDue"));
+    stage.ring(|ring| (ring.joining, ring.grown) = (true, true));
+    assert_eq!(due(&pilot.observe().await.unwrap()), (Some(false), "NothingDue"));
+    stage.ring(|ring| (ring.joining, ring.shared) = (false, true));
+    let seen = pilot.observe().await.unwrap();
+    assert_eq!(due(&seen), (Some(true), "RangesGivenAway"));
+    let message = &seen.conditions.first().unwrap().message;
+    assert!(message.contains(" of: late, logs, shop"), "{message}");
 }
 
 #[tokio::test]
