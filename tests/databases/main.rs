@@ -176,10 +176,12 @@ fn main() -> ExitCode {
         }),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let _alone = support::loopback::alone();
+    let scenarios: Vec<_> = SCENARIOS.iter().filter(|(name, set, _)| chosen(name, *set)).collect();
+    let with_cassandra = scenarios.iter().any(|(name, ..)| name.starts_with("cassandra"));
+    let _alone = with_cassandra.then(support::loopback::alone);
     let order: Vec<&str> = SCENARIOS.iter().map(|(name, ..)| *name).collect();
     let mut outcomes = Vec::new();
-    for (name, _, run) in SCENARIOS.iter().filter(|(name, set, _)| chosen(name, *set)) {
+    for (name, _, run) in scenarios {
         let told = Told::begin(name);
         // A scenario that fails must not hide the others'.
         let run = AssertUnwindSafe(|| runtime.block_on(run(&told)));

@@ -19,14 +19,14 @@ pub(crate) fn own([_, _, net, host]: [u8; 4]) -> IpAddr {
     [127, *run, net, host].into()
 }
 
-/// Waits for this process to be the only one that runs real databases: Cassandra's JMX listens
-/// on 127.0.0.1, whatever the node's address.
+/// Waits for this process to be the only run of tests with a real Cassandra: its JMX listens on
+/// 127.0.0.1, whatever the node's address.
 pub(crate) fn alone() -> File {
-    let lock = open("navigator-databases").unwrap();
+    let lock = open("navigator-cassandra").unwrap();
     if lock.try_lock().is_err() {
         #[allow(clippy::print_stdout, reason = "says why nothing happens")]
         {
-            println!("another run has the real databases' ports: waiting for its end");
+            println!("another run has the ports of Cassandra's JMX: waiting for its end");
         }
         lock.lock().unwrap();
     }
