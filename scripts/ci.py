@@ -13,8 +13,8 @@ LOGS = ROOT / ".cache/ci"
 # Most minutes of a whole run. Whoever runs CI ends it after 90, without a report.
 MINUTES = 85
 # Real databases: at most two beds, or two steps with databases as plain processes, which miss their own deadlines beside a bed. Nothing is compiled
-# beside them: `lint` and `testbed` come before. Two steps that share a word run one after the other; so do all with a Cassandra on loopback, whose JMX
-# listens on 127.0.0.1.
+# beside them: `lint` and `testbed` come before. Two steps that share a word run one after the other. All steps with
+# a Cassandra as a plain process are SECOND, since its JMX listens on 127.0.0.1.
 CLUSTERS, INSTALLS = frozenset({"clusters, first", "clusters, second"}), frozenset({"installs, first", "installs, second"})
 FIRST, SECOND = frozenset({"clusters, first", "installs, first"}), frozenset({"clusters, second", "installs, second"})
 # Compiles all that is ours, once: the tests, and the program that they, e2e, `navigator local` and the quick start run.

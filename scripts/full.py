@@ -19,7 +19,7 @@ from supervisor import LEFT_OUT, PASSED, STOPPED
 LOGS, PAGE, STATE = ROOT / ".cache/full", ROOT / "docs/tested.md", ROOT / ".cache/full/passed.json"
 HEAD = "| part | what it shows | commit | date | minutes | outcome |\n|---|---|---|---|---|---|\n"
 NOT_RUN = "not run yet"
-# Real databases: on the test bed one part at a time, as plain processes one beside it.
+# Real databases: one part on the test bed and one part with plain processes may run side by side.
 BED, PLAIN = frozenset({"bed"}), frozenset({"plain"})
 
 

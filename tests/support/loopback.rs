@@ -19,8 +19,8 @@ pub(crate) fn own([_, _, net, host]: [u8; 4]) -> IpAddr {
     [127, *run, net, host].into()
 }
 
-/// Waits for this process to be the only run of tests with a real Cassandra: its JMX listens on
-/// 127.0.0.1, whatever the node's address.
+/// Waits until no other run of these tests has a real Cassandra: its JMX listens on 127.0.0.1,
+/// whatever the node's address.
 pub(crate) fn alone() -> File {
     let lock = open("navigator-cassandra").unwrap();
     if lock.try_lock().is_err() {

@@ -23,7 +23,7 @@ use crate::{
 
 /// Name of the keyspace of roles and permissions: a role that was dropped must not come back.
 const LOGINS: &str = "system_auth";
-/// Pause between two requests for the ranges while only the schema changes and nobody joins: the
+/// Pause between two requests for the ranges while only the schema changes and no node joins: the
 /// maps may be large.
 const SURVEY_EVERY: Duration = Duration::from_secs(60);
 
@@ -73,8 +73,8 @@ impl UpkeepState {
         let Some((surveyed, when)) = &self.surveyed else { return true };
         let now = RingState::of(facts);
         let moved = now.members != surveyed.members || !facts.moving.is_empty();
-        // At the end of a join the node gives ranges away. Those of a new keyspace, or of a changed
-        // replication, must be recorded before.
+        // This node gives ranges away when a join ends. Before that, the ranges of a new or altered
+        // keyspace must be recorded.
         let pause = if facts.joining.is_empty() { SURVEY_EVERY } else { Duration::ZERO };
         moved || (now != *surveyed && when.elapsed() >= pause)
     }
@@ -246,9 +246,9 @@ mod tests {
         let mut altered = settled.clone();
         altered.gossip.get_mut(&OWN).unwrap().schema = Some("s2".to_owned());
         assert!(!upkeep.is_stale(&altered), "not more often than once a minute");
-        let mut both = altered.clone();
-        both.joining.insert(newcomer);
-        assert!(upkeep.is_stale(&both), "at once while a node joins");
+        let mut altered_in_join = altered.clone();
+        altered_in_join.joining.insert(newcomer);
+        assert!(upkeep.is_stale(&altered_in_join), "at once while a node joins");
         upkeep.surveyed = seen(61);
         assert!(upkeep.is_stale(&altered) && !upkeep.is_stale(&settled));
     }
