@@ -170,7 +170,7 @@ impl EmbeddedStore {
         read: impl FnOnce(&Snapshot) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let shared = Arc::clone(&self.shared);
-        blocking(move || read(&Snapshot::begin(&*shared.database()?)?)).await
+        blocking(move || read(&shared.snapshot()?)).await
     }
 }
 
@@ -242,8 +242,8 @@ impl Storage for EmbeddedStore {
     }
 
     fn current_revision(&self) -> BoxFuture<'_, Result<Revision>> {
-        // The revision is published before the write is answered, so this is linearizable without a
-        // read.
+        // The revision is published before a write is answered and before a read shows it, so this is
+        // linearizable without a read.
         Box::pin(async { self.shared.database().map(|_| *self.shared.published.borrow()) })
     }
 
@@ -335,8 +335,20 @@ impl SharedDatabase {
         database.clone().ok_or_else(closed)
     }
 
+    /// Begins a read of what was committed last, and publishes its revision: the writer's thread may
+    /// not have done so yet, and no later reader may see less.
+    fn snapshot(&self) -> Result<Snapshot> {
+        let snapshot = Snapshot::begin(&*self.database()?)?;
+        self.publish(snapshot.revision()?);
+        Ok(snapshot)
+    }
+
     fn publish(&self, revision: Revision) {
-        self.published.send_replace(revision);
+        self.published.send_if_modified(|published| {
+            let rises = revision > *published;
+            *published = revision.max(*published);
+            rises
+        });
     }
 
     fn subscribe(&self) -> latest::Receiver<Revision> {
@@ -376,3 +388,6 @@ async fn blocking<T: Send + 'static>(
         Err(error) => Err(Error::Unavailable { source: Box::new(error) }),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,7 +11,6 @@ use tokio::sync::watch;
 use super::{
     super::{KeyPrefix, Result, Revision, StoreEvent, WatchStream},
     SharedDatabase, blocking, closed,
-    layout::Snapshot,
 };
 
 /// Most records of the log that one read looks at: this keeps a read short and bounds what a
@@ -66,9 +65,7 @@ impl EmbeddedWatcher {
 
     async fn read(&mut self) -> Result<()> {
         let (shared, prefix, from) = (self.shared.clone(), self.prefix.clone(), self.reached);
-        let found =
-            blocking(move || Snapshot::begin(&*shared.database()?)?.events(&prefix, from, CHUNK))
-                .await?;
+        let found = blocking(move || shared.snapshot()?.events(&prefix, from, CHUNK)).await?;
         self.reached = found.reached;
         let last = found.events.last().map(StoreEvent::revision);
         self.ready.extend(found.events);

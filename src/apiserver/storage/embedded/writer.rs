@@ -2,7 +2,7 @@
 //! the revision, answers.
 //!
 //! Owns the order commit (with fsync) → publish → answer, so no client is told of a write that a
-//! crash could undo. When a write fails, because the disk is full say, every command that waits is
+//! crash could undo. A reader that sees the commit first publishes it. When a write fails, because the disk is full say, every command that waits is
 //! answered `Unavailable` and the store is opened again; what the disk then holds is the truth, and
 //! watchers read it from the log. After a sync that failed, and after a panic, nothing that is read
 //! back can be believed: then the process has to end.
