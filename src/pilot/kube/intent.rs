@@ -167,10 +167,12 @@ fn take(seen: &IntentSender, pilot: Pilot) {
 }
 
 /// Takes the intent from the answer to a write, where that differs and is not older: a watch on a
-/// dead connection would tell of a new spec only after minutes.
+/// dead connection would tell of a new spec, or of another pilot, only after minutes.
 pub fn heed_answer(seen: &IntentSender, pilot: &Pilot) {
     let differs = |known: &Pilot| {
-        known.spec != pilot.spec || known.metadata.annotations != pilot.metadata.annotations
+        known.spec != pilot.spec
+            || known.metadata.annotations != pilot.metadata.annotations
+            || known.status.instance != pilot.status.instance
     };
     take_later(seen, pilot.clone(), differs);
 }

@@ -34,16 +34,31 @@ const IN_POD: &str = "Kubernetes";
 pub enum NameHolder {
     /// Not known yet. This pilot begins and reports nothing; a database that runs goes on.
     Open,
-    Ours,
+    /// This pilot holds it. `past` is the pilot that the status may still name: it is gone or silent.
+    Ours { past: Option<Instance> },
     /// Another pilot holds it; the text says which.
     Theirs(String),
+}
+
+impl NameHolder {
+    pub fn is_ours(&self) -> bool {
+        matches!(self, Self::Ours { .. })
+    }
+
+    /// May the pilot `own` write over a status that names `shown`? Not over one of a pilot that was
+    /// not judged yet.
+    pub fn may_replace(&self, own: Option<&Instance>, shown: Option<&Instance>) -> bool {
+        let Self::Ours { past } = self else { return false };
+        let (Some(own), Some(shown)) = (own, shown) else { return true };
+        is_same(own, shown) || past.as_ref() == Some(shown)
+    }
 }
 
 pub type NameHolderReceiver = watch::Receiver<NameHolder>;
 
 /// Returns the verdict for a pilot that shares its name with no other: it holds the name.
 pub fn alone() -> NameHolderReceiver {
-    watch::channel(NameHolder::Ours).1
+    watch::channel(NameHolder::Ours { past: None }).1
 }
 
 /// Decides which pilot holds the name, anew whenever the Pilot changes, until shutdown.
@@ -68,13 +83,17 @@ pub async fn run(
                 holder.send_if_modified(|holder| {
                     let open = *holder == NameHolder::Open;
                     if open {
-                        *holder = NameHolder::Ours;
+                        *holder = NameHolder::Ours { past: None };
                     }
                     open
                 });
             }
             Some(intent) => match rival.look(&intent.pilot, Instant::now()) {
-                HolderVerdict::Ours => set(&holder, NameHolder::Ours),
+                HolderVerdict::Ours => {
+                    let past = intent.pilot.status.instance;
+                    let past = past.filter(|past| !is_same(&rival.own, past));
+                    set(&holder, NameHolder::Ours { past });
+                }
                 HolderVerdict::Silent { until } => {
                     let other = intent.pilot.status.instance;
                     if told != other {
@@ -102,7 +121,7 @@ pub async fn run(
                     match asked {
                         Ok(uid) if uid.is_none() || uid == rival.own.uid => {
                             rival.kubernetes = intent.pilot.status.instance;
-                            set(&holder, NameHolder::Ours);
+                            set(&holder, NameHolder::Ours { past: rival.kubernetes.clone() });
                         }
                         Ok(uid) => {
                             let uid = uid.unwrap_or_default();

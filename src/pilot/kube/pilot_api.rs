@@ -122,9 +122,18 @@ impl PilotApi {
         self.pilots().create(&written(), pilot).await
     }
 
-    /// Merges `status` into the status of the node's own Pilot.
-    pub async fn patch_status(&self, status: &Value) -> kube::Result<Pilot> {
-        let patch = serde_json::json!({ "status": status });
+    /// Returns the node's own Pilot as the API has it now.
+    pub async fn pilot(&self) -> kube::Result<Pilot> {
+        self.pilots().get(&self.name).await
+    }
+
+    /// Merges `status` into the status of the node's own Pilot. Fails with 409 when the Pilot is not
+    /// at `revision` any more, where one is given.
+    pub async fn patch_status(&self, status: &Value, revision: Option<u64>) -> kube::Result<Pilot> {
+        let mut patch = serde_json::json!({ "status": status });
+        if let Some(revision) = revision {
+            patch["metadata"] = serde_json::json!({ "resourceVersion": revision.to_string() });
+        }
         let params =
             PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         self.pilots().patch_status(&self.name, &params, &Patch::Merge(patch)).await

@@ -5,7 +5,7 @@
 //! again. Every write is a heartbeat. Figures, which always move, wait for the next heartbeat; so a
 //! node of which nothing else changes writes one request each `HEARTBEAT`. A report that the server
 //! refuses holds up no heartbeat. While there is no Pilot, or another pilot holds the name, nothing
-//! is written.
+//! is written, and a report never overwrites one that this pilot has not seen.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -27,7 +27,7 @@ use crate::{
         backoff::RetryBackoff,
         intent,
         name_holder::{self, NameHolder},
-        pilot_api::PilotApi,
+        pilot_api::{PilotApi, is_conflict},
     },
     runtime::Shutdown,
 };
@@ -70,7 +70,7 @@ pub async fn run(
         let exists = reporter.look(&mut seen);
         let status = wanted.borrow_and_update().clone();
         // Without a phase the runner has not seen the object yet, and its status is still empty.
-        let may = exists && *namesake.borrow_and_update() == NameHolder::Ours;
+        let may = exists && reporter.may_write(&namesake.borrow_and_update(), &status);
         let due = (may && status.phase.is_some()).then(|| reporter.due(&status));
         tokio::select! {
             () = shutdown.triggered() => break,
@@ -82,14 +82,19 @@ pub async fn run(
         }
     }
     // The last report, and no more than a moment for it.
-    let ours = *namesake.borrow() == NameHolder::Ours;
-    if ours && reporter.look(&mut seen) && !breaker.is_away() {
-        let status = wanted.borrow().clone();
-        if !patch(&reporter.server, &status).is_empty() {
-            let last = reporter.write(&status);
-            if tokio::time::timeout(Duration::from_secs(1), last).await.is_err() {
-                debug!("Last report was not written");
+    if reporter.look(&mut seen) && !breaker.is_away() {
+        let (status, holder) = (wanted.borrow().clone(), namesake.borrow().clone());
+        let last = async {
+            // Somebody else may write at the same moment.
+            for _ in 0..2 {
+                let may = reporter.may_write(&holder, &status);
+                if may && !patch(&reporter.server, &status).is_empty() {
+                    reporter.write(&status).await;
+                }
             }
+        };
+        if tokio::time::timeout(Duration::from_secs(1), last).await.is_err() {
+            debug!("Last report was not written");
         }
     }
 }
@@ -136,6 +141,11 @@ impl StatusReporter {
         }
     }
 
+    /// May this pilot write over the report that the server has?
+    fn may_write(&self, holder: &NameHolder, status: &PilotStatus) -> bool {
+        holder.may_replace(status.instance.as_ref(), self.server.instance.as_ref())
+    }
+
     /// Returns when the next write is due: at the next heartbeat at the latest, but not before
     /// `next_write`.
     fn due(&self, status: &PilotStatus) -> Instant {
@@ -157,7 +167,9 @@ impl StatusReporter {
         }
         let mut body = if report { changes } else { Map::new() };
         body.insert("lastHeartbeatTime".to_owned(), json!(Time(Timestamp::now())));
-        match self.cluster.patch_status(&Value::Object(body)).await {
+        // A report replaces the status that it was compared with. A heartbeat replaces nothing.
+        let revision = self.revision.as_ref().map(|(_, revision)| *revision).filter(|_| report);
+        match self.cluster.patch_status(&Value::Object(body), revision).await {
             Ok(pilot) => {
                 self.backoff.reset();
                 self.troubled = false;
@@ -169,6 +181,15 @@ impl StatusReporter {
                 if report {
                     self.refused = false;
                     self.refusals.reset();
+                }
+            }
+            Err(error) if is_conflict(&error) => {
+                self.next_write = now + self.backoff.pause();
+                // Fails only where the next write does, too, which is logged.
+                if let Ok(pilot) = self.cluster.pilot().await {
+                    self.revision = None;
+                    self.accept(&pilot);
+                    intent::heed_answer(&self.intents, &pilot);
                 }
             }
             Err(error) if report && is_refusal(&error) => {
@@ -292,7 +313,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        api::v1beta1::{Blocker, Health, Pilot, PilotIntent, PilotPhase, PilotStorage, Process},
+        api::v1beta1::{
+            Blocker, Health, Instance, Pilot, PilotIntent, PilotPhase, PilotStorage, Process,
+        },
         pilot::{database::EXAMPLE, kube::intent::IntentSnapshot},
     };
 
@@ -358,27 +381,131 @@ mod tests {
         assert!((8..=20).contains(&reports.len()), "tried again, and ever less often: {tried:?}");
     }
 
-    /// An API that takes every write; returns how many it took.
-    fn taking() -> (Client, Arc<Mutex<u64>>) {
-        let writes = Arc::new(Mutex::new(0));
-        let (counted, stored) = (writes.clone(), Arc::new(Mutex::new(json!({}))));
+    /// A Pilot that a server has.
+    #[derive(Default)]
+    struct StoredPilot {
+        status: Value,
+        /// Writes by pilots, and by others.
+        writes: u64,
+        others: u64,
+        conflicts: u64,
+    }
+
+    impl StoredPilot {
+        fn revision(&self) -> String {
+            (1 + self.writes + self.others).to_string()
+        }
+
+        fn object(&self) -> Value {
+            let meta = json!({"name": "p", "uid": "u", "resourceVersion": self.revision()});
+            json!({"metadata": meta, "status": self.status})
+        }
+
+        fn pilot(&self) -> Pilot {
+            serde_json::from_value(self.object()).unwrap()
+        }
+    }
+
+    /// An API that takes every write of what it has, and answers 409 to a write of what it had.
+    fn taking() -> (Client, Arc<Mutex<StoredPilot>>) {
+        let stored =
+            Arc::new(Mutex::new(StoredPilot { status: json!({}), ..StoredPilot::default() }));
+        let server = stored.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
-            let (counted, stored) = (counted.clone(), stored.clone());
+            let server = server.clone();
             async move {
+                let is_write = request.method() == http::Method::PATCH;
                 let body = request.into_body().collect().await.unwrap().to_bytes();
-                let change = serde_json::from_slice::<Value>(&body).unwrap()["status"].take();
-                let mut status = stored.lock().unwrap();
-                json_patch::merge(&mut status, &change);
-                let mut writes = counted.lock().unwrap();
-                *writes += 1;
-                let version = (*writes + 1).to_string();
-                let answer = json!({"status": *status,
-                    "metadata": {"name": "p", "uid": "u", "resourceVersion": version}});
+                let mut stored = server.lock().unwrap();
+                let (mut code, mut answer) = (200, Value::Null);
+                if is_write {
+                    let mut patch: Value = serde_json::from_slice(&body).unwrap();
+                    let read = patch["metadata"]["resourceVersion"].as_str();
+                    if read.is_some_and(|read| read != stored.revision()) {
+                        stored.conflicts += 1;
+                        code = 409;
+                        answer = json!({"kind": "Status", "status": "Failure", "code": 409,
+                            "reason": "Conflict", "message": "", "metadata": {}});
+                    } else {
+                        json_patch::merge(&mut stored.status, &patch["status"].take());
+                        stored.writes += 1;
+                    }
+                }
+                if answer.is_null() {
+                    answer = stored.object();
+                }
                 let body = Full::new(Bytes::from(answer.to_string()));
-                Ok::<_, Infallible>(Response::new(body))
+                Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
             }
         });
-        (Client::new(service, "default"), writes)
+        (Client::new(service, "default"), stored)
+    }
+
+    /// Reports `status` for a minute, of a pilot that last saw `seen` and whose name `holder` holds.
+    async fn report_for_a_minute(
+        client: &Client,
+        seen: Pilot,
+        status: PilotStatus,
+        holder: NameHolder,
+    ) {
+        let cluster = PilotApi::new(client, &EXAMPLE, "default", "p");
+        let intents =
+            intent::IntentSender::new(Some(IntentSnapshot { pilot: seen, remembered: false }));
+        let ((_wanted, wanted), (_holder, held)) = (watch::channel(status), watch::channel(holder));
+        let beat = IntGauge::new("beat", "beat").unwrap();
+        let reports = run(cluster, wanted, intents, held, beat, Shutdown::new());
+        drop(tokio::time::timeout(Duration::from_secs(60), reports).await);
+    }
+
+    fn instance(uid: &str) -> Instance {
+        let runtime = "Kubernetes".to_owned();
+        Instance { runtime, node: None, uid: Some(uid.to_owned()) }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_report_of_another_pilot_is_replaced_only_once_that_pilot_was_judged() {
+        let own = PilotStatus { instance: Some(instance("old")), ..running() };
+        let rows = [
+            (None, 0),
+            (Some(instance("of-before")), 0),
+            // Gone, as Kubernetes says: the first report, and two heartbeats.
+            (Some(instance("new")), 2),
+        ];
+        for (past, least) in rows {
+            let (client, stored) = taking();
+            stored.lock().unwrap().status = json!({"instance": instance("new")});
+            let seen = stored.lock().unwrap().pilot();
+            let holder = NameHolder::Ours { past: past.clone() };
+            report_for_a_minute(&client, seen, own.clone(), holder).await;
+            let stored = stored.lock().unwrap();
+            assert!(stored.writes >= least && (stored.writes > 0) == (least > 0), "{past:?}");
+            let names = if least == 0 { "new" } else { "old" };
+            assert_eq!(stored.pilot().status.instance, Some(instance(names)), "{past:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_report_on_its_way_never_overwrites_one_that_was_not_seen() {
+        let own = PilotStatus { instance: Some(instance("old")), ..running() };
+        let (client, stored) = taking();
+        let seen = stored.lock().unwrap().pilot();
+        // The watch has not shown yet that another pilot wrote.
+        stored.lock().unwrap().status = json!({"instance": instance("new")});
+        stored.lock().unwrap().others = 1;
+        report_for_a_minute(&client, seen, own, NameHolder::Ours { past: None }).await;
+        let stored = stored.lock().unwrap();
+        assert_eq!((stored.writes, stored.conflicts), (0, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_report_that_meets_an_edit_is_written_over_what_was_edited() {
+        let (client, stored) = taking();
+        let seen = stored.lock().unwrap().pilot();
+        stored.lock().unwrap().others = 1;
+        report_for_a_minute(&client, seen, running(), NameHolder::Ours { past: None }).await;
+        let stored = stored.lock().unwrap();
+        assert_eq!(stored.conflicts, 1);
+        assert_eq!(stored.pilot().status.phase, Some(PilotPhase::Running));
     }
 
     /// Reports for an hour what `status` says at each second; returns how many writes that took.
@@ -401,8 +528,7 @@ mod tests {
             shutdown.trigger();
         };
         futures::join!(reports, time);
-        let counted = writes.lock().unwrap();
-        *counted
+        writes.lock().unwrap().writes
     }
 
     fn running() -> PilotStatus {

@@ -50,7 +50,7 @@ impl IntentTracker {
     }
 
     pub(super) fn is_ours(&self) -> bool {
-        self.holder == NameHolder::Ours
+        self.holder.is_ours()
     }
 
     /// Takes a change of the holder of the name. Returns the event that stops a database which runs

@@ -112,7 +112,7 @@ impl LeaderCandidacy {
 
     pub(super) fn update(&self, state: &NodeMachine, holder: &NameHolder) {
         let now = match (state.eligibility(self.shared), holder) {
-            (eligibility, NameHolder::Ours) => eligibility,
+            (eligibility, NameHolder::Ours { .. }) => eligibility,
             (LeaderEligibility::No, NameHolder::Open) | (_, NameHolder::Theirs(_)) => {
                 LeaderEligibility::No
             }

@@ -152,7 +152,7 @@ impl ReportPublisher {
             .collect();
         let message = match holder {
             NameHolder::Theirs(why) => why.clone(),
-            NameHolder::Open | NameHolder::Ours => {
+            NameHolder::Open | NameHolder::Ours { .. } => {
                 let turned = ctx.cluster.as_ref().is_some_and(|it| it.breaker().is_turned_away());
                 let why = if turned { "; the API turns this pilot away (401)" } else { "" };
                 format!("{}{why}", report::phase(state, facts))
