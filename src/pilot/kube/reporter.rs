@@ -4,8 +4,9 @@
 //! (the controller marks a silent pilot) is put right, and a Pilot that was made again is filled
 //! again. Every write is a heartbeat. Figures, which always move, wait for the next heartbeat; so a
 //! node of which nothing else changes writes one request each `HEARTBEAT`. A report that the server
-//! refuses holds up no heartbeat. While there is no Pilot, or another pilot holds the name, nothing
-//! is written, and a report never overwrites one that this pilot has not seen.
+//! refuses, or that meets a newer object, holds up no heartbeat. While there is no Pilot, or another
+//! pilot holds the name, nothing is written, and a report never overwrites one that this pilot has
+//! not seen.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -59,7 +60,7 @@ pub async fn run(
         server: PilotStatus::default(),
         revision: None,
         backoff: RetryBackoff::default(),
-        refusals: RetryBackoff::default(),
+        report_backoff: RetryBackoff::default(),
         troubled: false,
         refused: false,
         next_write: Instant::now(),
@@ -87,6 +88,7 @@ pub async fn run(
         let last = async {
             // Somebody else may write at the same moment.
             for _ in 0..2 {
+                reporter.next_report = Instant::now();
                 let may = reporter.may_write(&holder, &status);
                 if may && !patch(&reporter.server, &status).is_empty() {
                     reporter.write(&status).await;
@@ -109,12 +111,13 @@ struct StatusReporter {
     /// uid and resourceVersion of the object that `server` was read from.
     revision: Option<(String, u64)>,
     backoff: RetryBackoff,
-    refusals: RetryBackoff,
+    /// After a report that was refused, or that met a newer object.
+    report_backoff: RetryBackoff,
     /// Failed writes have been logged, and in `refused` the refusal of the report.
     troubled: bool,
     refused: bool,
     next_write: Instant,
-    /// A refused report is not tried again before this moment.
+    /// No report is tried before this moment, but for the last one at shutdown.
     next_report: Instant,
     next_heartbeat: Instant,
 }
@@ -180,11 +183,11 @@ impl StatusReporter {
                 self.next_heartbeat = now + HEARTBEAT;
                 if report {
                     self.refused = false;
-                    self.refusals.reset();
+                    self.report_backoff.reset();
                 }
             }
-            Err(error) if is_conflict(&error) => {
-                self.next_write = now + self.backoff.pause();
+            Err(error) if report && is_conflict(&error) => {
+                self.next_report = now + self.report_backoff.pause();
                 // Fails only where the next write does, too, which is logged.
                 if let Ok(pilot) = self.cluster.pilot().await {
                     self.revision = None;
@@ -197,7 +200,7 @@ impl StatusReporter {
                     warn!(error = %chain(&error), "Report is refused; heartbeats go on");
                 }
                 self.next_write = now + PACE;
-                self.next_report = now + self.refusals.pause();
+                self.next_report = now + self.report_backoff.pause();
             }
             Err(error) => {
                 if !std::mem::replace(&mut self.troubled, true) {
@@ -324,27 +327,29 @@ mod tests {
         status.as_object().unwrap().keys().eq(["lastHeartbeatTime"])
     }
 
-    /// An API that refuses every report; returns the requests that were tried.
-    fn refusing() -> (Client, Arc<Mutex<Vec<Value>>>) {
+    /// An API that answers every report with this code; returns the writes that were tried.
+    fn refusing(code: u16, reason: &'static str) -> (Client, Arc<Mutex<Vec<Value>>>) {
         let tried = Arc::new(Mutex::new(Vec::new()));
         let noted = tried.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
             let noted = noted.clone();
             async move {
-                let body = request.into_body().collect().await.unwrap().to_bytes();
-                let status = serde_json::from_slice::<Value>(&body).unwrap()["status"].take();
-                let is_report = !is_bare(&status);
-                noted.lock().unwrap().push(status);
-                let answer = if is_report {
-                    json!({"kind": "Status", "status": "Failure", "reason": "Invalid", "code": 422,
-                        "message": "status: Too long", "details": {}, "metadata": {}})
-                } else {
-                    json!({"metadata": {"name": "p", "uid": "u", "resourceVersion": "2"},
-                        "spec": {"phase": "Stopped"}})
-                };
-                let code = if is_report { 422 } else { 200 };
+                let (parts, body) = request.into_parts();
+                let body = body.collect().await.unwrap().to_bytes();
+                let mut answer = json!({"metadata": {"name": "p", "uid": "u",
+                    "resourceVersion": "2"}, "spec": {"phase": "Stopped"}});
+                let mut answered = 200;
+                if parts.method == http::Method::PATCH {
+                    let status = serde_json::from_slice::<Value>(&body).unwrap()["status"].take();
+                    if !is_bare(&status) {
+                        answered = code;
+                        answer = json!({"kind": "Status", "status": "Failure", "reason": reason,
+                            "code": code, "message": "", "details": {}, "metadata": {}});
+                    }
+                    noted.lock().unwrap().push(status);
+                }
                 let body = Full::new(Bytes::from(answer.to_string()));
-                Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
+                Ok::<_, Infallible>(Response::builder().status(answered).body(body).unwrap())
             }
         });
         (Client::new(service, "default"), tried)
@@ -352,7 +357,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_report_that_is_refused_holds_up_no_heartbeat() {
-        let (client, tried) = refusing();
+        heartbeats_go_on(refusing(422, "Invalid")).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_report_that_meets_an_edit_each_time_holds_up_no_heartbeat() {
+        heartbeats_go_on(refusing(409, "Conflict")).await;
+    }
+
+    async fn heartbeats_go_on((client, tried): (Client, Arc<Mutex<Vec<Value>>>)) {
         let cluster = PilotApi::new(&client, &EXAMPLE, "default", "p");
         let mut pilot = Pilot::default();
         pilot.metadata.uid = Some("u".to_owned());
