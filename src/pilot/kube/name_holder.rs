@@ -34,8 +34,8 @@ const IN_POD: &str = "Kubernetes";
 pub enum NameHolder {
     /// Not known yet. This pilot begins and reports nothing; a database that runs goes on.
     Open,
-    /// This pilot holds it. `past` is the pilot that the status may still name: it is gone or silent.
-    Ours { past: Option<Instance> },
+    /// This pilot holds it. The status may still name `predecessor`, which is gone or silent.
+    Ours { predecessor: Option<Instance> },
     /// Another pilot holds it; the text says which.
     Theirs(String),
 }
@@ -48,9 +48,9 @@ impl NameHolder {
     /// May the pilot `own` write over a status that names `shown`? Not over one of a pilot that was
     /// not judged yet.
     pub fn may_replace(&self, own: Option<&Instance>, shown: Option<&Instance>) -> bool {
-        let Self::Ours { past } = self else { return false };
+        let Self::Ours { predecessor } = self else { return false };
         let (Some(own), Some(shown)) = (own, shown) else { return true };
-        is_same(own, shown) || past.as_ref() == Some(shown)
+        is_same(own, shown) || predecessor.as_ref() == Some(shown)
     }
 }
 
@@ -58,7 +58,7 @@ pub type NameHolderReceiver = watch::Receiver<NameHolder>;
 
 /// Returns the verdict for a pilot that shares its name with no other: it holds the name.
 pub fn alone() -> NameHolderReceiver {
-    watch::channel(NameHolder::Ours { past: None }).1
+    watch::channel(NameHolder::Ours { predecessor: None }).1
 }
 
 /// Decides which pilot holds the name, anew whenever the Pilot changes, until shutdown.
@@ -83,16 +83,16 @@ pub async fn run(
                 holder.send_if_modified(|holder| {
                     let open = *holder == NameHolder::Open;
                     if open {
-                        *holder = NameHolder::Ours { past: None };
+                        *holder = NameHolder::Ours { predecessor: None };
                     }
                     open
                 });
             }
             Some(intent) => match rival.look(&intent.pilot, Instant::now()) {
                 HolderVerdict::Ours => {
-                    let past = intent.pilot.status.instance;
-                    let past = past.filter(|past| !is_same(&rival.own, past));
-                    set(&holder, NameHolder::Ours { past });
+                    let predecessor = intent.pilot.status.instance;
+                    let predecessor = predecessor.filter(|shown| !is_same(&rival.own, shown));
+                    set(&holder, NameHolder::Ours { predecessor });
                 }
                 HolderVerdict::Silent { until } => {
                     let other = intent.pilot.status.instance;
@@ -121,7 +121,8 @@ pub async fn run(
                     match asked {
                         Ok(uid) if uid.is_none() || uid == rival.own.uid => {
                             rival.kubernetes = intent.pilot.status.instance;
-                            set(&holder, NameHolder::Ours { past: rival.kubernetes.clone() });
+                            let predecessor = rival.kubernetes.clone();
+                            set(&holder, NameHolder::Ours { predecessor });
                         }
                         Ok(uid) => {
                             let uid = uid.unwrap_or_default();

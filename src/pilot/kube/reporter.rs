@@ -484,16 +484,19 @@ mod tests {
             // Gone, as Kubernetes says: the first report, and two heartbeats.
             (Some(instance("new")), 2),
         ];
-        for (past, least) in rows {
+        for (predecessor, least) in rows {
             let (client, stored) = taking();
             stored.lock().unwrap().status = json!({"instance": instance("new")});
             let seen = stored.lock().unwrap().pilot();
-            let holder = NameHolder::Ours { past: past.clone() };
+            let holder = NameHolder::Ours { predecessor: predecessor.clone() };
             report_for_a_minute(&client, seen, own.clone(), holder).await;
             let stored = stored.lock().unwrap();
-            assert!(stored.writes >= least && (stored.writes > 0) == (least > 0), "{past:?}");
+            assert!(
+                stored.writes >= least && (stored.writes > 0) == (least > 0),
+                "{predecessor:?}"
+            );
             let names = if least == 0 { "new" } else { "old" };
-            assert_eq!(stored.pilot().status.instance, Some(instance(names)), "{past:?}");
+            assert_eq!(stored.pilot().status.instance, Some(instance(names)), "{predecessor:?}");
         }
     }
 
@@ -505,7 +508,7 @@ mod tests {
         // The watch has not shown yet that another pilot wrote.
         stored.lock().unwrap().status = json!({"instance": instance("new")});
         stored.lock().unwrap().others = 1;
-        report_for_a_minute(&client, seen, own, NameHolder::Ours { past: None }).await;
+        report_for_a_minute(&client, seen, own, NameHolder::Ours { predecessor: None }).await;
         let stored = stored.lock().unwrap();
         assert_eq!((stored.writes, stored.conflicts), (0, 1));
     }
@@ -515,7 +518,7 @@ mod tests {
         let (client, stored) = taking();
         let seen = stored.lock().unwrap().pilot();
         stored.lock().unwrap().others = 1;
-        report_for_a_minute(&client, seen, running(), NameHolder::Ours { past: None }).await;
+        report_for_a_minute(&client, seen, running(), NameHolder::Ours { predecessor: None }).await;
         let stored = stored.lock().unwrap();
         assert_eq!(stored.conflicts, 1);
         assert_eq!(stored.pilot().status.phase, Some(PilotPhase::Running));
