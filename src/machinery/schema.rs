@@ -8,7 +8,7 @@ mod compile;
 pub mod compiled;
 pub mod field_location;
 
-use std::{collections::BTreeSet, sync::LazyLock};
+use std::{collections::BTreeSet, io::Read as _, sync::LazyLock};
 
 use flate2::read::DeflateDecoder;
 use serde_json::{Map, Value};
@@ -20,8 +20,9 @@ pub const REF_PREFIX: &str = "#/definitions/";
 pub fn kubernetes() -> &'static Map<String, Value> {
     static DEFINITIONS: LazyLock<Map<String, Value>> = LazyLock::new(|| {
         let packed = include_bytes!(concat!(env!("OUT_DIR"), "/kubernetes.json.packed"));
-        let extract = DeflateDecoder::new(&packed[..]);
-        serde_json::from_reader(extract).expect("the extract is valid JSON, packed by build.rs")
+        let mut extract = String::new();
+        DeflateDecoder::new(&packed[..]).read_to_string(&mut extract).expect("packed by build.rs");
+        serde_json::from_str(&extract).expect("the extract is valid JSON, packed by build.rs")
     });
     &DEFINITIONS
 }
