@@ -92,6 +92,15 @@ def discovery():
     claim("--validate=strict names an unknown field", bad.returncode != 0 and 'unknown field "spec.nodePool"' in bad.stderr, bad.stderr)
 
 
+def logins_are_copied(nodes):
+    """As many nodes keep the logins of the ring as it has, so that each can go."""
+    def copies():
+        with SHOP.client() as client:
+            said = client.session.execute("SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = 'system_auth'").one().replication
+            return [count for name, count in said.items() if name != "class"] == [str(nodes)] or str(dict(said))
+    SHOP.wait(f"the logins have {nodes} copies", copies)
+
+
 def second_node_leaves():
     """Each row has one copy. The first node still has rows that it gave away when the second came; it forgets them before the second may leave, which
     then alone has its own."""
@@ -171,11 +180,12 @@ def job():
         SHOP.scale(2)
         SHOP.ready(nodes=2)
         print(kubectl("get", "cassandraclusters,pilots", "-n", NS, "-o", "wide"))
-    with step("every row through the new node"):
+    with step("every row through the new node, and the copies of logins"):
         received = SHOP.pilot(1)["status"]["cassandra"].get("bootstrapBytesReceived", 0)
         claim("the new node's Pilot reports bytes received", received > 0, received)
         say(f"    {received} bytes received while joining")
         SHOP.has_rows(ROWS, through=1, said="are read at ONE through the new node")
+        logins_are_copied(2)
     with step("delete a pod; it returns on its volume"):
         SHOP.replace_pod()
         with SHOP.client() as session:
