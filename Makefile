@@ -160,7 +160,7 @@ test-install: deps $(TESTBED)/bin/helm $(TESTBED)/bin/kubectl $(TESTBED)/bin/etc
 	$(TESTED) --test install
 
 # HISTORY_SEED=7 for one, HISTORY_SEED=1..200 for many.
-test-history: deps $(TESTBED)/bin/etcd ## API servers that are killed and cut off, their clients and watchers; 10 histories are judged
+test-history: deps $(TESTBED)/bin/etcd ## API servers that are killed and cut off, their clients and watchers; 6 histories are judged
 	$(TESTED) --test history
 
 # FAULTS="NAME ROOM" for some; they are in tests/planted.
@@ -173,8 +173,8 @@ model: deps ## all searches and random walks of the unit tests, 60 times as far 
 	NAVIGATOR_SEARCH_FACTOR=$(or $(FACTOR),60) $(TESTED) --lib searches:: -- --nocapture
 
 # FUZZ=600 for ten minutes.
-fuzz: deps ## decodes damaged manifests for 20 s
-	$(TESTED) --test fuzz -- $(or $(FUZZ),20)
+fuzz: deps ## decodes damaged manifests for 8 s
+	$(TESTED) --test fuzz -- $(or $(FUZZ),8)
 
 run: deps ## three Cassandra nodes on this machine, without Kubernetes; shows what to type next
 	@scripts/need.sh mvn=maven python3=python3
@@ -368,8 +368,8 @@ e2e-refusals: ## pods that a quota or Pod Security refuses are told of within a 
 e2e-storage: ## volumes of Cassandra grow, and a full one holds its node until it has grown; not part of ci
 	$(MAKE) e2e JOBS=storage_job
 
-e2e-leader: ## what the controller writes, and that one alone writes when the leader is killed or stopped; not part of ci
-	$(MAKE) e2e JOBS=leader_job
+e2e-leader: ## what the controller writes, that one alone writes when the leader is killed or stopped, and a join under kills; not part of ci
+	$(MAKE) e2e JOBS=leader_job+kill_run
 
 e2e-machines: testbed ## hollow machines are upgraded by a coordinator that is killed at every change, and the databases' own is rebooted; not part of ci
 	tests/testbed/kubemark.sh $(TESTBED)

@@ -69,7 +69,7 @@ PARTS = {
     "edits": bed("what people ask of clusters and take back: departures, a stop, a pool; under clients", "e2e-edits"),
     "refusals": bed("pods that a quota or Pod Security refuses are told of within a minute", "e2e-refusals"),
     "storage": bed("volumes of Cassandra grow under a client, and a full one holds its node until it has grown", "e2e-storage"),
-    "leader": bed("what the controller writes, and that one alone writes when the leader is killed or stopped", "e2e-leader"),
+    "leader": bed("what the controller writes, that one alone writes when the leader is killed or stopped, and that a join outlives kills", "e2e-leader"),
     "runner": bed("the bed's real machine goes to the next minor version by kubeadm and its runner, killed at each step, and back where the new kubelet does not start",
                   "e2e-runner"),
     "machines": bed("five hollow machines go to the next minor version while the coordinator is killed at every change and databases serve, and their own machine "

@@ -1,8 +1,8 @@
 """Installed by kustomize, taken away, installed by Helm, upgraded, taken away, installed again, under a Cassandra that runs on.
 
 Whoever takes Navigator away keeps its databases, and what it knew of them: the next install goes on with the same objects,
-pods and processes. Then its store is exchanged (collector_job). The Cassandra is made before all that, and gets a second node and is
-deleted after it, under kills (kill_run). Leaves what Helm installed.
+pods and processes. Then its store is exchanged (collector_job). The Cassandra is made before all that, and deleted after it, under kills
+(kill_run). Leaves what Helm installed.
 """
 import time
 
@@ -77,8 +77,7 @@ def job():
         collector_job.nobody_owns(KEPT, before)
         installs(before, known(), running)
         collector_job.stores(KEPT, before, running)
-    kill_run.scale_out(KEPT)
-    kill_run.deletion(KEPT)
+    kill_run.deletion(KEPT, claims=1)
     kill_run.nothing_is_missing(KEPT, writer)
     kubectl("delete", "namespace", NS, timeout=500)
 

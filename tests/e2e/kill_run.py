@@ -1,7 +1,7 @@
 """The kill run: the API server and the controller are killed (-9) while a cluster is made, joined, scaled and deleted.
 
-No acknowledged object may be missing, nothing may exist twice, every row must be there. In CI install_job goes through these stages, with the
-same Cassandra that Navigator is installed over; alone this is the short way to them.
+No acknowledged object may be missing, nothing may exist twice, every row must be there. In CI install_job makes and deletes in this way the
+Cassandra that Navigator is installed over.
 """
 import http.client
 import json
@@ -122,14 +122,14 @@ def scale_out(target):
         target.has_rows(ROWS, through=1, said="are read through the new node")
 
 
-def deletion(target):
+def deletion(target, claims):
     with step("deletion under kills"):
         target.delete("--wait=false")
         # The API server is killed as soon as the controller is back; the deletion may be done by then.
         kills(target, ["controller", "apiserver"], "deletion", lambda: target.pods() != [])
         target.wait("nothing left", lambda: all(
             counts(target)[kind] == 0 for kind in ("cassandraclusters", "pilots", "statefulsets", "pods")) or str(counts(target)), 600)
-        claim("the claims are left", counts(target)["pvc"] == 2, counts(target))
+        claim("the claims are left", counts(target)["pvc"] == claims, counts(target))
 
 
 def nothing_is_missing(target, writer):
@@ -146,8 +146,9 @@ def job():
     install()
     kubectl("create", "namespace", NS)
     writer.start()
-    for stage in (bootstrap, scale_out, deletion):
-        stage(target)
+    bootstrap(target)
+    scale_out(target)
+    deletion(target, claims=2)
     nothing_is_missing(target, writer)
     kubectl("delete", "namespace", NS, timeout=500)
 

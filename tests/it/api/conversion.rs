@@ -18,9 +18,9 @@ use super::generate::{self, Tape, older};
 use crate::scheme;
 
 /// Cases of each property.
-const CASES: u32 = 10_000;
+const CASES: u32 = 4_000;
 /// Cases of each property that goes through JSON, schemas and the annotation, which costs more.
-const JSON_CASES: u32 = 1_000;
+const JSON_CASES: u32 = 400;
 /// Words of a tape: enough for the largest object.
 const WORDS: usize = 96;
 
