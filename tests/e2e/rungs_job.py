@@ -228,7 +228,7 @@ def documents_on_and_off(own):
     with step("clients must show a certificate"):
         def serves(address, shown):
             try:
-                status, answer = Node(address, trust(nodes), login(nodes), own if shown else None).ask("GET", "/", timeout=10)
+                status, answer = Node(address, trust(nodes), login(nodes), own if shown else None).ask("GET", "/_cluster/health", timeout=10)
                 return status == 200 or f"answered {status}: {json.dumps(answer)[:500]}"
             except OSError as error:
                 return f"{type(error).__name__}: {error}"
