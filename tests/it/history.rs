@@ -196,6 +196,25 @@ fn operations_at_one_time_may_come_in_any_order() {
     ]);
 }
 
+/// The one that begins first ends last, beside twenty writes of which nobody knows whether they happened.
+#[test]
+fn writes_at_one_time_come_in_the_order_of_their_revisions() {
+    let unknown = || Outcome::Unknown("503".into());
+    let patch = |begin, end, main: &str, revision| {
+        let asked = Asked::Patch { key: "k".into(), main: main.into() };
+        operation(begin, end, asked, Outcome::Written(at(revision, main)))
+    };
+    let mut records = vec![create(0, 5, "one", Outcome::Written(at(10, "one")))];
+    for n in 0..10 {
+        records.push(delete(10 + n, 30 + n, unknown()));
+        records.push(create(20 + n, 40 + n, &format!("lost {n}"), unknown()));
+    }
+    records.push(patch(100, 200, "last", 30));
+    records.extend((1..9).map(|n| patch(100 + 10 * n, 105 + 10 * n, &format!("{n}"), 20 + n)));
+    records.push(get(300, 305, At::Latest, Outcome::Found(at(30, "last"))));
+    good(records);
+}
+
 #[test]
 fn a_read_that_is_older_than_an_acknowledged_write_is_found() {
     let old = get(20, 21, At::Latest, Outcome::Found(at(10, "one")));

@@ -41,6 +41,19 @@ enum Effect {
     NotAt(u64),
 }
 
+impl Effect {
+    /// The revision of a write, where it is known. Such a write happened.
+    fn revision(self) -> Option<u64> {
+        match self {
+            Self::Create { revision, .. }
+            | Self::Update { revision, .. }
+            | Self::Status { revision, .. }
+            | Self::Patch { revision, .. } => revision,
+            _ => None,
+        }
+    }
+}
+
 struct Call<'a> {
     begin: Moment,
     end: Moment,
@@ -194,7 +207,8 @@ fn linearize(calls: &[Call<'_>]) -> Result<(), String> {
     let mut left = calls.iter().filter(|call| call.must).count();
     let mut dead: HashSet<(Done, State)> = HashSet::new();
     let mut deepest: (usize, Done, State) = (left, done.clone(), None);
-    let mut path = vec![Place { state: None, choices: choices(calls, &done), chosen: None }];
+    let begun = next(calls, &done, None);
+    let mut path = vec![Place { state: None, choices: begun, chosen: None }];
     let mut looked = 0;
     while left > 0 {
         looked += 1;
@@ -202,7 +216,7 @@ fn linearize(calls: &[Call<'_>]) -> Result<(), String> {
             return Err(format!("undecided after {PATIENCE} states of {} calls", calls.len()));
         }
         let Some(place) = path.last_mut() else { return Err(stuck(calls, &deepest)) };
-        let Some(next) = place.choices.pop() else {
+        let Some(taken) = place.choices.pop() else {
             // No choice is left at this place: the search goes back.
             let chosen = place.chosen;
             path.pop();
@@ -212,19 +226,37 @@ fn linearize(calls: &[Call<'_>]) -> Result<(), String> {
             }
             continue;
         };
-        let Some(state) = step(place.state, calls[next].effect) else { continue };
-        done.flip(next);
+        let Some(state) = step(place.state, calls[taken].effect) else { continue };
+        done.flip(taken);
         if !dead.insert((done.clone(), state)) {
-            done.flip(next);
+            done.flip(taken);
             continue;
         }
-        left -= usize::from(calls[next].must);
+        left -= usize::from(calls[taken].must);
         if left < deepest.0 {
             deepest = (left, done.clone(), state);
         }
-        path.push(Place { state, choices: choices(calls, &done), chosen: Some(next) });
+        path.push(Place { state, choices: next(calls, &done, state), chosen: Some(taken) });
     }
     Ok(())
+}
+
+/// Calls that the search tries next. Revisions rise, so no write comes before one of a lower revision.
+/// A call that is certain and changes nothing comes alone: wherever an order has it later, it may as
+/// well come now.
+fn next(calls: &[Call<'_>], done: &Done, state: State) -> Vec<usize> {
+    let left = calls.iter().enumerate().filter(|(at, _)| !done.has(*at));
+    let lowest = left.filter_map(|(_, call)| call.effect.revision()).min();
+    let mut all = choices(calls, done);
+    all.retain(|at| calls[*at].effect.revision().is_none_or(|own| Some(own) == lowest));
+    let changes_nothing = |at: &&usize| {
+        let call = &calls[**at];
+        call.must && step(state, call.effect) == Some(state)
+    };
+    match all.iter().rev().find(changes_nothing) {
+        Some(at) => vec![*at],
+        None => all,
+    }
 }
 
 /// Calls that may happen next: those that began before the first end among the calls that are left.
