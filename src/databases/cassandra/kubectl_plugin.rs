@@ -16,15 +16,18 @@ pub const DATABASE: ShownDatabase = ShownDatabase {
         open: &["sh", "-c", r#"exec "${CASSANDRA_HOME:-/opt/cassandra}/bin/cqlsh" "$@""#, "cqlsh"],
         secured: Some(SecuredConsole {
             command: |access| {
-                let trust = if access.tls { TRUST } else { "" };
+                let trust = if access.tls { trust(access) } else { "" };
                 let own = if access.certificate { OWN } else { "" };
                 let login = access.login.as_deref().unwrap_or_default();
                 ["sh", "-c", CONSOLE, "cqlsh", trust, own, login].map(str::to_owned).into()
             },
             login_file,
             by_hand: |access| {
-                let trust =
-                    if access.tls { format!("env SSL_CERTFILE={TRUST} ") } else { String::new() };
+                let trust = if access.tls {
+                    format!("env SSL_CERTFILE={} ", trust(access))
+                } else {
+                    String::new()
+                };
                 let ssl = if access.tls { "--ssl " } else { "" };
                 let own = if access.certificate { "--cqlshrc FILE " } else { "" };
                 format!("{trust}cqlsh {ssl}{own}-u NAME")
@@ -43,8 +46,15 @@ pub const DATABASE: ShownDatabase = ShownDatabase {
     remark: |status| status.part::<CassandraNode>()?.operation_mode.filter(|mode| mode != "NORMAL"),
 };
 
-/// The CAs of clients, in the node's container.
-const TRUST: &str = "/etc/navigator/tls/client/ca.pem";
+/// Returns the CAs by which a client knows the node, in its container. Where it asks for certificates of
+/// clients, `ca.pem` holds the CAs of those.
+fn trust(access: &ConsoleAccess) -> &'static str {
+    if access.certificate {
+        "/etc/navigator/tls/client/server-ca.pem"
+    } else {
+        "/etc/navigator/tls/client/ca.pem"
+    }
+}
 
 /// The node's certificate between nodes, with its key.
 const OWN: &str = "/etc/navigator/tls/internode/node.pem";

@@ -20,7 +20,8 @@ pub const DATABASE: ShownDatabase = ShownDatabase {
             },
             login_file,
             by_hand: |access| {
-                let trust = if access.tls { format!("--cacert {TRUST} ") } else { String::new() };
+                let trust =
+                    if access.tls { format!("--cacert {} ", trust(access)) } else { String::new() };
                 let own = if access.certificate {
                     format!("--cert {OWN}.crt --key {OWN}.key ")
                 } else {
@@ -54,8 +55,15 @@ Take the node whose copy of the state is newest: the highest term, then the high
     },
 };
 
-/// The CAs of clients, in the node's container.
-const TRUST: &str = "/etc/navigator/tls/client/ca.crt";
+/// Returns the CAs by which a client knows the node, in its container. Where it asks for certificates of
+/// clients, `ca.crt` holds the CAs of those.
+fn trust(access: &ConsoleAccess) -> &'static str {
+    if access.certificate {
+        "/etc/navigator/tls/client/server-ca.crt"
+    } else {
+        "/etc/navigator/tls/client/ca.crt"
+    }
+}
 
 /// The node's certificate between nodes (`.crt`) and its key (`.key`).
 const OWN: &str = "/etc/navigator/tls/internode/node";
@@ -79,7 +87,8 @@ fn login_file(access: &ConsoleAccess, login: &ConsoleLogin<'_>) -> Result<String
         '\u{b}' => quoted + "\\v",
         c => quoted + &c.to_string(),
     });
-    let trust = if access.tls { format!("cacert = \"{TRUST}\"\n") } else { String::new() };
+    let trust =
+        if access.tls { format!("cacert = \"{}\"\n", trust(access)) } else { String::new() };
     let own = if access.certificate {
         format!("cert = \"{OWN}.crt\"\nkey = \"{OWN}.key\"\n")
     } else {

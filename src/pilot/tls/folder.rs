@@ -41,8 +41,9 @@ pub struct TlsKeys {
 }
 
 impl TlsFile {
-    /// Returns the key, the certificate and the trusted CAs of each use in three files below the
-    /// folders `internode` and `client`: `node.key`, `node.crt` and `ca.crt`.
+    /// Returns the files of each use, below the folders `internode` and `client`: the key, the
+    /// certificate, and in `ca.crt` the CAs whose certificates the port accepts. `client/server-ca.crt`
+    /// holds the CAs by which a client knows the node.
     pub fn apart(keys: &TlsKeys, certificates: &NodeCertificates) -> Vec<Self> {
         let NodeCertificates { internode, client } = certificates;
         let TlsKeys { node, client: client_key } = keys;
@@ -56,7 +57,13 @@ impl TlsFile {
             let files = paths.into_iter().zip(texts);
             Some(files.map(|(path, text)| Self { path, text: text.to_owned() }))
         });
-        files.flatten().collect()
+        let server_ca = client.as_ref().map(|one| Self::server_ca("client/server-ca.crt", one));
+        files.flatten().chain(server_ca).collect()
+    }
+
+    /// Returns the file of the CAs by which a client knows a node.
+    pub fn server_ca(path: &'static str, certificate: &NodeCertificate) -> Self {
+        Self { path, text: certificate.trust.clone() }
     }
 }
 
@@ -192,6 +199,21 @@ mod tests {
         let internode =
             Some(NodeCertificate { chain, trust: "ca".to_owned(), ..NodeCertificate::default() });
         NodeCertificates { internode, client: None }
+    }
+
+    #[test]
+    fn whom_a_node_accepts_and_by_whom_it_is_known_are_two_files() {
+        let keys = TlsKeys { node: "key".to_owned(), client: "key".to_owned() };
+        let client = Some(NodeCertificate {
+            trust: "CA of the node".to_owned(),
+            clients: Some("CA of clients".to_owned()),
+            ..NodeCertificate::default()
+        });
+        let certificates = NodeCertificates { internode: None, client };
+        let files = TlsFile::apart(&keys, &certificates);
+        let text = |path: &str| &files.iter().find(|file| file.path == path).unwrap().text;
+        assert_eq!(text("client/ca.crt"), "CA of clients");
+        assert_eq!(text("client/server-ca.crt"), "CA of the node");
     }
 
     #[test]

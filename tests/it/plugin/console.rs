@@ -187,10 +187,12 @@ fn curl_is_given_the_login_by_a_file_whose_name_is_gone() {
     let asks = ConsoleAccess { certificate: true, ..access.clone() };
     let own = "cert = \"/etc/navigator/tls/internode/node.crt\"\n\
                key = \"/etc/navigator/tls/internode/node.key\"\n";
-    assert_eq!((elasticsearch.login_file)(&asks, &HOSTILE).unwrap(), format!("{login}{own}"));
-    assert!(
-        (elasticsearch.by_hand)(&asks).contains("--cert /etc/navigator/tls/internode/node.crt")
-    );
+    // Such a node has the CAs of clients in `ca.crt`.
+    let known = login.replace("client/ca.crt", "client/server-ca.crt");
+    assert_eq!((elasticsearch.login_file)(&asks, &HOSTILE).unwrap(), format!("{known}{own}"));
+    let by_hand = (elasticsearch.by_hand)(&asks);
+    assert!(by_hand.contains("--cert /etc/navigator/tls/internode/node.crt"), "{by_hand}");
+    assert!(by_hand.contains("--cacert /etc/navigator/tls/client/server-ca.crt"), "{by_hand}");
     let plain = ConsoleAccess { tls: false, ..access.clone() };
     assert!((elasticsearch.command)(&plain).contains(&"http://127.0.0.1:9200".to_owned()));
     assert!(!(elasticsearch.login_file)(&plain, &HOSTILE).unwrap().contains("cacert"));
@@ -263,6 +265,10 @@ fn cqlsh_shows_the_certificate_of_the_node_where_one_is_asked_for() {
     container.program("home/bin/cqlsh", r#"printf '<%s>' "$@"; stat -Lc %a "$3"; cat "$3" "$3""#);
     let access = ConsoleAccess { tls: true, certificate: true, login: None };
     let mut words = (cassandra.command)(&access);
+    // Such a node has the CAs of clients in `ca.pem`.
+    let trust = "/etc/navigator/tls/client/server-ca.pem".to_owned();
+    assert!(words.contains(&trust), "{words:?}");
+    assert!((cassandra.by_hand)(&access).contains(&trust));
     let own = container.path("tls/internode/node.pem").to_str().unwrap().to_owned();
     let told = words.iter_mut().find(|word| *word == "/etc/navigator/tls/internode/node.pem");
     *told.expect("the command names the certificate") = own.clone();

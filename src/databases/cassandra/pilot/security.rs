@@ -98,7 +98,9 @@ impl SecuredDatabase for CassandraDriver {
             let own = TlsFile { path: own, text: format!("{}\n{}", key.trim_end(), one.chain) };
             Some([own, TlsFile { path: trust, text: one.accepted().to_owned() }])
         });
-        files.flatten().collect()
+        let server_ca = certificates.client.as_ref();
+        let server_ca = server_ca.map(|one| TlsFile::server_ca("client/server-ca.pem", one));
+        files.flatten().chain(server_ca).collect()
     }
 
     /// Users are no files of a node.
