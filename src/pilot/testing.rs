@@ -8,7 +8,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicU8, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use axum::{
@@ -21,6 +21,19 @@ use futures::stream;
 use http::StatusCode;
 use serde_json::Value;
 use tokio::net::TcpListener;
+
+use crate::pilot::driver::DriverAnswer;
+
+/// Waits for an answer without a fault: on a busy machine it may take longer than a pilot waits for one.
+pub(crate) async fn answered<'a, T>(what: &str, ask: impl Fn() -> DriverAnswer<'a, T>) -> T {
+    let begun = Instant::now();
+    loop {
+        match ask().await {
+            Ok(answer) => return answer,
+            Err(error) => assert!(begun.elapsed() < Duration::from_secs(300), "{what}: {error}"),
+        }
+    }
+}
 
 /// How a request fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use crate::{
     pilot::{
         clients::jolokia,
         driver::{DatabaseNode, DecommissionState, Driver, Error, NodeObservation},
-        testing::{Failure, Fault, Script, serve},
+        testing::{Failure, Fault, Script, answered, serve},
     },
 };
 
@@ -206,9 +206,10 @@ async fn hold(server: &Server, fault: &Fault, place: &Path) {
     let what = format!("{}: {fault:?}", server.ring.what);
     server.script.set(None);
     let (driver, node) = driven(server, place);
-    let heard = driver.observe().await.unwrap();
+    let heard = answered(&what, || driver.observe()).await;
     let (departure, changes) = if server.ring.leaves {
-        (Some(decommission(&driver, &node).await.unwrap()), server.changes())
+        let departure = answered(&what, || Box::pin(decommission(&driver, &node))).await;
+        (Some(departure), server.changes())
     } else {
         (None, BTreeSet::new())
     };
@@ -235,9 +236,9 @@ async fn hold(server: &Server, fault: &Fault, place: &Path) {
 async fn asked(server: &Server, place: &Path) -> BTreeSet<String> {
     server.script.set(None);
     let (driver, node) = driven(server, place);
-    driver.observe().await.unwrap();
+    answered(server.ring.what, || driver.observe()).await;
     if server.ring.leaves {
-        driver.decommission(&node).await.unwrap();
+        answered(server.ring.what, || driver.decommission(&node)).await;
     }
     server.script.asked()
 }

@@ -4,13 +4,7 @@
 //! A scripted Elasticsearch answers the few requests of the pilot as real ones do (7.17 and 8.19,
 //! with `filter_path`).
 
-use std::{
-    collections::BTreeSet,
-    net::IpAddr,
-    path::Path,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, net::IpAddr, path::Path, sync::Arc, time::Duration};
 
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
@@ -33,11 +27,11 @@ use crate::{
     },
     pilot::{
         driver::{
-            DatabaseNode, DecommissionState, Driver, DriverAnswer, Error, LeaderDuty, LeaderPermit,
+            DatabaseNode, DecommissionState, Driver, Error, LeaderDuty, LeaderPermit,
             NodeObservation,
         },
         node::blockers::StopBlockers,
-        testing::{Failure, Fault, Script, serve},
+        testing::{Failure, Fault, Script, answered, serve},
         volume::state_file::StateFile,
     },
 };
@@ -335,17 +329,6 @@ async fn decommission(
     driver.decommission(node).await.map(stands)
 }
 
-/// Waits for an answer without a fault: on a busy machine it may take longer than a pilot waits for one.
-async fn answered<'a, T>(what: &str, ask: impl Fn() -> DriverAnswer<'a, T>) -> T {
-    let begun = Instant::now();
-    loop {
-        match ask().await {
-            Ok(answer) => return answer,
-            Err(error) => assert!(begun.elapsed() < Duration::from_secs(90), "{what}: {error}"),
-        }
-    }
-}
-
 /// Compares each verb's result under a fault with its result without one.
 async fn hold(server: &Server, fault: &Fault, place: &Path) {
     let what = format!("{}: {fault:?}", server.cluster.what);
@@ -360,10 +343,10 @@ async fn hold(server: &Server, fault: &Fault, place: &Path) {
         None
     };
     server.script.set(None);
-    driver.lead_duties(&node, &alone).await.unwrap();
+    answered(&what, || driver.lead_duties(&node, &alone)).await;
     let changes = server.changes();
     server.script.set(None);
-    driver.announce_restart(&node).await.unwrap();
+    answered(&what, || driver.announce_restart(&node)).await;
     let mut announcement = server.changes();
     if !announcement.is_empty() {
         // This request follows where a record is refused.
@@ -403,12 +386,13 @@ const DELAY_ALL: &str = "PUT /*,-.*/_settings";
 async fn asked(server: &Server, place: &Path) -> BTreeSet<String> {
     server.script.set(None);
     let (driver, node) = driven(server, place);
-    driver.observe().await.unwrap();
+    let (what, alone) = (server.cluster.what, LeaderPermit::alone());
+    answered(what, || driver.observe()).await;
     if server.cluster.leaves {
-        driver.decommission(&node).await.unwrap();
+        answered(what, || driver.decommission(&node)).await;
     }
-    driver.lead_duties(&node, &LeaderPermit::alone()).await.unwrap();
-    driver.announce_restart(&node).await.unwrap();
+    answered(what, || driver.lead_duties(&node, &alone)).await;
+    answered(what, || driver.announce_restart(&node)).await;
     server.script.asked()
 }
 
