@@ -133,7 +133,7 @@ def plugin():
     claim("and as a user of the spec", USER in said, said)
     left = kubectl("exec", "-n", NS, names[0], "-c", "elasticsearch", "--", "ls", "/etc/navigator")
     claim("its login is not left behind", "console-" not in left, left)
-    for one, cluster, prefix, uses in ((safe, SAFE, OBJ, 4), (ring, secured_ring.RING, secured_ring.OBJ, 4)):
+    for one, cluster, prefix, uses in ((safe, SAFE, OBJ, 4), (ring, secured_ring.RING, secured_ring.OBJ, 2)):
         file = one.folder / "ca.crt"
         told = json.loads(one.says(0, "get-credentials", cluster.name, "--ca", str(file), "-o", "json"))
         claim("get-credentials prints what the Secret holds", (told["username"], told["password"]) == login_of(cluster.namespace, f"{prefix}-admin"))
