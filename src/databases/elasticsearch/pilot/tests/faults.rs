@@ -4,7 +4,7 @@
 //! A scripted Elasticsearch answers the few requests of the pilot as real ones do (7.17 and 8.19,
 //! with `filter_path`).
 
-use std::{collections::BTreeSet, net::IpAddr, path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, net::IpAddr, path::Path, sync::Arc};
 
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
