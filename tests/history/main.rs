@@ -32,7 +32,7 @@ use tokio::runtime::Runtime;
 
 use self::{plan::Plan, run::Verdict};
 
-/// The seeds of CI: each store twice.
+/// The seeds of CI: each kind of run at least once.
 const SEEDS: RangeInclusive<u64> = 1..=6;
 /// Runs of one seed, as long as they are invalid.
 const ATTEMPTS: usize = 3;

@@ -178,8 +178,8 @@ fn before_ready(bench: Bench) -> Seen {
     wait_for(bench.init.patience(), "an init in charge", || {
         let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key));
-        let blocked = u64::from_str_radix(value("SigBlk:")?.trim(), 16).ok()?;
-        let blocks = blocked & (1 << (15 - 1)) != 0;
+        let mask = u64::from_str_radix(value("SigBlk:")?.trim(), 16).ok()?;
+        let blocks = mask & (1 << (15 - 1)) != 0;
         let is_init = value("Name:")?.trim() != "unshare";
         (is_init && (blocks || !children(pid).is_empty())).then_some(())
     })?;

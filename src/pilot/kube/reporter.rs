@@ -338,18 +338,18 @@ mod tests {
                 let body = body.collect().await.unwrap().to_bytes();
                 let mut answer = json!({"metadata": {"name": "p", "uid": "u",
                     "resourceVersion": "2"}, "spec": {"phase": "Stopped"}});
-                let mut answered = 200;
+                let mut answer_code = 200;
                 if parts.method == http::Method::PATCH {
                     let status = serde_json::from_slice::<Value>(&body).unwrap()["status"].take();
                     if !is_bare(&status) {
-                        answered = code;
+                        answer_code = code;
                         answer = json!({"kind": "Status", "status": "Failure", "reason": reason,
                             "code": code, "message": "", "details": {}, "metadata": {}});
                     }
                     noted.lock().unwrap().push(status);
                 }
                 let body = Full::new(Bytes::from(answer.to_string()));
-                Ok::<_, Infallible>(Response::builder().status(answered).body(body).unwrap())
+                Ok::<_, Infallible>(Response::builder().status(answer_code).body(body).unwrap())
             }
         });
         (Client::new(service, "default"), tried)

@@ -207,8 +207,8 @@ fn linearize(calls: &[Call<'_>]) -> Result<(), String> {
     let mut left = calls.iter().filter(|call| call.must).count();
     let mut dead: HashSet<(Done, State)> = HashSet::new();
     let mut deepest: (usize, Done, State) = (left, done.clone(), None);
-    let begun = next(calls, &done, None);
-    let mut path = vec![Place { state: None, choices: begun, chosen: None }];
+    let first = next(calls, &done, None);
+    let mut path = vec![Place { state: None, choices: first, chosen: None }];
     let mut looked = 0;
     while left > 0 {
         looked += 1;
@@ -216,7 +216,7 @@ fn linearize(calls: &[Call<'_>]) -> Result<(), String> {
             return Err(format!("undecided after {PATIENCE} states of {} calls", calls.len()));
         }
         let Some(place) = path.last_mut() else { return Err(stuck(calls, &deepest)) };
-        let Some(taken) = place.choices.pop() else {
+        let Some(choice) = place.choices.pop() else {
             // No choice is left at this place: the search goes back.
             let chosen = place.chosen;
             path.pop();
@@ -226,17 +226,17 @@ fn linearize(calls: &[Call<'_>]) -> Result<(), String> {
             }
             continue;
         };
-        let Some(state) = step(place.state, calls[taken].effect) else { continue };
-        done.flip(taken);
+        let Some(state) = step(place.state, calls[choice].effect) else { continue };
+        done.flip(choice);
         if !dead.insert((done.clone(), state)) {
-            done.flip(taken);
+            done.flip(choice);
             continue;
         }
-        left -= usize::from(calls[taken].must);
+        left -= usize::from(calls[choice].must);
         if left < deepest.0 {
             deepest = (left, done.clone(), state);
         }
-        path.push(Place { state, choices: next(calls, &done, state), chosen: Some(taken) });
+        path.push(Place { state, choices: next(calls, &done, state), chosen: Some(choice) });
     }
     Ok(())
 }
