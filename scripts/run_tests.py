@@ -76,8 +76,6 @@ class TestRun:
         has_exited = False
         while not has_exited:
             ready = {descriptor for descriptor, _ in poll.poll()}
-            if asked in ready:
-                self.end(child, os.read(asked, 1)[0])
             # What the program left running may hold its output open for ever: after its end, one more read takes all that a pipe can hold.
             has_exited = ended in ready
             if output in ready or has_exited:
@@ -87,6 +85,9 @@ class TestRun:
                     self.line(line.decode(errors="replace"))
                 if not data and not has_exited:
                     poll.unregister(output)
+            # After the output: only what was read says which tests are running.
+            if asked in ready:
+                self.end(child, os.read(asked, 1)[0])
         if rest:
             self.line(rest.decode(errors="replace"))
         code = child.wait()

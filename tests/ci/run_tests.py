@@ -86,8 +86,9 @@ class RunTests(unittest.TestCase):
         for number in (signal.SIGTERM, signal.SIGINT):
             begun = Path(self.env["BEGUN"])
             begun.unlink(missing_ok=True)
+            self.times.unlink(missing_ok=True)
             runner = subprocess.Popen([RUNNER, self.program, "sleeps", "passes"], env=self.env, stdout=subprocess.PIPE, text=True)
-            while not begun.exists():
+            while not (begun.exists() and self.record().get("passes", {}).get("outcome") == "ok"):
                 self.assertIsNone(runner.poll())
                 time.sleep(0.02)
             runner.send_signal(number)
