@@ -34,6 +34,8 @@ pub struct DrivenDatabase {
     pub ports: &'static [u16],
     /// Does the node belong to a database cluster that exists elsewhere, so that it founds none?
     pub joins_elsewhere: fn(&Pilot) -> bool,
+    /// Can the node found a database cluster?
+    pub can_found: fn(&Pilot) -> bool,
     /// Do files of the database lie in this data directory?
     pub has_data: fn(&Path) -> bool,
     /// The condition about the programs that run before the database, where there are any.
@@ -78,6 +80,7 @@ impl DrivenDatabase {
             orders_by_time: false,
             ports: &[],
             joins_elsewhere: |_| false,
+            can_found: |_| true,
             has_data,
             preparation: None,
             conditions: &[],

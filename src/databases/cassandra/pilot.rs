@@ -103,6 +103,7 @@ pub const DATABASE: DrivenDatabase = DrivenDatabase {
     joins_elsewhere: |pilot| {
         pilot.spec.part::<CassandraNode>().is_some_and(|spec| !spec.additional_seeds.is_empty())
     },
+    can_found: |_| true,
     has_data: configure::has_data,
     preparation: None,
     conditions: &[CLEANUP_DUE],

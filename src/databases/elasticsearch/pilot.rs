@@ -37,7 +37,7 @@ use self::{
 };
 use super::{
     names::{self, port},
-    v1beta1::PilotElasticsearchStatus,
+    v1beta1::{ElasticsearchNode, PilotElasticsearchStatus, is_master},
 };
 use crate::{
     api::pilot_part::PilotParts,
@@ -83,6 +83,9 @@ pub const DATABASE: DrivenDatabase = DrivenDatabase {
         ContentFolder { folder: "logs", above: 0, what: "logs" },
         ContentFolder { folder: "data", above: 0, what: "data" },
     ],
+    can_found: |pilot| {
+        pilot.spec.part::<ElasticsearchNode>().is_some_and(|spec| is_master(&spec.roles))
+    },
     preparation: Some(Told {
         condition: "PluginsInstalled",
         current: "PluginsCurrent",
@@ -421,8 +424,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        api::v1beta1::Pilot,
-        databases::elasticsearch::v1beta1::{ElasticsearchNode, PilotElasticsearchSpec},
+        api::v1beta1::Pilot, databases::elasticsearch::v1beta1::PilotElasticsearchSpec,
         pilot::volume::state_file::StateFile,
     };
 

@@ -208,7 +208,7 @@ async fn look(
         let refusal = ring::refusal(database.names, pilot, &mark, record, false);
         return Ok(FoundingOutcome::Turn(StartTurn::Refused(refusal)));
     }
-    match decide(record, pilot, mark.founding.as_deref(), &peers) {
+    match decide(database.can_found, record, pilot, mark.founding.as_deref(), &peers) {
         FoundingDecision::Found | FoundingDecision::Claim if mark.node_id.is_some() => {
             say(emptied(data));
             Ok(FoundingOutcome::Wait { peers })
@@ -348,6 +348,7 @@ fn former(lease: &str) -> String {
 
 /// Decides what a node does whose volume holds no data of a member: claim, found, join or wait.
 fn decide(
+    can_found: fn(&Pilot) -> bool,
     record: Option<&Founder>,
     pilot: &Pilot,
     founding: Option<&str>,
@@ -357,6 +358,7 @@ fn decide(
     if let Some(founder) = record
         && founder.name == own
         && founding == Some(founder.id.as_str())
+        && can_found(pilot)
     {
         return FoundingDecision::Found;
     }
@@ -380,37 +382,69 @@ fn decide(
     }
     let mut holding = peers.iter().filter(|peer| peers::holds_data(peer, pilot) == Some(true));
     let Some(founder) = record else {
-        return holding.next().map_or(FoundingDecision::Claim, |peer| {
-            let name = peer.metadata.name.as_deref().unwrap_or("a node");
-            FoundingDecision::Wait(format!("waits for {name}, whose volume holds data"))
-        });
+        return match holding.next() {
+            Some(peer) => {
+                let name = peer.metadata.name.as_deref().unwrap_or("a node");
+                FoundingDecision::Wait(format!("waits for {name}, whose volume holds data"))
+            }
+            None if can_found(pilot) => FoundingDecision::Claim,
+            None => FoundingDecision::Wait(
+                "waits for another node to found the cluster; one with its roles cannot".to_owned(),
+            ),
+        };
     };
-    let served = peers::was_member(pilot) || peers.iter().any(peers::was_member);
-    let lost = founder.name == own || served;
-    // The founder's Pilot was deleted before its database had a member.
-    let deserted = !peers.iter().any(|peer| peer.metadata.name.as_ref() == Some(&founder.name));
-    if silent().is_empty() && holding.next().is_none() && (lost || deserted) {
-        if ring::is_given_up(pilot, founder) {
-            return FoundingDecision::Claim;
-        }
-        return FoundingDecision::Wait(without_data(founder, own, lost));
+    let waits =
+        || FoundingDecision::Wait(format!("waits for {} to found the cluster", founder.name));
+    if !silent().is_empty() || holding.next().is_some() {
+        return waits();
     }
-    FoundingDecision::Wait(format!("waits for {} to found the cluster", founder.name))
+    let all = || [pilot].into_iter().chain(peers);
+    let recorded = all().find(|pilot| pilot.metadata.name.as_ref() == Some(&founder.name));
+    let lost = match recorded {
+        _ if all().any(peers::was_member) => RingLoss::Data,
+        // The founder's Pilot was deleted before its database had a member.
+        None => RingLoss::Founder,
+        Some(recorded) if !can_found(recorded) => RingLoss::Role,
+        Some(_) if founder.name == own => RingLoss::Data,
+        Some(_) => return waits(),
+    };
+    if can_found(pilot) && ring::is_given_up(pilot, founder) {
+        return FoundingDecision::Claim;
+    }
+    let able =
+        all().filter(|pilot| can_found(pilot)).find_map(|able| able.metadata.name.as_deref());
+    FoundingDecision::Wait(without_data(founder, able.unwrap_or(own), lost))
 }
 
-/// Says that no node can serve in the recorded ring, and what a person can do. `lost`: the ring had
-/// data.
-fn without_data(founder: &Founder, own: &str, lost: bool) -> String {
+/// Why no node can serve in the recorded ring.
+enum RingLoss {
+    /// No volume holds its data any more.
+    Data,
+    /// The node that was to found it is gone.
+    Founder,
+    /// The node that was to found it cannot, with the roles that it has.
+    Role,
+}
+
+/// Says that no node can serve in the recorded ring, and what a person can do. `able`: a node that can
+/// found another one.
+fn without_data(founder: &Founder, able: &str, lost: RingLoss) -> String {
     let Founder { name, id, .. } = founder;
-    let (what, first) = if lost {
-        let what =
-            format!("was founded by {name} and no volume of the cluster holds its data any more");
-        (what, "bring one back, or ")
-    } else {
-        (format!("was to be founded by {name}, which is no node of the cluster any more"), "")
+    let (what, first) = match lost {
+        RingLoss::Data => (
+            format!("was founded by {name} and no volume of the cluster holds its data any more"),
+            "bring one back, or ",
+        ),
+        RingLoss::Founder => {
+            (format!("was to be founded by {name}, which is no node of the cluster any more"), "")
+        }
+        RingLoss::Role => (
+            format!("was to be founded by {name}, which cannot, with the roles that it has"),
+            "give it the roles back, or ",
+        ),
     };
     format!(
-        "ring {id} {what}; {first}found an empty ring: kubectl annotate pilot {own} {}={id}",
+        "ring {id} {what}; {first}found an empty ring: kubectl annotate pilot {able} {}={id}",
         annotation::FOUND_ANEW
     )
 }
@@ -455,6 +489,15 @@ mod tests {
 
     fn waits_for(verdict: &FoundingDecision, part: &str) -> bool {
         matches!(verdict, FoundingDecision::Wait(what) if what.contains(part))
+    }
+
+    fn decide(
+        record: Option<&Founder>,
+        pilot: &Pilot,
+        founding: Option<&str>,
+        peers: &[Pilot],
+    ) -> FoundingDecision {
+        super::decide(|_| true, record, pilot, founding, peers)
     }
 
     #[test]
@@ -551,5 +594,33 @@ mod tests {
         let begins = [pilot("b", Some(false)), pilot("c", Some(false))];
         let told = decide(Some(&by("b")), &word, None, &begins);
         assert!(waits_for(&told, "waits for b to found the cluster"), "{told:?}");
+    }
+
+    #[test]
+    fn a_node_whose_roles_forbid_it_founds_nothing_and_names_one_that_can() {
+        let can_found = |pilot: &Pilot| pilot.metadata.name.as_deref() != Some("d");
+        let (able, other) = (pilot("a", Some(false)), pilot("d", Some(false)));
+        let decide = |record: Option<&Founder>, own: &Pilot, founding, peer: &Pilot| {
+            super::decide(can_found, record, own, founding, std::slice::from_ref(peer))
+        };
+        let told = decide(None, &other, None, &able);
+        assert!(waits_for(&told, "waits for another node to found the cluster"), "{told:?}");
+        assert_eq!(decide(None, &able, None, &other), FoundingDecision::Claim);
+        // It is recorded, by a pilot that did not ask for its roles or before these were changed.
+        let way = "kubectl annotate pilot a navigator.jetstack.io/found-anew=1";
+        for (own, peer) in [(&other, &able), (&able, &other)] {
+            let told = decide(Some(&by("d")), own, Some("1"), peer);
+            assert!(waits_for(&told, "was to be founded by d, which cannot"), "{told:?}");
+            assert!(waits_for(&told, way), "{told:?}");
+        }
+        let word = given_up(able.clone(), "1");
+        assert_eq!(decide(Some(&by("d")), &word, None, &other), FoundingDecision::Claim);
+        // All volumes are lost.
+        let lost = member("d", Some(false));
+        for word in [lost.clone(), given_up(lost, "1")] {
+            let told = decide(Some(&by("a")), &word, None, &able);
+            assert!(waits_for(&told, "no volume of the cluster holds its data"), "{told:?}");
+            assert!(waits_for(&told, way), "{told:?}");
+        }
     }
 }
