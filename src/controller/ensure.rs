@@ -74,7 +74,9 @@ pub(crate) async fn ensure(
         note(adopt::members(ctx, desired, pool).await)?;
         note(claims::mark(ctx, desired, pool).await)?;
         let Some(wanted) = desired.pool(&pool.name) else { continue };
-        for (ordinal, _) in pool.running() {
+        // Before one of them starts, all are told.
+        let told = if desired.round.all_stopped { pool.returning() } else { pool.replicas() };
+        for ordinal in 0..told {
             note(ensure_pilot(ctx, desired, observed, wanted, ordinal).await)?;
         }
     }

@@ -52,8 +52,8 @@ pub(crate) fn next(desired: &DesiredCluster, observed: &ObservedCluster) -> Secu
     SecurityRound {
         rungs: rungs(round.posture),
         in_force,
-        stops_all: false,
         held: round.unmet.into_iter().filter_map(unmet).collect(),
+        ..SecurityRound::default()
     }
 }
 
@@ -177,15 +177,15 @@ fn switched(
             told: position(known.told),
         })
         .collect();
-    let wanted = rungs(goal);
+    let step = next_switch(&nodes, position(goal));
     let stay = known.iter().find(|member| position(member.told) != position(goal));
-    let (rungs, stops_all) = match (next_switch(&nodes, position(goal)), stay) {
-        // All are stopped, and none is told where it stays.
-        (SwitchStep::Tell(_), _) | (_, None) => (wanted, false),
-        (_, Some(stay)) => (self::rungs(stay.told), true),
-    };
+    let Some(stay) = stay else { return SecurityRound::settled(rungs(goal)) };
+    let waits = waits_for_all(desired, members);
+    if matches!(step, SwitchStep::Tell(_)) && !waits {
+        return SecurityRound { all_stopped: true, ..SecurityRound::settled(rungs(goal)) };
+    }
     let skipped = desired.stopped || desired.strategy.skips_by_name(KEEPS_SERVING.name);
-    let held = (stops_all && !skipped).then(|| {
+    let held = (!skipped).then(|| {
         let turns = if position(goal) == SwitchPosition::Off { "off" } else { "on" };
         let why = format!(
             "to turn TLS between nodes and logins {turns}, all nodes stop and start together: nothing is \
@@ -194,11 +194,26 @@ fn switched(
         (KEEPS_SERVING.name, why)
     });
     SecurityRound {
-        rungs,
-        stops_all: stops_all && held.is_none(),
+        rungs: rungs(stay.told),
+        stops_all: held.is_none() && !waits,
         held: held.into_iter().collect(),
         ..SecurityRound::default()
     }
+}
+
+/// Is there something that has to end before all nodes stop together? They come back on the newest spec,
+/// all of them: so not while another version or a canary is tried on some, and not with the nodes of a
+/// pool that is to leave.
+fn waits_for_all(desired: &DesiredCluster, members: &[(&ObservedPool, &Member)]) -> bool {
+    let strategy = &desired.strategy;
+    members.iter().any(|(pool, member)| {
+        let Some(pilot) = &member.pilot else { return false };
+        let version = pilot.spec.version.as_ref();
+        let upgrades = version.is_some_and(|version| *version != desired.version);
+        desired.pool(&pool.name).is_none()
+            || (upgrades && !strategy.on_delete)
+            || (strategy.canary.is_some() && pilot.pinned.is_some())
+    })
 }
 
 /// Says why a need does not hold: the name of its predicate, and a sentence.
@@ -288,9 +303,6 @@ mod tests {
         },
     };
 
-    static SWITCHING: ManagedDatabase =
-        ManagedDatabase { switches_at_once: true, ..example::EXAMPLE };
-
     fn secure() -> SecurityRungs {
         ClusterSecurity { mode: Some(SecurityMode::Secure), ..ClusterSecurity::default() }.wanted()
     }
@@ -298,7 +310,7 @@ mod tests {
     /// A cluster of three nodes on these rungs, of a database that switches, which is wanted so.
     fn cluster(on: &SecurityRungs, mode: SecurityMode) -> (DesiredCluster, ObservedCluster) {
         let mut desired = sample::desired(&[("a", 3)], "x");
-        desired.database = &SWITCHING;
+        desired.database = &example::SWITCHING;
         desired.security = Some(ClusterSecurity { mode: Some(mode), ..ClusterSecurity::default() });
         let mut observed = sample::observed(&[("a", 3)], "x");
         for member in observed.pools[0].members.values_mut() {

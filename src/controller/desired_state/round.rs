@@ -11,6 +11,8 @@ pub struct SecurityRound {
     pub in_force: SecurityRungs,
     /// All nodes are to be stopped, and started on other rungs.
     pub stops_all: bool,
+    /// All nodes are stopped, and come back together on these rungs.
+    pub all_stopped: bool,
     /// What the next round waits for: names of predicates, and why each holds.
     pub held: Vec<(&'static str, String)>,
 }

@@ -75,8 +75,9 @@ pub(crate) fn pinned_to<'a>(
     member: &'a Member,
     wanted: &DesiredPool,
 ) -> Option<&'a str> {
-    // Where people delete pods to change them, a new pod is the newest.
-    if desired.strategy.on_delete {
+    // Where people delete pods to change them, a new pod is the newest. Where all nodes come back
+    // together, each has its turn.
+    if desired.strategy.on_delete || desired.round.all_stopped {
         return None;
     }
     let mark = member.pilot.as_ref().and_then(|pilot| pilot.pinned.as_deref());

@@ -104,6 +104,16 @@ pub(crate) const EXAMPLE: ManagedDatabase = ManagedDatabase {
 /// The example database with pilots that know of copies of data.
 pub(crate) static KNOWING: ManagedDatabase = ManagedDatabase { knows_copies: true, ..EXAMPLE };
 
+/// The example database, if all of its nodes change TLS and logins at once.
+pub(crate) static SWITCHING: ManagedDatabase = ManagedDatabase {
+    switches_at_once: true,
+    desired: |object, settings, round| {
+        let desired = managed_cluster::desired::<Example>(object, settings, round)?;
+        Ok(DesiredCluster { database: &SWITCHING, ..desired })
+    },
+    ..EXAMPLE
+};
+
 /// Reads the node report from the mode that pilots of the example database report.
 fn reports(status: &PilotStatus) -> NodeReport {
     let mode = status.parts.value("example").and_then(|part| part["mode"].as_str());

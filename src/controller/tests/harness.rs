@@ -14,7 +14,7 @@ use tokio::{
 use super::{
     super::{
         context::{self, ControllerContext},
-        desired_state::{self, ObjectSettings},
+        desired_state::{self, ManagedDatabase, ObjectSettings},
         event_causes::EventCauses,
         events::ClusterEventPublisher,
         expansion::ExpansionAnswers,
@@ -45,6 +45,7 @@ fn key() -> ClusterKey {
 
 pub(super) struct Harness {
     pub(super) api: Api,
+    pub(super) database: &'static ManagedDatabase,
     /// Pilots that are asked to leave finish moving their data away.
     pub(super) drains_end: bool,
     /// Pods that are started become ready.
@@ -98,6 +99,7 @@ impl Harness {
         }
         Self {
             api,
+            database: &DATABASE,
             drains_end: true,
             pods_start: true,
             rejects: "64Mi",
@@ -117,6 +119,7 @@ impl Harness {
     pub(super) fn copy(&self) -> Self {
         let Self {
             api,
+            database,
             drains_end,
             pods_start,
             rejects,
@@ -134,6 +137,7 @@ impl Harness {
         let (strips, owner_references, cordoned) = (*strips, *owner_references, *cordoned);
         Self {
             api: api.copy(),
+            database,
             drains_end,
             pods_start,
             rejects,
@@ -242,7 +246,7 @@ impl Harness {
     ) -> ControllerContext {
         let client = self.api.client();
         let (stores, heard) =
-            (ObjectCaches::holding(&[&DATABASE], caches), HeartbeatTracker::default());
+            (ObjectCaches::holding(&[self.database], caches), HeartbeatTracker::default());
         heard.hear_all(&stores.pilots.state());
         ControllerContext {
             stores,
@@ -287,7 +291,7 @@ impl Harness {
         });
         tokio::select! {
             biased;
-            done = reconcile(&ctx, &DATABASE, &key, cluster, failures) => Some(done),
+            done = reconcile(&ctx, self.database, &key, cluster, failures) => Some(done),
             () = self.api.died() => None,
         }
     }

@@ -1,6 +1,8 @@
 //! Tests of encryption and logins that are turned on and off while the database serves. The API is
 //! scripted, and so are pilots.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::{
@@ -9,7 +11,7 @@ use super::{
 };
 use crate::{
     api::v1beta1::SecurityRungs,
-    controller::security_round::posture,
+    controller::{security_round::posture, testing::example::SWITCHING},
     engine::ladder::{LadderRung, SecurityPosture},
 };
 
@@ -185,4 +187,131 @@ async fn a_node_that_is_made_on_the_way_is_on_the_rungs_of_the_others() {
     harness.settle().await;
     harness.scale(3);
     assert_eq!(rest(&harness).await, on_all("Allow Optional Off"));
+}
+
+/// A cluster of two pools whose nodes change at once, on these settings of security.
+async fn switching(security: Value) -> Harness {
+    let mut harness = Harness::new(2);
+    harness.database = &SWITCHING;
+    edit(&harness, |spec| {
+        let mut second = spec["nodePools"][0].clone();
+        second["name"] = json!("b");
+        spec["nodePools"].as_array_mut().unwrap().push(second);
+        spec["security"] = security;
+        spec["updateStrategy"] = json!({"skipPredicates": ["KeepsServing"]});
+    });
+    switched(&harness).await;
+    harness
+}
+
+/// Lets the cluster come to rest. At no moment do two nodes run that cannot talk to each other. Returns on
+/// which rungs the nodes run in the end, and with which heap, if all are alike.
+async fn switched(harness: &Harness) -> (String, Value) {
+    let pilots = || -> Vec<Value> { harness.api.server().of("pilots").cloned().collect() };
+    let runs = |pilot: &Value| -> (String, Value) {
+        let rungs = serde_json::from_value(pilot["status"]["security"]["rungs"].clone());
+        (words(&rungs.unwrap_or_default()), pilot["spec"]["jvm"]["heap"].clone())
+    };
+    let mut quiet = 0;
+    for _ in 0..100 {
+        let before = harness.caches();
+        harness.reconcile().await;
+        harness.kubelet();
+        let up = pilots().into_iter().filter(|pilot| pilot["status"]["phase"] == "Running");
+        let up = up.filter(|pilot| {
+            let name = pilot["metadata"]["name"].as_str().unwrap();
+            let conditions = pilot["status"]["conditions"].as_array().unwrap();
+            let has_left = conditions.iter().any(|one| one["type"] == "Decommissioned");
+            !has_left && harness.object("pods", name).is_object()
+        });
+        let up: BTreeSet<String> = up.map(|pilot| runs(&pilot).0).collect();
+        assert!(up.len() <= 1, "nodes that cannot talk run together: {up:?}");
+        quiet = if harness.caches() == before { quiet + 1 } else { 0 };
+        if quiet == 2 {
+            let mut all: Vec<_> = pilots().iter().map(runs).collect();
+            all.dedup();
+            assert_eq!(all.len(), 1, "{all:?}");
+            return all.remove(0);
+        }
+    }
+    let server = harness.api.server();
+    panic!("the cluster does not come to rest: {:#?}", server.writes.iter().rev().take(12));
+}
+
+const ON: &str = "Required Required Password";
+const OFF: &str = "Off Off Off";
+
+#[tokio::test(start_paused = true)]
+async fn all_pools_of_a_cluster_that_changes_at_once_are_told_before_one_starts() {
+    let harness = switching(json!({"mode": "Open"})).await;
+    edit(&harness, |spec| spec["security"] = json!({"mode": "Secure"}));
+    assert_eq!(switched(&harness).await.0, ON);
+    edit(&harness, |spec| spec["security"] = json!({"mode": "Open"}));
+    assert_eq!(switched(&harness).await.0, OFF);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_else_an_edit_changes_comes_with_the_nodes_that_change_at_once() {
+    let asks = json!({"mode": "Secure", "client": {
+        "clientAuth": "Required", "clientCA": {"kind": "ConfigMap", "name": "cas", "key": "ca.crt"},
+    }});
+    let harness = switching(asks).await;
+    edit(&harness, |spec| spec["security"] = json!({"mode": "Open"}));
+    assert_eq!(switched(&harness).await.0, OFF, "the word that clients show certificates");
+    edit(&harness, |spec| {
+        spec["security"] = json!({"mode": "Secure"});
+        spec["jvm"] = json!({"heap": "2Gi"});
+    });
+    assert_eq!(switched(&harness).await, (ON.to_owned(), json!("2Gi")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_version_and_a_pool_that_leaves_come_before_nodes_change_at_once() {
+    let harness = switching(json!({"mode": "Open"})).await;
+    edit(&harness, |spec| {
+        spec["security"] = json!({"mode": "Secure"});
+        spec["version"] = json!("5.0.7");
+    });
+    // As long as a node runs the former version, all are on the former rungs.
+    let mut mixed = 0;
+    for _ in 0..100 {
+        harness.reconcile().await;
+        harness.kubelet();
+        let pilots: Vec<Value> = harness.api.server().of("pilots").cloned().collect();
+        if pilots.iter().all(|pilot| pilot["spec"]["version"] == "5.0.7") {
+            break;
+        }
+        mixed += 1;
+        assert!(pilots.iter().all(|pilot| pilot["spec"].get("security").is_none()));
+        assert!(pilots.iter().all(|pilot| pilot["spec"]["phase"] != "Stopped"), "{pilots:#?}");
+    }
+    assert!(mixed > 2, "{mixed}");
+    assert_eq!(switched(&harness).await.0, ON);
+    edit(&harness, |spec| {
+        spec["security"] = json!({"mode": "Open"});
+        spec["nodePools"].as_array_mut().unwrap().pop();
+    });
+    assert_eq!(switched(&harness).await.0, OFF);
+    assert_eq!(harness.api.server().of("pilots").count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_canary_is_not_ended_by_nodes_that_change_at_once() {
+    let harness = switching(json!({"mode": "Open"})).await;
+    edit(&harness, |spec| {
+        spec["updateStrategy"]["canary"] = json!({"replicas": 1});
+        spec["jvm"] = json!({"heap": "2Gi"});
+    });
+    harness.settle().await;
+    edit(&harness, |spec| spec["security"] = json!({"mode": "Secure"}));
+    harness.settle().await;
+    let heaps = |harness: &Harness| -> Vec<Value> {
+        let server = harness.api.server();
+        server.of("pilots").map(|pilot| pilot["spec"]["jvm"]["heap"].clone()).collect()
+    };
+    let new = heaps(&harness).iter().filter(|heap| **heap == "2Gi").count();
+    assert_eq!(new, 1, "{:?}", heaps(&harness));
+    assert_eq!(held(&harness).1, "CanaryHeld");
+    edit(&harness, |spec| drop(spec["updateStrategy"].as_object_mut().unwrap().remove("canary")));
+    assert_eq!(switched(&harness).await, (ON.to_owned(), json!("2Gi")));
 }

@@ -417,6 +417,7 @@ fn decide(
 }
 
 /// Why no node can serve in the recorded ring.
+#[derive(Clone, Copy)]
 enum RingLoss {
     /// No volume holds its data any more.
     Data,
