@@ -158,9 +158,17 @@ fn awaited(world: World<'_>, node: &AbsentNode<'_>, operation: Option<OperationT
     let data = member.and_then(Member::data);
     if surplus && let Some(data) = data {
         message += "; it may hold data, so it leaves only once it serves";
-        if remedy == Remedy::Correct {
-            remedy = Remedy::GiveUp { node: name.clone(), data };
-        }
+        let fails =
+            member.and_then(|member| member.pilot.as_ref()).is_some_and(|pilot| pilot.failed);
+        let node = name.clone();
+        remedy = match remedy {
+            // The spec that could be corrected went with the pool.
+            Remedy::Correct | Remedy::GiveUp { .. } if fails && wanted.is_none() => {
+                Remedy::WantPool { node, data }
+            }
+            Remedy::Correct => Remedy::GiveUp { node, data },
+            remedy => remedy,
+        };
     }
     Candidate::wait(
         operation,

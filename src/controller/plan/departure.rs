@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     api::v1beta1::{NodeChange, PilotIntent},
-    controller::observe::{BlockerFacts, Member, ObservedCluster, ObservedPool},
+    controller::observe::{BlockerFacts, Member, ObservedPool},
 };
 
 /// Does the node's pilot report why the node cannot leave?
@@ -41,7 +41,7 @@ fn one(world: World<'_>, pool: &ObservedPool, ordinal: u32, member: &Member) -> 
         let (pool, pilot) = (pool.name.clone(), member.name.clone());
         Candidate::step(OperationType::ScaleDown, PlannedStep::Remove { pool, pilot, to: ordinal })
     };
-    let needless = member.held().is_none() && never_joined(member, world.observed);
+    let needless = member.held().is_none() && never_joined(member, world, pool);
     if !member.intends(&PilotIntent::Decommissioned) {
         // The node left by itself, or its data were given up, or it has no data to move away and no
         // database that could move data.
@@ -95,11 +95,14 @@ pub(super) fn progress(member: &Member) -> String {
 }
 
 /// Did the database of a node never serve, so that the node may go as it is? Only once another node
-/// is a member: until then, all others may wait for this node to found the cluster.
-fn never_joined(member: &Member, observed: &ObservedCluster) -> bool {
-    let mut members = observed.pools.iter().flat_map(|pool| pool.members.values());
+/// is a member: until then, all others may wait for this node to found the cluster. One on an empty
+/// volume that cannot start, and whose spec went with its pool, founds none.
+fn never_joined(member: &Member, world: World<'_>, pool: &ObservedPool) -> bool {
+    let mut members = world.observed.pools.iter().flat_map(|pool| pool.members.values());
     let founded = members.any(|other| other.has_identity() && !other.decommissioned());
-    founded && member.never_served()
+    let fails = member.pilot.as_ref().is_some_and(|pilot| pilot.failed);
+    let in_vain = fails && member.is_empty() && world.desired.pool(&pool.name).is_none();
+    (founded || in_vain) && member.never_served()
 }
 
 /// Asks the last node of a pool that has too many to leave.

@@ -16,9 +16,12 @@ pub(super) fn stop(world: World<'_>, _: &Plan) -> Vec<Candidate> {
     let pools = &world.observed.pools;
     let running =
         || pools.iter().flat_map(|pool| pool.members.values()).filter(|m| m.pod.is_some());
+    // A node whose pod was lost on the way out was told to stop with the others.
     let leaves = |member: &&Member| {
         let pilot = member.pilot.as_ref();
-        pilot.is_some_and(|pilot| pilot.irreversible && !pilot.decommissioned) && answers(member)
+        pilot.is_some_and(|pilot| pilot.irreversible && !pilot.decommissioned)
+            && member.intent() != PilotIntent::Stopped
+            && answers(member)
     };
     if let Some(member) = running().find(leaves) {
         let awaited = AwaitedStep::new("DrainPilot", &member.name, departure::progress(member));

@@ -299,6 +299,20 @@ fn a_node_that_may_have_joined_is_never_given_up() {
         let way_out = plan.waiting.is_some_and(leaves);
         assert!(way_out || plan.blocked[0].remedy.to_string().contains("back to Running"), "{why}");
     }
+    let alone = |emptied: bool| {
+        with_a_node_that_never_served(|d, o| {
+            d.pools = desired(&[("b", 1)], "new").pools;
+            pilot(o, 0, 0).identity = false;
+            pilot(o, 0, 1).emptied = emptied;
+        })
+    };
+    let remove = PlannedStep::Remove { pool: "a".into(), pilot: "ex-demo-a-1".into(), to: 1 };
+    assert_eq!(
+        alone(true).step,
+        Some(remove),
+        "with its pool went the spec that could be corrected"
+    );
+    assert_eq!(alone(false).step, None, "its volume may hold data");
     let unread = with_a_node_that_never_served(|_, o| {
         pilot(o, 0, 1).earlier_claim = Some("claim-1".into());
         pilot(o, 0, 1).checked = false;

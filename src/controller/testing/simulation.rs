@@ -456,6 +456,10 @@ impl Simulation {
                         pilot.identity |= known;
                     }
                     live(member, quorum);
+                    if let Some(pilot) = &mut member.pilot {
+                        // Of a node that cannot start, its pilot says that its volume is empty.
+                        pilot.emptied = pilot.failed && !known;
+                    }
                     if member.decommissioned() {
                         joined.remove(&member.name);
                     } else if member.serving() {
@@ -589,20 +593,38 @@ impl Simulation {
     }
 
     /// Validation refuses to remove the last pool of masters. The simulation also keeps a pool that
-    /// broke after it had served, and at least one pool that was made unbroken.
+    /// broke after it had served, as long as one of its nodes is broken, and at least one pool that was
+    /// made unbroken.
     fn may_go(&self, index: usize) -> bool {
         let pools = &self.desired.pools;
         let pool = &pools[index];
         let count =
             |counts: &dyn Fn(&DesiredPool) -> bool| pools.iter().filter(|p| counts(p)).count();
+        let broken = |member: &Member| {
+            member.pilot.as_ref().is_some_and(|p| p.spec.config_hash.as_deref() == Some(BROKEN))
+        };
+        let found = self.observed.pools.iter().find(|found| found.name == pool.name);
+        let breaks = found.is_some_and(|found| found.members.values().any(broken));
+        let stay = count(&|other| !born_broken(other) && other.name != pool.name) > 0;
         (!pool.eligible || count(&|pool| pool.eligible) > 1)
-            && (born_broken(pool) || (!is_broken(pool) && count(&|p| !born_broken(p)) > 1))
+            && stay
+            && (self.never_served(pool) || (!is_broken(pool) && !breaks))
+    }
+
+    /// Could no node of the pool ever start?
+    fn never_served(&self, pool: &DesiredPool) -> bool {
+        let own = |member: &String| {
+            member.strip_prefix(&pool.set).is_some_and(|rest| rest.starts_with('-'))
+        };
+        born_broken(pool) && !self.joined.iter().any(own)
     }
 
     /// Does what a person does about broken pools: removes those that never could start, and
     /// repairs the others.
     pub(crate) fn take_back(&mut self) {
-        self.desired.pools.retain(|pool| !(born_broken(pool) && is_broken(pool)));
+        let mut pools = std::mem::take(&mut self.desired.pools);
+        pools.retain(|pool| !(self.never_served(pool) && is_broken(pool)));
+        self.desired.pools = pools;
         for pool in self.desired.pools.iter_mut().filter(|pool| is_broken(pool)) {
             pool.pilot.config_hash = Some("repaired".to_owned());
         }

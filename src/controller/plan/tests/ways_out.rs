@@ -353,6 +353,25 @@ fn a_stop_waits_for_no_node_that_cannot_answer() {
 }
 
 #[test]
+fn a_stop_waits_for_no_departure_that_it_ended() {
+    let asked = |phase: PilotIntent| {
+        planned(&[("a", 1)], &[("a", 2)], |d, o| {
+            d.stopped = true;
+            for ordinal in 0..2 {
+                let pilot = pilot(o, 0, ordinal);
+                pilot.spec.phase = Some(PilotIntent::Stopped);
+                (pilot.phase_ours, pilot.stopped) = (true, true);
+            }
+            let leaves = pilot(o, 0, 1);
+            (leaves.spec.phase, leaves.irreversible) = (Some(phase.clone()), true);
+        })
+    };
+    assert_eq!(asked(PilotIntent::Stopped).step, Some(PlannedStep::Empty { pool: "a".into() }));
+    let plan = asked(PilotIntent::Decommissioned);
+    assert_eq!((plan.step, plan.waiting.unwrap().step), (None, "DrainPilot"));
+}
+
+#[test]
 fn a_pool_that_left_the_spec_goes_though_another_is_to_grow_in_a_new_version() {
     let asked = |version: &str| {
         planned(&[("a", 3)], &[("a", 2), ("b", 1)], |d, o| {
@@ -369,6 +388,17 @@ fn a_pool_that_left_the_spec_goes_though_another_is_to_grow_in_a_new_version() {
         "no node joins, and none is upgraded before it is gone"
     );
     assert_eq!(asked("5.0.6").step, Some(PlannedStep::Raise { pool: "a".into(), to: 3 }));
+}
+
+#[test]
+fn a_node_of_a_removed_pool_that_cannot_start_names_a_way_out_that_works() {
+    let plan = planned(&[("a", 1)], &[("a", 1), ("b", 1)], |_, o| {
+        pod(o, 1, 0).ready = false;
+        let pilot = pilot(o, 1, 0);
+        (pilot.ready, pilot.idle, pilot.failed) = (false, true, true);
+    });
+    let remedy = plan.waiting.unwrap().remedy;
+    assert!(matches!(&remedy, Remedy::WantPool { node, .. } if node == "ex-demo-b-0"), "{remedy}");
 }
 
 #[test]
