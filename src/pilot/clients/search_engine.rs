@@ -16,6 +16,7 @@ pub(crate) mod testing;
 mod voting;
 
 use std::{
+    borrow::Cow,
     collections::BTreeMap,
     net::IpAddr,
     sync::{Arc, Mutex},
@@ -186,10 +187,15 @@ impl SearchClient {
     /// Sends a request that only a successful answer satisfies, one with all fields that `T`
     /// requires.
     async fn hear<T: DeserializeOwned>(&self, path: &str) -> QueryAnswer<T> {
+        self.client.hear(&self.local(path), PATIENCE).await
+    }
+
+    /// Returns the path by which a node answers for itself.
+    fn local<'a>(&self, path: &'a str) -> Cow<'a, str> {
         if self.traits.answers_for_itself {
-            return self.client.hear(&path.replace("local=true&", ""), PATIENCE).await;
+            return path.replace("local=true&", "").into();
         }
-        self.client.hear(path, PATIENCE).await
+        path.into()
     }
 
     /// Changes something in the cluster; a refusal is an error in the engine's words.

@@ -5,13 +5,17 @@ use std::{
     sync::Arc,
 };
 
-use http::StatusCode;
+use http::{Method, StatusCode};
 use serde::Deserialize;
 
 use super::{ClusterTables, NamedNode, SearchClient, names};
-use crate::pilot::{
-    driver::Error,
-    query_answer::{QueryAnswer, UnansweredQuery},
+use crate::{
+    error::chain,
+    pilot::{
+        driver::Error,
+        http::HttpAnswer,
+        query_answer::{QueryAnswer, UnansweredQuery},
+    },
 };
 
 const ROOT: &str = "/";
@@ -21,6 +25,8 @@ const HEALTH: &str = "/_cluster/health?timeout=1s&master_timeout=1s";
 /// Path that asks for the node's own state of the cluster.
 pub const CLUSTER_STATE: &str = "/_cluster/state/version,master_node,nodes?local=true\
                      &filter_path=state_uuid,cluster_uuid,master_node,nodes.*.name";
+/// Part of the reason for which a node without a state refuses to answer.
+const NOT_RECOVERED: &str = "SERVICE_UNAVAILABLE/1/state not recovered";
 const STATS: &str = "/_nodes/_local/stats/indices,jvm?filter_path=nodes.*.indices.docs.count,\
                      nodes.*.indices.store.size_in_bytes,nodes.*.jvm.mem.heap_used_in_bytes";
 
@@ -154,7 +160,7 @@ impl SearchClient {
         let (root, local, state, health, stats) = futures::join!(
             self.ask(ROOT),
             self.hear::<LocalAnswer>(LOCAL),
-            self.hear::<StateAnswer>(CLUSTER_STATE),
+            self.own_state(),
             self.hear::<ClusterHealth>(HEALTH),
             self.hear::<StatsAnswer>(STATS),
         );
@@ -187,6 +193,35 @@ impl SearchClient {
             nodes: names(nodes),
             tables,
             stats,
+        })
+    }
+
+    async fn own_state(&self) -> QueryAnswer<StateAnswer> {
+        let path = self.local(CLUSTER_STATE);
+        match self.client.send(Method::GET, &path, None, super::PATIENCE).await {
+            Ok(answer) => StateAnswer::read(answer),
+            Err(error) => {
+                QueryAnswer::Not(UnansweredQuery::new(CLUSTER_STATE, chain(&error).to_string()))
+            }
+        }
+    }
+}
+
+impl StateAnswer {
+    /// Reads the answer. A node of 8.19 that followed no master since it was made has a block in place of
+    /// the state (`GatewayService.STATE_NOT_RECOVERED_BLOCK`); one of 7.17 has a state without a master.
+    fn read(answer: HttpAnswer) -> QueryAnswer<Self> {
+        let error = &answer.body["error"];
+        let is_not_recovered = error["type"] == "cluster_block_exception"
+            && error["reason"].as_str().is_some_and(|reason| reason.contains(NOT_RECOVERED));
+        if answer.status != StatusCode::SERVICE_UNAVAILABLE || !is_not_recovered {
+            return answer.heard(CLUSTER_STATE);
+        }
+        QueryAnswer::Said(Self {
+            state_uuid: String::new(),
+            cluster_uuid: None,
+            master_node: None,
+            nodes: BTreeMap::new(),
         })
     }
 }
@@ -254,6 +289,8 @@ impl ClusterHealth {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::{
         super::{
             Shard,
@@ -261,6 +298,21 @@ mod tests {
         },
         *,
     };
+
+    /// What a node of 8.19.4 answered that was made anew while two of three masters were lost.
+    #[test]
+    fn a_node_that_has_no_state_yet_follows_no_master() {
+        let blocked = |reason: &str| {
+            let error = json!({"type": "cluster_block_exception", "reason": reason});
+            let body = json!({"error": error, "status": 503});
+            StateAnswer::read(HttpAnswer { status: StatusCode::SERVICE_UNAVAILABLE, body })
+        };
+        let reason = "blocked by: [SERVICE_UNAVAILABLE/1/state not recovered / initialized];";
+        let QueryAnswer::Said(state) = blocked(reason) else { panic!("it counts as unheard") };
+        assert_eq!((state.master_node, state.nodes.len()), (None, 0));
+        let other = blocked("blocked by: [SERVICE_UNAVAILABLE/2/no master];");
+        assert!(matches!(other, QueryAnswer::Not(_)));
+    }
 
     /// The cluster's state right after a crash of the node: its shards are listed and on no node.
     #[test]
