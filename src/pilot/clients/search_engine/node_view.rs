@@ -196,6 +196,11 @@ impl SearchClient {
         })
     }
 
+    /// Does the node say that it follows no elected master?
+    pub async fn has_no_master(&self) -> bool {
+        matches!(self.own_state().await, QueryAnswer::Said(StateAnswer { master_node: None, .. }))
+    }
+
     async fn own_state(&self) -> QueryAnswer<StateAnswer> {
         let path = self.local(CLUSTER_STATE);
         match self.client.send(Method::GET, &path, None, super::PATIENCE).await {
