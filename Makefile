@@ -369,7 +369,8 @@ e2e-storage: ## volumes of Cassandra grow, and a full one holds its node until i
 	$(MAKE) e2e JOBS=storage_job
 
 e2e-leader: ## what the controller writes, that one alone writes when the leader is killed or stopped, and a join under kills; not part of ci
-	$(MAKE) e2e JOBS="leader_job kill_run"
+	$(MAKE) e2e JOBS=leader_job
+	$(MAKE) e2e JOBS=kill_run
 
 e2e-machines: testbed ## hollow machines are upgraded by a coordinator that is killed at every change, and the databases' own is rebooted; not part of ci
 	tests/testbed/kubemark.sh $(TESTBED)
