@@ -74,7 +74,7 @@ pub(crate) async fn ensure(
         note(adopt::members(ctx, desired, pool).await)?;
         note(claims::mark(ctx, desired, pool).await)?;
         let Some(wanted) = desired.pool(&pool.name) else { continue };
-        // Before one of them starts, all are told.
+        // While all nodes are stopped, the Pilots of all pools get the new spec before one node starts.
         let told = if desired.round.all_stopped { pool.returning() } else { pool.replicas() };
         for ordinal in 0..told {
             note(ensure_pilot(ctx, desired, observed, wanted, ordinal).await)?;

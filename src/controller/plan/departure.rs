@@ -95,8 +95,8 @@ pub(super) fn progress(member: &Member) -> String {
 }
 
 /// Did the database of a node never serve, so that the node may go as it is? Only once another node
-/// is a member: until then, all others may wait for this node to found the cluster. One on an empty
-/// volume that cannot start, and whose spec went with its pool, founds none.
+/// is a member: until then, all others may wait for this node to found the cluster. A node
+/// that cannot start founds none if its volume is empty and its node pool is gone.
 fn never_joined(member: &Member, world: World<'_>, pool: &ObservedPool) -> bool {
     let mut members = world.observed.pools.iter().flat_map(|pool| pool.members.values());
     let founded = members.any(|other| other.has_identity() && !other.decommissioned());

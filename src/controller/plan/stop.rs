@@ -16,7 +16,8 @@ pub(super) fn stop(world: World<'_>, _: &Plan) -> Vec<Candidate> {
     let pools = &world.observed.pools;
     let running =
         || pools.iter().flat_map(|pool| pool.members.values()).filter(|m| m.pod.is_some());
-    // A node whose pod was lost on the way out was told to stop with the others.
+    // If the pod of a leaving node was lost, that node got the phase Stopped with the others, and leaves
+    // no more.
     let leaves = |member: &&Member| {
         let pilot = member.pilot.as_ref();
         pilot.is_some_and(|pilot| pilot.irreversible && !pilot.decommissioned)
