@@ -19,6 +19,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+use serde_json::Value;
 
 use super::{loopback::own, wait::until};
 
@@ -125,6 +126,24 @@ impl Seat {
         command.stdout(output.try_clone().unwrap()).stderr(output);
         let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         Running { child, log }
+    }
+
+    /// Waits until one of the pilot's files on the volume holds this value. The pilot starts a
+    /// database and reports it without waiting for the disk.
+    pub(crate) async fn recorded(
+        &self,
+        file: &str,
+        key: &str,
+        value: impl Into<Value>,
+        deadline: Duration,
+    ) {
+        let (path, value) = (self.data().join(".navigator").join(file), value.into());
+        until(&format!("{key} {value} in {file}"), deadline, async || {
+            let text = fs::read(&path).map_err(|error| error.to_string())?;
+            let held: Value = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
+            if held[key] == value { Ok(()) } else { Err(held.to_string()) }
+        })
+        .await;
     }
 
     /// Waits until the readiness probe answers this code and word.
