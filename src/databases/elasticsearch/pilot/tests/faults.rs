@@ -381,6 +381,34 @@ async fn hold(server: &Server, fault: &Fault, place: &Path) {
     assert!(done.is_subset(&announcement), "{what}: {done:?} and not {announcement:?}");
 }
 
+/// A flush without a master waits for one, and takes the time that the database has to end.
+#[tokio::test]
+async fn a_node_is_flushed_unless_it_says_that_it_has_no_master() {
+    const STATE: &str = "/_cluster/state/version,master_node,nodes";
+    let rows = [
+        (Ok(json!({"state_uuid": "s", "master_node": "n2", "nodes": {}})), true),
+        (Ok(json!({"state_uuid": "s", "master_node": null, "nodes": {}})), false),
+        (Err(Failure::Status(503)), true),
+        (Err(Failure::Empty), true),
+    ];
+    for (state, is_flushed) in rows {
+        let script = Arc::new(Script::default());
+        let (said, heard) = (state.clone(), Arc::clone(&script));
+        let answer = move |method: &str, path: &str, _: &_| {
+            heard.ask(&format!("{method} {path}"));
+            if path == STATE { said.clone() } else { Ok(json!({})) }
+        };
+        let address = serve(port::HTTP, Box::new(answer)).await;
+        let place = tempfile::tempdir().unwrap();
+        let data = node_in(place.path()).data;
+        NodeState { address: Some(address), ..NodeState::default() }.save(&data).unwrap();
+        let driver = driver(&data);
+        driver.recall();
+        answered("flush", || driver.flush()).await;
+        assert_eq!(script.asked().contains("POST /_flush"), is_flushed, "{state:?}");
+    }
+}
+
 const DELAY_ALL: &str = "PUT /*,-.*/_settings";
 
 async fn asked(server: &Server, place: &Path) -> BTreeSet<String> {
