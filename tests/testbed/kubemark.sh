@@ -8,20 +8,14 @@ dir=$(mkdir -p "${1:-.testbed}" && cd "${1:-.testbed}" && pwd)
 versions=${KUBEMARK_VERSIONS:-1.33.13 1.34.4}
 export CGO_ENABLED=0 GOFLAGS=-mod=mod
 . "$here/cache.sh"
+. "$here/kubernetes.sh"
 for version in $versions; do
-  name=kubemark-$version kept=testbed/$(key "$here/kubemark.sh" "$version" "$(go version)")/kubemark
+  name=kubemark-$version kept=testbed/$(key "$here/kubemark.sh" "$here/kubernetes.sh" "$version" "$(go version)")/kubemark
   [ ! -x "$dir/bin/$name" ] || continue
   ! cached "$kept" "$dir/bin/$name" || continue
   begun=$SECONDS
-  mkdir -p "$dir"/{bin,"src/$name"} && cd "$dir/src/$name"
-  # k8s.io/kubernetes names its own staging modules v0.0.0: each must be replaced by the release of the same number.
-  if [ ! -f .complete ]; then
-    printf 'module testbed/kubemark\n\ngo 1.24.0\n\nrequire k8s.io/kubernetes v%s\n' "$version" >go.mod
-    "$here/../../scripts/fetch.sh" go mod download -json "k8s.io/kubernetes@v$version" | sed -n 's/.*"GoMod": "\(.*\)",/\1/p' |
-      xargs grep -oE '^\s+k8s.io/[a-z0-9-]+ v0\.0\.0$' | awk '{print $1}' | sort -u |
-      while read -r staged; do go mod edit -replace "$staged=$staged@v0.${version#1.}"; done
-    touch .complete
-  fi
+  mkdir -p "$dir/bin"
+  kubernetes_module "$dir/src/$name" "$version" && cd "$dir/src/$name"
   component=k8s.io/component-base/version
   stamp="-X $component.gitVersion=v$version -X $component.gitMajor=1 -X $component.gitMinor=$(cut -d. -f2 <<<"$version")"
   "$here/../../scripts/fetch.sh" go list -deps k8s.io/kubernetes/cmd/kubemark >/dev/null
