@@ -421,9 +421,10 @@ full: ## at length what ci shows in short, hours of it; goes on where it was int
 	@scripts/need.sh python3=python3
 	scripts/full.py $(PARTS)
 
-test-ci: deps ## the cache of compiled crates hides nothing; a step that hangs is ended; a release lacks nothing
+test-ci: deps ## the cache of compiled crates hides nothing; the test bed is not built in part; a step that hangs is ended; a release lacks nothing
 	@scripts/need.sh python3=python3
 	tests/ci/crates.sh
+	tests/ci/testbed.sh
 	tests/ci/steps.py
 	tests/ci/run_tests.py
 	tests/ci/full.py

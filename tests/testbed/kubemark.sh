@@ -15,7 +15,8 @@ for version in $versions; do
   ! cached "$kept" "$dir/bin/$name" || continue
   begun=$SECONDS
   mkdir -p "$dir/bin"
-  kubernetes_module "$dir/src/$name" "$version" && cd "$dir/src/$name"
+  kubernetes_module "$dir/src/$name" "$version"
+  cd "$dir/src/$name"
   component=k8s.io/component-base/version
   stamp="-X $component.gitVersion=v$version -X $component.gitMajor=1 -X $component.gitMinor=$(cut -d. -f2 <<<"$version")"
   "$here/../../scripts/fetch.sh" go list -deps k8s.io/kubernetes/cmd/kubemark >/dev/null

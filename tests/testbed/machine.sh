@@ -13,7 +13,8 @@ build() { # PROGRAM VERSION
   [ ! -x "$dir/bin/$name" ] || return 0
   ! cached "$kept" "$dir/bin/$name" || return 0
   mkdir -p "$dir/bin"
-  kubernetes_module "$dir/src/kubernetes-$2" "$2" && cd "$dir/src/kubernetes-$2"
+  kubernetes_module "$dir/src/kubernetes-$2" "$2"
+  cd "$dir/src/kubernetes-$2"
   local component=k8s.io/component-base/version
   "$here/../../scripts/fetch.sh" go list -deps "k8s.io/kubernetes/cmd/$1" >/dev/null
   go build -trimpath -o "$dir/bin/$name.part" \
