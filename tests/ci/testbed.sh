@@ -9,7 +9,7 @@ mkdir "$place/bin"
 cat >"$place/bin/go" <<X
 #!/bin/sh
 case "\$1 \$2" in version* | "mod init") exec "$go" "\$@" ;; esac
-echo "\$*" >>"$place/asked"
+echo "\$*" >>"$place/requests"
 echo "unknown revision" >&2
 exit 1
 X
@@ -17,15 +17,15 @@ chmod +x "$place/bin/go"
 
 ends() { # SCRIPT [PROGRAM that is there already]
   local bed=$place/bed
-  rm -rf "$bed" "$place/asked"
+  rm -rf "$bed" "$place/requests"
   [ -z "${2:-}" ] || install -D /bin/true "$bed/bin/$2"
   if PATH=$place/bin:$PATH NAVIGATOR_CACHE=$place/cache "tests/testbed/$1.sh" "$bed" >"$place/log" 2>&1; then
     echo "$1.sh ended well without a registry" >&2
     exit 1
   fi
-  [ "$(wc -l <"$place/asked")" = 1 ] && grep -q "unknown revision" "$place/log" || {
-    echo "$1.sh asked for this, and wrote that:" >&2
-    cat "$place/asked" "$place/log" >&2
+  [ "$(wc -l <"$place/requests")" = 1 ] && grep -q "unknown revision" "$place/log" || {
+    echo "$1.sh sent these requests, and wrote:" >&2
+    cat "$place/requests" "$place/log" >&2
     exit 1
   }
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # build.sh [DIR]: vets and builds client-go's tests into DIR/bin/clientgo.test, unless another checkout did (cache.sh). Needs go >= 1.24.
-# A minute and a half of processor time on a machine that never built client-go; seconds after that.
+# A minute and a half of processor time, also where the test bed has compiled client-go.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 dir=$(mkdir -p "${1:-.testbed}/bin" && cd "${1:-.testbed}" && pwd)

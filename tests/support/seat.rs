@@ -130,7 +130,7 @@ impl Seat {
 
     /// Waits until one of the pilot's files on the volume holds this value. The pilot starts a
     /// database and reports it without waiting for the disk.
-    pub(crate) async fn recorded(
+    pub(crate) async fn wait_for_record(
         &self,
         file: &str,
         key: &str,
@@ -140,8 +140,8 @@ impl Seat {
         let (path, value) = (self.data().join(".navigator").join(file), value.into());
         until(&format!("{key} {value} in {file}"), deadline, async || {
             let text = fs::read(&path).map_err(|error| error.to_string())?;
-            let held: Value = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
-            if held[key] == value { Ok(()) } else { Err(held.to_string()) }
+            let record: Value = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
+            if record[key] == value { Ok(()) } else { Err(record.to_string()) }
         })
         .await;
     }

@@ -19,7 +19,7 @@ for version in $versions; do
   cd "$dir/src/$name"
   component=k8s.io/component-base/version
   stamp="-X $component.gitVersion=v$version -X $component.gitMajor=1 -X $component.gitMinor=$(cut -d. -f2 <<<"$version")"
-  "$here/../../scripts/fetch.sh" go list -deps k8s.io/kubernetes/cmd/kubemark >/dev/null
+  "$fetch" go list -deps k8s.io/kubernetes/cmd/kubemark >/dev/null
   go build -trimpath -ldflags "-s -w $stamp" -o "$dir/bin/$name.part" k8s.io/kubernetes/cmd/kubemark
   mv "$dir/bin/$name.part" "$dir/bin/$name"
   keep "$kept" "$dir/bin/$name"

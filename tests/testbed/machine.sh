@@ -16,7 +16,7 @@ build() { # PROGRAM VERSION
   kubernetes_module "$dir/src/kubernetes-$2" "$2"
   cd "$dir/src/kubernetes-$2"
   local component=k8s.io/component-base/version
-  "$here/../../scripts/fetch.sh" go list -deps "k8s.io/kubernetes/cmd/$1" >/dev/null
+  "$fetch" go list -deps "k8s.io/kubernetes/cmd/$1" >/dev/null
   go build -trimpath -o "$dir/bin/$name.part" \
     -ldflags "-s -w -X $component.gitVersion=v$2 -X $component.gitMajor=1 -X $component.gitMinor=$(cut -d. -f2 <<<"$2")" \
     "k8s.io/kubernetes/cmd/$1"

@@ -27,8 +27,8 @@ async fn a_node_that_ran_before_starts_while_the_api_is_away() {
     bed.create(&ring.pilot(&seat.name)).await;
     let running = seat.start(&bed.credentials(&seat.name));
     bed.phase(&seat.name, "Running", PATIENCE).await;
-    seat.recorded("run.json", "pid", running.database().unwrap(), PATIENCE).await;
-    seat.recorded("cassandra.json", "joined", true, PATIENCE).await;
+    seat.wait_for_record("run.json", "pid", running.database().unwrap(), PATIENCE).await;
+    seat.wait_for_record("cassandra.json", "joined", true, PATIENCE).await;
     running.kill();
     bed.set_away(true);
     bed.kill_server();

@@ -62,7 +62,7 @@ async fn a_killed_pilot_takes_the_database_along_and_the_next_one_takes_over() {
     let pilot = node.start(&phase("Running"));
     node.until(200, "Running").await;
     let database = pilot.database().unwrap();
-    node.seat.recorded("run.json", "pid", database, PATIENCE).await;
+    node.seat.wait_for_record("run.json", "pid", database, PATIENCE).await;
     pilot.kill();
     until_gone(database, PATIENCE).await;
     let next = node.start(&phase("Running"));

@@ -61,7 +61,7 @@ async fn each_turn_of_a_nodes_life_is_told_once() {
     assert_eq!(one["regarding"]["uid"], bed.pilot(&seat.name).await.metadata.uid.unwrap(), "{one}");
 
     // The pilot is killed together with its database: the next pilot reports it.
-    seat.recorded("run.json", "pid", running.database().unwrap(), PATIENCE).await;
+    seat.wait_for_record("run.json", "pid", running.database().unwrap(), PATIENCE).await;
     running.kill();
     let next = seat.start(&credentials);
     is_told(&bed, "Warning ProcessExited", 1).await;

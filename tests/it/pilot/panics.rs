@@ -38,7 +38,7 @@ impl Node {
         let running = seat.start(&bed.credentials(&seat.name));
         bed.phase(&seat.name, "Running", PATIENCE).await;
         let database = running.database().unwrap();
-        seat.recorded("run.json", "pid", database, PATIENCE).await;
+        seat.wait_for_record("run.json", "pid", database, PATIENCE).await;
         Self { bed, seat, fault, running, database }
     }
 

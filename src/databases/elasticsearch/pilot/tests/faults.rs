@@ -393,10 +393,10 @@ async fn a_node_is_flushed_unless_it_says_that_it_has_no_master() {
     ];
     for (state, is_flushed) in rows {
         let script = Arc::new(Script::default());
-        let (said, heard) = (state.clone(), Arc::clone(&script));
+        let (state_answer, requests) = (state.clone(), Arc::clone(&script));
         let answer = move |method: &str, path: &str, _: &_| {
-            heard.ask(&format!("{method} {path}"));
-            if path == STATE { said.clone() } else { Ok(json!({})) }
+            requests.ask(&format!("{method} {path}"));
+            if path == STATE { state_answer.clone() } else { Ok(json!({})) }
         };
         let address = serve(port::HTTP, Box::new(answer)).await;
         let place = tempfile::tempdir().unwrap();
