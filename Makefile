@@ -313,6 +313,7 @@ pictures: ## rewrites the pictures of docs/images
 test-parity: program $(TESTBED)/bin/etcd $(TESTBED)/bin/kubectl $(TESTBED)/bin/kube-apiserver $(TESTBED)/bin/kube-controller-manager ## kubectl on our server beside CRDs on kube-apiserver, and client-go's own machinery; 2 minutes
 	@scripts/need.sh unshare=util-linux setpriv=util-linux ip=iproute2 openssl=openssl python3=python3 gcc=gcc diff=diffutils
 	tests/clientgo/build.sh $(TESTBED)
+	$(if $(SECTIONS),,cd tests/clientgo && CGO_ENABLED=0 GOFLAGS='-mod=readonly -trimpath' go vet .)
 	NAVIGATOR=$(PROGRAM) tests/parity/run.py $(SECTIONS)
 
 test-monitoring: ## alerts and dashboards, by Debian's promtool
