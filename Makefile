@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt quick lint test test-unit test-searches test-it test-load test-install test-history planted test-parity testbed database-images older model e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-upgrade e2e-scenarios e2e-drains e2e-lost e2e-rungs e2e-edits e2e-refusals e2e-leader e2e-machines e2e-runner e2e-storage e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot bench-controller bench-fleet bench-machines bench-tls idle compare-inits kill-store full-stores full-registries test-growth test-at-rest golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local test-renewals test-shared-ring test-taken-over test-secure-upgrade docs test-quickstart test-quickstart-full clean
+.PHONY: help can-run deps program optimised build image shipped sbom notices release licenses deny manifest fmt quick lint test test-unit test-searches test-it test-load test-install test-history planted test-parity testbed database-images older model e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-upgrade e2e-scenarios e2e-drains e2e-lost e2e-rungs e2e-edits e2e-refusals e2e-leader e2e-machines e2e-runner e2e-storage e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot bench-controller bench-fleet bench-machines bench-tls idle compare-inits kill-store full-stores full-registries test-growth test-at-rest golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local test-renewals test-shared-ring test-taken-over test-secure-upgrade docs test-quickstart test-quickstart-full clean
 
 CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
@@ -112,6 +112,7 @@ fmt: ## formats the code
 
 # (no Maven: a build without the Jolokia agent can be checked and tested, not installed)
 quick: ## format, lints and unit tests: what a change is tried by first; no Go, no Maven
+	@scripts/check-machine.sh
 	@scripts/need.sh protoc=protobuf-compiler $(or $(PROTOC_INCLUDE),/usr/include)/google/protobuf/descriptor.proto=libprotobuf-dev cc=gcc python3=python3
 	@scripts/crates.sh seed dev
 	$(CARGO) fmt --check
@@ -176,7 +177,12 @@ model: deps ## all searches and random walks of the unit tests, 60 times as far 
 fuzz: deps ## decodes damaged manifests for 8 s
 	$(TESTED) --test fuzz -- $(or $(FUZZ),8)
 
-run: deps ## three Cassandra nodes on this machine, without Kubernetes; shows what to type next
+# (before `deps`, which installs packages)
+can-run:
+	@scripts/check-machine.sh run
+
+# NODES=1 for one node.
+run: can-run deps ## three Cassandra nodes on this machine, without Kubernetes; shows what to type next
 	@scripts/need.sh mvn=maven python3=python3
 	$(CARGO) build --bin navigator
 	@mkdir -p bin && install -m 755 $(PROGRAM) bin/navigator
@@ -414,6 +420,7 @@ test-databases-full: deps ## the same with every scenario; rewrites docs/test-da
 
 # STEPS="lint test" for those, and what they need.
 ci: ## all that a change must pass, with a table of how long each step took
+	@scripts/check-machine.sh
 	@scripts/need.sh python3=python3
 	scripts/ci.py $(STEPS)
 
@@ -426,6 +433,7 @@ test-ci: deps ## the cache of compiled crates hides nothing; the test bed is not
 	@scripts/need.sh python3=python3
 	tests/ci/crates.sh
 	tests/ci/testbed.sh
+	tests/ci/check_machine.sh
 	tests/ci/steps.py
 	tests/ci/run_tests.py
 	tests/ci/full.py

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# run.sh NAVIGATOR: three Cassandra nodes on this machine, without Kubernetes: fetches a distribution, starts all of it,
-# writes a row through one node and reads it through another. What runs is left running.
+# run.sh NAVIGATOR: three Cassandra nodes, or NODES of them, on this machine, without Kubernetes: fetches a distribution, starts
+# all of it, writes a row through one node and reads it through another. What runs is left running.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 navigator=${1:?usage: run.sh NAVIGATOR}
 version=5.0.6 sample=deploy/samples/quickstart-cassandra.yaml
 cd "$root"
+count=${NODES:-3}
+nodes() { if [ "$1" = 1 ]; then echo "1 node"; else echo "$1 nodes"; fi; }
 
 # Databases run as users of their own where this is root, and those may not go into root's home.
 if [ "$(id -u)" = 0 ]; then homes=/var/cache/navigator/homes; else homes=${XDG_CACHE_HOME:-$HOME/.cache}/navigator/homes; fi
@@ -16,14 +18,27 @@ say "fetching Cassandra $version"
 mkdir -p "$homes"
 tests/testbed/get-cassandra.sh "$version" "$home"
 
-say "starting $sample"
-"$navigator" local up --home "cassandra=$home" -f "$sample" --wait
-nodes=$("$navigator" local status -o json | python3 -c '
+addresses() { # of the nodes of cluster `demo`; nothing where there is no such cluster
+  "$navigator" local status -o json | python3 -c '
 import json, sys
 clusters = json.load(sys.stdin)["clusters"]
-demo = next(one for one in clusters if (one["namespace"], one["name"]) == ("default", "demo"))
-print(*(member["address"] for member in demo["members"]))')
-read -r first _ last <<<"$nodes"
+print(*(member["address"] for one in clusters if (one["namespace"], one["name"]) == ("default", "demo") for member in one["members"]))'
+}
+
+say "starting $sample with $(nodes "$count")"
+"$navigator" local up --home "cassandra=$home"
+read -ra there <<<"$(addresses)"
+if [ ${#there[@]} -gt 0 ] && [ ${#there[@]} != "$count" ]; then
+  echo "run.sh: cluster demo runs here with $(nodes ${#there[@]}); to begin again with $(nodes "$count"): $navigator local down --delete-data" >&2
+  exit 1
+fi
+cluster=$(mktemp)
+trap 'rm -f "$cluster"' EXIT
+sed "s/^    replicas: 3$/    replicas: $count/" "$sample" >"$cluster"
+"$navigator" local up -f "$cluster" --wait
+read -ra all <<<"$(addresses)"
+first=${all[0]} last=${all[-1]}
+copies=$((count < 3 ? count : 3))
 
 # Beside the kubeconfig: nobody but this user reads it, and it goes with the data.
 kubeconfig=$("$navigator" local kubeconfig)
@@ -31,14 +46,14 @@ credentials=$(dirname "$kubeconfig")/demo.json
 (umask 077; KUBECONFIG=$kubeconfig "$navigator" plugin get-credentials demo --ca "${credentials%.json}-ca.crt" -o json >"$credentials")
 cql() { scripts/cql.py --level QUORUM --credentials "$credentials" "$@"; }
 
-say "writing a row through $first and reading it through ${last:-$first}, over TLS and with a password"
+say "writing a row through $first and reading it through $last, over TLS and with a password"
 cql "$first" \
-  "CREATE KEYSPACE IF NOT EXISTS shop WITH replication = {'class': 'NetworkTopologyStrategy', 'navigator-default-datacenter': 3}" \
+  "CREATE KEYSPACE IF NOT EXISTS shop WITH replication = {'class': 'NetworkTopologyStrategy', 'navigator-default-datacenter': $copies}" \
   "CREATE TABLE IF NOT EXISTS shop.orders (id int PRIMARY KEY, body text)" \
-  "INSERT INTO shop.orders (id, body) VALUES (1, 'a row that three nodes hold')"
-cql "${last:-$first}" "SELECT id, body FROM shop.orders WHERE id = 1"
+  "INSERT INTO shop.orders (id, body) VALUES (1, 'a row in $copies copies')"
+cql "$last" "SELECT id, body FROM shop.orders WHERE id = 1"
 
-say "three nodes are ready. What next:"
+say "$(nodes "$count") ready. What next:"
 show=$navigator
 case $show in "$root"/*) show=./${show#"$root"/} ;; esac
 cat <<NEXT
