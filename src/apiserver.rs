@@ -57,7 +57,7 @@ pub fn metrics_catalogue(scheme: &'static ServedKinds) -> Vec<MetricDescription>
     collectors.push(Box::new(handlers::cache_metrics::CacheMetrics::new(Vec::new())));
     collectors.extend(admission::webhook::AdmissionMetrics::new().collectors());
     collectors.push(build_info::collector());
-    collectors.push(Box::new(ProcessMetrics::new()));
+    collectors.push(Box::new(ProcessMetrics::default()));
     collectors.push(Box::new(account::MemoryAccountMetrics::default()));
     let capacity = capacity::Capacity::new(capacity::CapacityBounds::own());
     collectors.push(Box::new(capacity::CapacityMetrics::new(capacity)));

@@ -3,6 +3,8 @@
 pub mod cassandra;
 pub mod elasticsearch;
 #[cfg(test)]
+mod testing;
+#[cfg(test)]
 mod tests;
 
 use crate::database::{Database, DatabaseList};

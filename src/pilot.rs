@@ -16,7 +16,5 @@ pub mod kube;
 pub mod node;
 pub mod process;
 pub mod security;
-#[cfg(test)]
-pub(crate) mod testing;
 pub mod tls;
 pub mod volume;

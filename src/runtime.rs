@@ -12,7 +12,7 @@ pub mod kubeconfig;
 pub mod leader;
 pub mod log;
 pub mod metric_catalogue;
-pub(crate) mod process_metrics;
+pub mod process_metrics;
 pub mod readiness;
 pub mod shutdown;
 pub mod signals;

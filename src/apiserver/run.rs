@@ -139,7 +139,7 @@ pub async fn run(config: Config, api: ServedApi, rt: Runtime) -> Result<(), Erro
     let metrics = Arc::new(Metrics::new());
     metrics.know(api.kinds);
     metrics.register(rt.metrics());
-    let process = Box::new(ProcessMetrics::new());
+    let process = Box::new(ProcessMetrics::default());
     rt.metrics().register(process).expect("every metric has a name of its own");
     let account = Box::new(account::MemoryAccountMetrics::default());
     rt.metrics().register(account).expect("every metric has a name of its own");

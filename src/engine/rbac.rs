@@ -263,8 +263,7 @@ pub fn label_core_rules() -> Vec<PolicyRule> {
 }
 
 /// Do the rules of `holder` allow `verb` on every object of the resource?
-#[cfg(test)]
-pub(crate) fn covers(holder: &[PolicyRule], group: &str, resource: &str, verb: &str) -> bool {
+pub fn covers(holder: &[PolicyRule], group: &str, resource: &str, verb: &str) -> bool {
     holder.iter().any(|rule| {
         let has = |list: &Option<Vec<String>>, word: &str| {
             list.iter().flatten().any(|listed| listed == word)

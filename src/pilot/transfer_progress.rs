@@ -11,7 +11,7 @@ pub struct TransferProgress {
     /// By name, the most bytes to send and the most bytes sent that were seen: totals of a database
     /// shrink when parts of a transfer finish.
     transfers: BTreeMap<String, (i64, i64)>,
-    pub(crate) idle_since: Option<Instant>,
+    pub idle_since: Option<Instant>,
 }
 
 impl TransferProgress {

@@ -6,12 +6,12 @@ use prometheus::{IntGaugeVec, Opts, Registry, core::Collector};
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Adds [`collector`] to a new registry.
-pub(crate) fn register(registry: &Registry) {
+pub fn register(registry: &Registry) {
     registry.register(collector()).expect("a new registry holds no metric of this name");
 }
 
 /// Makes the metric `navigator_build_info{version}`, which is always 1.
-pub(crate) fn collector() -> Box<dyn Collector> {
+pub fn collector() -> Box<dyn Collector> {
     let info = IntGaugeVec::new(
         Opts::new("navigator_build_info", "Version of this binary; the value is always 1."),
         &["version"],

@@ -13,7 +13,7 @@ use prometheus::{
 };
 
 /// The process's figures, read on each scrape. A figure that cannot be read stays 0.
-pub(crate) struct ProcessMetrics {
+pub struct ProcessMetrics {
     descriptions: Vec<Desc>,
     /// Clock ticks of a second; `page` is the bytes of a page of memory.
     ticks: f64,
@@ -29,8 +29,8 @@ struct ProcessSeries {
     most: Gauge,
 }
 
-impl ProcessMetrics {
-    pub(crate) fn new() -> Self {
+impl Default for ProcessMetrics {
+    fn default() -> Self {
         let series = ProcessSeries::new();
         let collectors = series.collectors();
         let descriptions = collectors.iter().flat_map(|collector| collector.desc());
@@ -41,7 +41,9 @@ impl ProcessMetrics {
             page: system(SysconfVar::PAGE_SIZE),
         }
     }
+}
 
+impl ProcessMetrics {
     fn read(&self, series: &ProcessSeries) -> Option<()> {
         let stat = fs::read_to_string("/proc/self/stat").ok()?;
         // The process's name, in parentheses, may hold anything. The first field behind it is
@@ -114,7 +116,7 @@ mod tests {
     #[test]
     fn a_process_knows_what_it_takes() {
         let series = ProcessSeries::new();
-        ProcessMetrics::new().read(&series).unwrap();
+        ProcessMetrics::default().read(&series).unwrap();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
         let age = now - series.start.get();
         assert!((-2.0..86400.0).contains(&age), "{age}");
@@ -126,7 +128,7 @@ mod tests {
         let later = loop {
             sum = (0..1_000_000).fold(sum, |sum, number| std::hint::black_box(sum ^ number));
             let series = ProcessSeries::new();
-            ProcessMetrics::new().read(&series).unwrap();
+            ProcessMetrics::default().read(&series).unwrap();
             if series.cpu.get() > begun {
                 break series.cpu.get();
             }

@@ -18,6 +18,9 @@ mod security;
 mod seeds;
 mod shards_left;
 mod state;
+#[cfg(test)]
+#[path = "../../pilot/clients/search_engine/testing.rs"]
+mod testing;
 
 use std::{
     net::IpAddr,

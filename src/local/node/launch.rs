@@ -230,8 +230,18 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::pilot::database::EXAMPLE;
+    use crate::controller::testing::example;
 
+    const EXAMPLE: DrivenDatabase = DrivenDatabase {
+        home_variable: "EXAMPLE_HOME",
+        home: "/opt/example",
+        program: "bin/example",
+        ..DrivenDatabase::new(
+            example::EXAMPLE.names,
+            |_| false,
+            |_, _, _| unreachable!("no test runs a database"),
+        )
+    };
     const ALL: &[&DrivenDatabase] = &[&EXAMPLE];
 
     fn pod(database: &DrivenDatabase) -> Pod {

@@ -12,7 +12,7 @@ mod node_capacity;
 mod node_view;
 mod shutdown_records;
 #[cfg(test)]
-pub(crate) mod testing;
+mod testing;
 mod voting;
 
 use std::{

@@ -81,7 +81,7 @@ pub async fn check_database(
 }
 
 /// Returns a failed check for each file without which the database does not start.
-pub(crate) fn missing_files(database: &DrivenDatabase, node: &DatabaseNode) -> Vec<FailedCheck> {
+pub fn missing_files(database: &DrivenDatabase, node: &DatabaseNode) -> Vec<FailedCheck> {
     let DrivenDatabase { names, home_variable, program, agents, .. } = database;
     let place = format!("set --home or {home_variable} to where {} is", names.title);
     let install = || "run `navigator install` into that folder".to_owned();

@@ -16,7 +16,10 @@ use crate::{
     api::v1beta1::NodeCertificate,
     engine::pki::{CertificateUse, TrustBundle},
     machinery::x509::CertificateDetails,
-    pilot::{process::supervisor::ProcessUser, volume::folder::FolderHandle},
+    pilot::{
+        process::supervisor::ProcessUser,
+        volume::folder::{FolderHandle, chown_entry},
+    },
 };
 
 /// Name of the link, in the configuration folder.
@@ -153,7 +156,7 @@ impl TlsFolder {
         }
         made.write(RECORD, &serde_json::to_vec(certificates)?, 0o600)?;
         if let Some(user) = user {
-            folder.give_entry(next.as_ref(), user)?;
+            chown_entry(&folder, next.as_ref(), user)?;
         }
         folder.link(TLS_FOLDER, next)?;
         Ok(former.map(FormerFiles))

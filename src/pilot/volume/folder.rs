@@ -11,38 +11,33 @@ use nix::{
 use crate::pilot::process::supervisor::ProcessUser;
 pub use crate::runtime::folder::FolderHandle;
 
-impl FolderHandle {
-    /// Gives the folder itself to `user`, but not what is in it.
-    pub fn give(&self, user: ProcessUser) -> io::Result<()> {
-        fchown(self, Some(user.uid), Some(user.gid))
-    }
+/// Gives the folder itself to `user`, but not what is in it.
+pub fn chown(folder: &FolderHandle, user: ProcessUser) -> io::Result<()> {
+    fchown(folder, Some(user.uid), Some(user.gid))
+}
 
-    /// Does the entry `name` belong to `user` already?
-    pub fn is_of(&self, name: &OsStr, user: ProcessUser) -> io::Result<bool> {
-        let about = fstatat(self, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
-        Ok((about.st_uid, about.st_gid) == (user.uid, user.gid))
-    }
+/// Does the entry `name` belong to `user` already?
+pub fn is_owned_by(folder: &FolderHandle, name: &OsStr, user: ProcessUser) -> io::Result<bool> {
+    let about = fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
+    Ok((about.st_uid, about.st_gid) == (user.uid, user.gid))
+}
 
-    /// Gives an entry and all below it to `user`. Links are given, not followed.
-    pub fn give_entry(&self, name: &OsStr, user: ProcessUser) -> io::Result<()> {
-        match self.at(name) {
-            Ok(folder) => {
-                folder.give(user)?;
-                for name in folder.names()? {
-                    folder.give_entry(&name, user)?;
-                }
-                Ok(())
-            }
-            // The entry is no folder, or a link.
-            Err(error)
-                if matches!(error.raw_os_error(), Some(nix::libc::ENOTDIR | nix::libc::ELOOP)) =>
-            {
-                let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
-                let flags = AtFlags::AT_SYMLINK_NOFOLLOW;
-                Ok(fchownat(self, name, Some(uid), Some(gid), flags)?)
-            }
-            Err(error) => Err(error),
+/// Gives an entry and all below it to `user`. Links are given, not followed.
+pub fn chown_entry(folder: &FolderHandle, name: &OsStr, user: ProcessUser) -> io::Result<()> {
+    match folder.at(name) {
+        Ok(entry) => {
+            chown(&entry, user)?;
+            entry.names()?.iter().try_for_each(|name| chown_entry(&entry, name, user))
         }
+        // The entry is no folder, or a link.
+        Err(error)
+            if matches!(error.raw_os_error(), Some(nix::libc::ENOTDIR | nix::libc::ELOOP)) =>
+        {
+            let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
+            let flags = AtFlags::AT_SYMLINK_NOFOLLOW;
+            Ok(fchownat(folder, name, Some(uid), Some(gid), flags)?)
+        }
+        Err(error) => Err(error),
     }
 }
 
@@ -61,7 +56,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let folder = FolderHandle::open(place.path()).unwrap();
         folder.write("a", b"1", 0o600).unwrap();
-        folder.give_entry("a".as_ref(), ProcessUser { uid: 4321, gid: 1234 }).unwrap();
+        chown_entry(&folder, "a".as_ref(), ProcessUser { uid: 4321, gid: 1234 }).unwrap();
         folder.write("a", b"2", 0o600).unwrap();
         let about = fs::metadata(place.path().join("a")).unwrap();
         assert_eq!((about.uid(), about.gid()), (4321, 1234));

@@ -7,7 +7,10 @@ use std::{ffi::OsStr, io, path::Path};
 
 use crate::pilot::{
     process::supervisor::ProcessUser,
-    volume::{folder::FolderHandle, pilot_files::FOLDER},
+    volume::{
+        folder::{FolderHandle, chown, chown_entry, is_owned_by},
+        pilot_files::FOLDER,
+    },
 };
 
 /// Gives a folder and all below it to `user`. Links are given, not followed.
@@ -16,8 +19,8 @@ use crate::pilot::{
 /// When the pilot may not, or the folder cannot be read.
 pub fn give(path: &Path, user: ProcessUser) -> io::Result<()> {
     let folder = FolderHandle::open(path)?;
-    folder.give(user)?;
-    folder.names()?.iter().try_for_each(|name| folder.give_entry(name, user))
+    chown(&folder, user)?;
+    folder.names()?.iter().try_for_each(|name| chown_entry(&folder, name, user))
 }
 
 /// Gives a data volume to `user`, except the pilot's own folder. An entry directly on it that
@@ -28,11 +31,11 @@ pub fn give(path: &Path, user: ProcessUser) -> io::Result<()> {
 pub fn give_volume(data: &Path, user: ProcessUser) -> io::Result<()> {
     let folder = FolderHandle::open(data)?;
     for name in folder.names()? {
-        if name != OsStr::new(FOLDER) && !folder.is_of(&name, user)? {
-            folder.give_entry(&name, user)?;
+        if name != OsStr::new(FOLDER) && !is_owned_by(&folder, &name, user)? {
+            chown_entry(&folder, &name, user)?;
         }
     }
-    folder.give(user)
+    chown(&folder, user)
 }
 
 #[cfg(test)]

@@ -228,9 +228,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::pilot::clients::search_engine::{
-        ClusterTables, Shard,
-        testing::{facts, health, shard},
+    use crate::{
+        databases::elasticsearch::pilot::testing::{facts, health, shard},
+        pilot::clients::search_engine::{ClusterTables, Shard},
     };
 
     fn with(shards: Vec<Shard>, voters: &[&str]) -> NodeView {

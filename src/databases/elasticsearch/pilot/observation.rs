@@ -158,11 +158,11 @@ mod tests {
 
     use super::*;
     use crate::{
-        databases::elasticsearch::names::NAMES,
-        pilot::{
-            clients::search_engine::testing::{facts, health, shard},
-            query_answer::QueryAnswer,
+        databases::elasticsearch::{
+            names::NAMES,
+            pilot::testing::{facts, health, shard},
         },
+        pilot::query_answer::QueryAnswer,
     };
 
     fn rules(facts: &NodeView) -> Vec<&'static str> {

@@ -1,11 +1,15 @@
-//! A node of a settled cluster, for tests of what its view means.
+//! A node of a settled cluster, for tests of what its view means, here and in drivers.
 
 use std::sync::Arc;
 
 use serde_json::json;
 
-use super::{ClusterHealth, ClusterTables, ElectedMaster, NodeUsage, NodeView, Shard, ShardCopy};
-use crate::pilot::query_answer::QueryAnswer;
+use crate::pilot::{
+    clients::search_engine::{
+        ClusterHealth, ClusterTables, ElectedMaster, NodeUsage, NodeView, Shard, ShardCopy,
+    },
+    query_answer::QueryAnswer,
+};
 
 pub(crate) fn health(status: &str, moving: u64) -> ClusterHealth {
     let said = json!({"status": status, "relocating_shards": moving, "initializing_shards": 0});

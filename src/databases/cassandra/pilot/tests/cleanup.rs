@@ -17,10 +17,10 @@ use crate::{
         names,
         v1beta1::{CassandraCleanup, PilotCassandraStatus},
     },
+    databases::testing::serve,
     pilot::{
         clients::jolokia,
         driver::{DatabaseNode, Driver, NodeObservation},
-        testing::serve,
         upkeep_job::RUNNING,
     },
 };

@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use super::{super::CassandraDriver, driver, node_in};
 use crate::{
     api::v1beta1::Decommission,
+    databases::testing::{Failure, Fault, Script, answered, serve},
     pilot::{
         clients::jolokia,
         driver::{DatabaseNode, DecommissionState, Driver, Error, NodeObservation},
-        testing::{Failure, Fault, Script, answered, serve},
     },
 };
 

@@ -25,13 +25,13 @@ use crate::{
         predicates::{SHARDS_MAY_MOVE, SHARDS_MOVED_AWAY},
         v1beta1::{ElasticsearchNode, PilotElasticsearchSpec},
     },
+    databases::testing::{Failure, Fault, Script, answered, serve},
     pilot::{
         driver::{
             DatabaseNode, DecommissionState, Driver, Error, LeaderDuty, LeaderPermit,
             NodeObservation,
         },
         node::blockers::StopBlockers,
-        testing::{Failure, Fault, Script, answered, serve},
         volume::state_file::StateFile,
     },
 };
