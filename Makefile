@@ -26,7 +26,7 @@ BEDS     ?= e2e-clusters e2e-installs
 DENY     := 0.20.2
 # MiB of the shipped binary, at most (docs/decisions/0010-one-build-for-tests.md).
 LARGEST  := 28
-JOLOKIA  := .cache/jolokia-agent-jvm-2.2.9.jar
+JOLOKIA  := .cache/agent/jolokia-agent-jvm-2.2.9.jar
 GUIDES   := docs/quickstart.md docs/local.md docs/cassandra.md docs/elasticsearch.md docs/hardening.md docs/migration.md docs/machines.md
 IMAGE     = $$(bin/navigator manifest --print-image)
 # Of the commit, so that one commit makes one image.
@@ -108,18 +108,19 @@ manifest: build ## rewrites deploy/navigator.yaml and deploy/cluster-manager.yam
 	bin/navigator manifest --cluster-manager >deploy/cluster-manager.yaml
 
 fmt: ## formats the code
-	$(CARGO) fmt
+	$(CARGO) fmt --all
 
 # (no Maven: a build without the Jolokia agent can be checked and tested, not installed)
 quick: ## format, lints and unit tests: what a change is tried by first; no Go, no Maven
 	@scripts/check-machine.sh
 	@scripts/need.sh protoc=protobuf-compiler $(or $(PROTOC_INCLUDE),/usr/include)/google/protobuf/descriptor.proto=libprotobuf-dev cc=gcc python3=python3
+	@mkdir -p $(dir $(JOLOKIA))
 	@scripts/crates.sh seed dev
-	$(CARGO) fmt --check
+	$(CARGO) fmt --all --check
 	$(TESTED) --lib
 
 lint: deps ## format and lints, without changing anything; leaves the tests built
-	$(CARGO) fmt --check
+	$(CARGO) fmt --all --check
 	@# (that tests would notice faults `make planted` shows, as long as these can be planted)
 	@scripts/need.sh python3=python3
 	@tests/planted/run.py --check

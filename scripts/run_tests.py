@@ -38,7 +38,10 @@ def command_of_one_test(program, arguments):
     """The command that runs one test of this program alone, but for the test's name."""
     target = re.sub(r"-[0-9a-f]{16}$", "", Path(program).name)
     options = ["--", "--exact", *(["--ignored"] if "--ignored" in arguments else [])]
-    return ["cargo", "test", *(["--lib"] if target == "navigator" else ["--test", target])], options
+    # The unit tests of a crate of this workspace are named as the crate is.
+    if target.startswith("navigator"):
+        return ["cargo", "test", "-p", target.replace("_", "-"), "--lib"], options
+    return ["cargo", "test", "--test", target], options
 
 
 class TestRun:

@@ -104,7 +104,8 @@ def problems(root, found, rules):
             yield f"{name} names no licence"
         elif not allowed(package["license"], allow):
             yield f"{name} is under {package['license']}"
-        if this != root and package["source"] not in sources:
+        # Crates of this workspace have no source.
+        if package["source"] and package["source"] not in sources:
             yield f"{name} comes from {package['source']}"
         if package["name"] in banned:
             yield f"{name} is banned: {banned[package['name']]}"

@@ -5,19 +5,17 @@
 //! controller, coordinator, pilot, plugin, manifest} → {engine, runtime} → api → machinery`. Roles never import each other, only
 //! `databases` names a database, and of the API server only its role names our kinds.
 //! `tests/it/architecture.rs` checks these arrows.
+//!
+//! Three crates hold these modules, all in this folder: `navigator-base` (`base.rs`) and
+//! `navigator-roles` (`roles.rs`) those that change seldom, and this one the others. A path such as
+//! `crate::api` means the same in each of them.
 
-pub mod api;
-pub mod engine;
-pub mod error;
-pub mod machinery;
-pub mod runtime;
+pub use navigator_base::{api, engine, error, machinery, runtime};
+pub use navigator_roles::{agent, apiserver, pilot};
 
-pub mod agent;
-pub mod apiserver;
 pub mod controller;
 pub mod coordinator;
 pub mod manifest;
-pub mod pilot;
 pub mod plugin;
 
 pub mod local;

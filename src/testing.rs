@@ -3,6 +3,8 @@
 //! Each of them is in a module called `searches`: the filter `searches::` selects them, and
 //! `--skip searches::` leaves them out.
 
+#![allow(dead_code, reason = "each of the three crates uses a part of it")]
+
 /// Returns how many states or seeds a search takes: `short` in CI, and `NAVIGATOR_SEARCH_FACTOR`
 /// times as many at length (`make model`).
 #[expect(clippy::disallowed_methods, reason = "make says how long tests may take")]

@@ -70,9 +70,10 @@ class RunTests(unittest.TestCase):
         self.assertIn("\ntest result: ok. 1 passed; 0 failed;", said)
 
     def test_unit_tests_are_those_of_the_library(self):
-        program = self.place / "navigator-0123456789abcdef"
+        program = self.place / "navigator_base-0123456789abcdef"
         program.hardlink_to(self.program)
-        self.assertEqual(self.run_tests("ignored", "--ignored", program=program)[2]["ignored"]["command"], "cargo test --lib ignored -- --exact --ignored")
+        self.assertEqual(self.run_tests("ignored", "--ignored", program=program)[2]["ignored"]["command"],
+                         "cargo test -p navigator-base --lib ignored -- --exact --ignored")
 
     def test_words_past_libtest_damage_nothing(self):
         for arguments in (("speaks",), ("speaks", "--nocapture")):

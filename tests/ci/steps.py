@@ -246,7 +246,7 @@ class Page(Steps):
         record = {"test": "room::file::name", "seconds": 1.5, "outcome": "failed", "command": "cargo test --test it room::file::name -- --exact",
                   "output": "words\nthread 'room::file::name' (7) panicked at tests/it/x.rs:3:5:\nthe pilot is there: not within 300s; last seen: nobody\n"
                             "stack backtrace:\n   0: a\n             at b\nnote: run with `RUST_BACKTRACE=full`"}
-        other = {"test": "other", "seconds": 0.25, "outcome": "failed", "command": "cargo test --lib other", "output": "Error: \"no\""}
+        other = {"test": "other", "seconds": 0.25, "outcome": "failed", "command": "cargo test -p navigator --lib other", "output": "Error: \"no\""}
         text = "\n".join(map(json.dumps, (record, other)))
         step = Step("test", bash(f"echo {shlex.quote(text)} >$NAVIGATOR_TEST_TIMES; echo error: of a test that passes; exit 1"))
         _, said = self.run_steps(step)

@@ -27,6 +27,8 @@ import tomllib
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TABLES = sorted(pathlib.Path(__file__).parent.glob("*.toml"))
 LOGS = ROOT / ".cache/planted"
+# The crates, each with the file that lists its modules.
+CRATES = {"navigator": "src/lib.rs", "navigator_base": "src/base.rs", "navigator_roles": "src/roles.rs"}
 # Kept from run to run, so that only what has changed is compiled again. Not below this tree, whose settings of cargo would count twice.
 CACHE = pathlib.Path(os.environ.get("NAVIGATOR_CACHE") or
                      pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "navigator")
@@ -45,10 +47,16 @@ use std::sync::LazyLock;
 #[allow(clippy::disallowed_methods)]
 pub fn is(fault: &str) -> bool {
     static FAULT: LazyLock<Option<String>> =
-        LazyLock::new(|| std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/CHOSEN")).ok());
+        LazyLock::new(|| std::fs::read_to_string("TREE/CHOSEN").ok());
     FAULT.as_deref() == Some(fault)
 }
-'''
+'''.replace("TREE", str(TREE))
+
+
+def crate_of(test):
+    """The crate whose unit tests have this test: the one that lists its first module."""
+    line = f"mod {test.split('::')[0]};"
+    return next((crate for crate, listed in CRATES.items() if line in (ROOT / listed).read_text()), "navigator")
 
 
 class Fault:
@@ -63,6 +71,8 @@ class Fault:
         self.room = table.stem
         self.binary = row.get("binary", room.get("binary", "lib"))
         self.test, self.says = row.get("test"), row.get("says")
+        if self.binary == "lib":
+            self.binary = crate_of(self.test or "")
         # The short tests of the room, for a survey; else those of the file's module and of its neighbours.
         near = "::".join(pathlib.Path(self.file).with_suffix("").parts[1:-1]) + "::"
         self.tests = row.get("tests") or room.get("tests") or [near]
@@ -144,12 +154,12 @@ def copy_tree(texts):
         path = ROOT / name
         if path.is_symlink() or path.is_file():
             contents[name] = path
-    jars = [str(path.relative_to(ROOT)) for path in (ROOT / ".cache").glob("*.jar")]
+    jars = [str(path.relative_to(ROOT)) for path in (ROOT / ".cache/agent").glob("*.jar")]
     contents |= {name: ROOT / name for name in jars}
     own = {"src/planted.rs": MODULE.encode()}
     own |= {name: text.encode() for name, text in texts.items()}
-    lib = own.get("src/lib.rs", (ROOT / "src/lib.rs").read_bytes())
-    own["src/lib.rs"] = lib + b"\npub mod planted;\n"
+    for crate in CRATES.values():
+        own[crate] = own.get(crate, (ROOT / crate).read_bytes()) + b"\npub mod planted;\n"
     for name in sorted(set(contents) | set(own)):
         target = TREE / name
         source = contents.get(name)
@@ -176,14 +186,14 @@ def copy_tree(texts):
 
 def build(binaries):
     """Compiles the tests once; returns the programs by their names."""
-    wanted = {"lib": ["--lib"], "it": ["--test", "it"], "history": ["--test", "history"]}
     built = pathlib.Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target").absolute()
     env = os.environ | {"CARGO_BUILD_BUILD_DIR": str(built), "CARGO_TARGET_DIR": str(TREE / "built"), "CARGO_INCREMENTAL": "1"}
     for name in ("RUSTC_WORKSPACE_WRAPPER", "CLIPPY_ARGS"):
         env.pop(name, None)
     command = [os.environ.get("CARGO", "cargo"), "test", "--no-run", "--message-format=json-render-diagnostics"]
-    for binary in sorted(binaries):
-        command += wanted[binary]
+    command += ["--lib"] if binaries & set(CRATES) else []
+    for binary in sorted(binaries - set(CRATES)):
+        command += ["--test", binary]
     begun = time.monotonic()
     done = subprocess.run(command, cwd=TREE, env=env, stdout=subprocess.PIPE)
     if done.returncode:
@@ -192,8 +202,7 @@ def build(binaries):
     for line in done.stdout.decode().splitlines():
         message = json.loads(line) if line.startswith("{") else {}
         if message.get("reason") == "compiler-artifact" and message.get("profile", {}).get("test") and message.get("executable"):
-            target = message["target"]
-            programs["lib" if "lib" in target["kind"] else target["name"]] = message["executable"]
+            programs[message["target"]["name"]] = message["executable"]
     print(f"built in {time.monotonic() - begun:.0f} s", flush=True)
     return programs
 
@@ -201,7 +210,7 @@ def build(binaries):
 def resolve(all_faults, programs):
     """Gives each test the path that it has now: one that moved within its room is found by its name."""
     wrong = []
-    for binary in ("lib", "it"):
+    for binary in (*CRATES, "it"):
         of_binary = [fault for fault in all_faults if fault.binary == binary and fault.test]
         if not of_binary:
             continue
@@ -317,7 +326,7 @@ def survey(chosen, programs):
 def baseline(chosen, programs):
     """The tests that fail without any fault."""
     wrong = []
-    for binary in ("lib", "it"):
+    for binary in (*CRATES, "it"):
         tests = sorted({fault.test for fault in chosen if fault.binary == binary})
         if not tests:
             continue

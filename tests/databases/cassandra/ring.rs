@@ -84,7 +84,7 @@ impl Ring {
         let name = format!("cass-demo-a-{index}");
         let address = [127, 31, self.net, number];
         let mut seat = Seat::new("cassandra", &name, address, &self.home, self.root.path());
-        let agent = repository().join(".cache/jolokia-agent-jvm-2.2.9.jar");
+        let agent = repository().join(".cache/agent/jolokia-agent-jvm-2.2.9.jar");
         std::fs::copy(agent, seat.place.join("shared/jolokia.jar"))
             .expect("the Jolokia agent is missing: make deps");
         seat.env.push(("JAVA_HOME".to_owned(), java_home().display().to_string()));
