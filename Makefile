@@ -118,6 +118,7 @@ quick: ## format, lints and unit tests: what a change is tried by first; no Go, 
 	@scripts/crates.sh seed dev
 	$(CARGO) fmt --all --check
 	$(TESTED) --lib
+	@scripts/crates.sh keep dev
 
 lint: deps ## format and lints, without changing anything; leaves the tests built
 	$(CARGO) fmt --all --check
@@ -186,6 +187,7 @@ can-run:
 run: can-run deps ## three Cassandra nodes on this machine, without Kubernetes; shows what to type next
 	@scripts/need.sh mvn=maven python3=python3
 	$(CARGO) build --bin navigator
+	@scripts/crates.sh keep dev
 	@mkdir -p bin && install -m 755 $(PROGRAM) bin/navigator
 	scripts/run.sh bin/navigator
 

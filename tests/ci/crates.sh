@@ -25,11 +25,14 @@ edition = "2024"
 [dependencies]
 itoa = "=$(version itoa)"
 anyhow = "=$(version anyhow)"
+
+[dev-dependencies]
+fastrand = "=$(version fastrand)"
 X
 echo 'fn main() { println!("cargo::rerun-if-changed=build.rs"); }' >"$project/build.rs"
 echo 'pub fn two() -> String { itoa::Buffer::new().format(2).to_owned() }' >"$project/src/lib.rs"
 echo 'fn main() -> anyhow::Result<()> { println!("{}", navigator::two()); Ok(()) }' >"$project/src/main.rs"
-echo '#[test] fn two() { assert_eq!(navigator::two(), "2"); }' >"$project/tests/two.rs"
+echo '#[test] fn two() { fastrand::bool(); assert_eq!(navigator::two(), "2"); }' >"$project/tests/two.rs"
 (cd "$project" && cargo generate-lockfile --offline) >"$place/lock.log" 2>&1 || fail "crates are not fetched: cargo fetch"
 
 checkout() { rm -rf "${place:?}/$1" && cp -a "$project" "$place/$1"; }
@@ -81,6 +84,18 @@ checkout mended
 passes mended
 [ "$(compiled mended itoa)" = 0 ] || fail "what was made anew is not used"
 say "a damaged entry is noticed, and made anew"
+
+rm -r "$NAVIGATOR_CACHE"
+checkout built
+(cd "$place/built" && scripts/crates.sh seed dev && cargo build --offline --locked && scripts/crates.sh keep dev) >"$place/built.log" 2>&1 ||
+  fail "a build does not pass"
+checkout tested
+passes tested
+[ "$(compiled tested itoa) $(compiled tested fastrand)" = "0 1" ] || fail "tests do not use what a build compiled"
+checkout again
+passes again
+[ "$(compiled again itoa) $(compiled again fastrand) $(entries)" = "0 0 1" ] || fail "what tests need beside that is not kept"
+say "a build and the tests share what they compile"
 
 rm -r "$NAVIGATOR_CACHE"
 checkout left
