@@ -187,7 +187,9 @@ can-run:
 run: can-run deps ## three Cassandra nodes on this machine, without Kubernetes; shows what to type next
 	@scripts/need.sh mvn=maven python3=python3
 	@# (what a next compilation could reuse takes a fifth longer to compile)
-	CARGO_INCREMENTAL=$${CARGO_INCREMENTAL:-0} $(CARGO) build --bin navigator
+	@# (the database is fetched meanwhile)
+	scripts/run.sh fetch & fetched=$$!; \
+	  CARGO_INCREMENTAL=$${CARGO_INCREMENTAL:-0} $(CARGO) build --bin navigator && wait $$fetched
 	@scripts/crates.sh keep dev
 	@mkdir -p bin && install -m 755 $(PROGRAM) bin/navigator
 	scripts/run.sh bin/navigator

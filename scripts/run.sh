@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
+# run.sh fetch: fetches the distribution of Cassandra alone.
 # run.sh NAVIGATOR: three Cassandra nodes, or NODES of them, on this machine, without Kubernetes: fetches a distribution, starts
 # all of it, writes a row through one node and reads it through another. What runs is left running.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-navigator=${1:?usage: run.sh NAVIGATOR}
+navigator=${1:?usage: run.sh fetch|NAVIGATOR}
 version=5.0.6 sample=deploy/samples/quickstart-cassandra.yaml
 cd "$root"
 count=${NODES:-3}
@@ -14,9 +15,9 @@ if [ "$(id -u)" = 0 ]; then homes=/var/cache/navigator/homes; else homes=${XDG_C
 homes=${NAVIGATOR_HOMES:-$homes} home=$homes/cassandra-$version
 say() { printf '[%4d s] %s\n' "$SECONDS" "$*"; }
 
-say "fetching Cassandra $version"
 mkdir -p "$homes"
 tests/testbed/get-cassandra.sh "$version" "$home"
+[ "$navigator" != fetch ] || exit 0
 
 addresses() { # of the nodes of cluster `demo`; nothing where there is no such cluster
   "$navigator" local status -o json | python3 -c '
