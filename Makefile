@@ -39,9 +39,11 @@ export NAVIGATOR_TESTBED := $(TESTBED)
 help: ## lists the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# What the compiler needs, as command=package. (protoc's own definitions are only recommended by its package.)
+COMPILES := protoc=protobuf-compiler $(or $(PROTOC_INCLUDE),/usr/include)/google/protobuf/descriptor.proto=libprotobuf-dev cc=gcc python3=python3
+
 deps: $(JOLOKIA) ## installs what a build needs, and brings crates that this machine has compiled already
-	@# (the compiler's own definitions are only recommended by its package)
-	@scripts/need.sh protoc=protobuf-compiler $(or $(PROTOC_INCLUDE),/usr/include)/google/protobuf/descriptor.proto=libprotobuf-dev cc=gcc python3=python3
+	@scripts/need.sh $(COMPILES)
 	@scripts/crates.sh seed dev
 
 $(JOLOKIA): scripts/jolokia.sh
@@ -113,7 +115,7 @@ fmt: ## formats the code
 # (no Maven: a build without the Jolokia agent can be checked and tested, not installed)
 quick: ## format, lints and unit tests: what a change is tried by first; no Go, no Maven
 	@scripts/check-machine.sh
-	@scripts/need.sh protoc=protobuf-compiler $(or $(PROTOC_INCLUDE),/usr/include)/google/protobuf/descriptor.proto=libprotobuf-dev cc=gcc python3=python3
+	@scripts/need.sh $(COMPILES)
 	@mkdir -p $(dir $(JOLOKIA))
 	@scripts/crates.sh seed dev
 	$(CARGO) fmt --all --check
@@ -184,12 +186,15 @@ can-run:
 	@scripts/check-machine.sh run
 
 # NODES=1 for one node.
-run: can-run deps ## three Cassandra nodes on this machine, without Kubernetes; shows what to type next
-	@scripts/need.sh mvn=maven python3=python3
-	@# (what a next compilation could reuse takes a fifth longer to compile)
-	@# (the database is fetched meanwhile)
-	scripts/run.sh fetch & fetched=$$!; \
-	  CARGO_INCREMENTAL=$${CARGO_INCREMENTAL:-0} $(CARGO) build --bin navigator && wait $$fetched
+run: can-run ## three Cassandra nodes on this machine, without Kubernetes; shows what to type next
+	@scripts/need.sh mvn=maven $(COMPILES)
+	@scripts/crates.sh seed dev
+	@# (what is fetched comes while crates compile; the program holds the agent, so cargo is asked once more. What a next compilation
+	@# could reuse takes a fifth longer to compile.)
+	@mkdir -p $(dir $(JOLOKIA))
+	export CARGO_INCREMENTAL=$${CARGO_INCREMENTAL:-0}; \
+	  { $(MAKE) --no-print-directory $(JOLOKIA) && scripts/run.sh fetch; } & fetched=$$!; \
+	  $(CARGO) build --bin navigator && wait $$fetched && $(CARGO) build --quiet --bin navigator
 	@scripts/crates.sh keep dev
 	@mkdir -p bin && install -m 755 $(PROGRAM) bin/navigator
 	scripts/run.sh bin/navigator
