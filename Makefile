@@ -355,7 +355,7 @@ e2e-clusters e2e-installs e2e-jobs:
 	tests/e2e/run.sh $(TESTBED) $(or $(JOBS),$(if $(filter %-installs,$@),$(INSTALLS),$(CLUSTERS)))
 
 e2e-guides: ## the commands of the guides, as typed; not part of ci
-	$(MAKE) e2e JOBS=guide_job
+	$(MAKE) e2e JOBS="readme_job guide_job"
 
 # (the API is served again 40 s after the collector's start)
 e2e-collector: ## the API goes at ten moments under a collector that was just started; not part of ci

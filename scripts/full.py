@@ -58,7 +58,7 @@ PARTS = {
     "e2e-clusters": bed("CI's jobs of what clusters live through, on Kubernetes", "e2e BEDS=e2e-clusters"),
     "e2e-installs": bed("CI's jobs of Navigator's own installation, on Kubernetes", "e2e BEDS=e2e-installs"),
     "upgrade": bed("an older Navigator becomes this one and goes back, under a running Cassandra", "e2e-upgrade"),
-    "guides": bed("the guides of machines, Cassandra, Elasticsearch, hardening and migration as typed", "e2e-guides"),
+    "guides": bed("README's block for Kubernetes, and the guides of machines, Cassandra, Elasticsearch, hardening and migration, as typed", "e2e-guides"),
     "collector-early": bed("Kubernetes' garbage collector deletes nothing, at the first five moments at which the API goes", "e2e-collector MOMENTS=41,45,50,55,61"),
     "collector-late": bed("Kubernetes' garbage collector deletes nothing, at five later moments at which the API goes", "e2e-collector MOMENTS=67,73,79,86,93"),
     "scenarios": bed("what once gave way with databases on Kubernetes", "e2e-scenarios"),
