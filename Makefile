@@ -188,6 +188,7 @@ can-run:
 # NODES=1 for one node.
 run: can-run ## three Cassandra nodes on this machine, without Kubernetes; shows what to type next
 	@scripts/need.sh mvn=maven $(COMPILES)
+	@scripts/fetch.sh $(CARGO) fetch --quiet --locked --target $(TARGET)
 	@scripts/crates.sh seed dev
 	@# (what is fetched comes while crates compile; the program holds the agent, so cargo is asked once more. What a next compilation
 	@# could reuse takes a fifth longer to compile.)
@@ -431,7 +432,7 @@ test-databases-full: deps ## the same with every scenario; rewrites docs/test-da
 
 # STEPS="lint test" for those, and what they need.
 ci: ## all that a change must pass, with a table of how long each step took
-	@scripts/check-machine.sh
+	@scripts/check-machine.sh ci
 	@scripts/need.sh python3=python3
 	scripts/ci.py $(STEPS)
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# check-machine.sh [run]: says in one line what keeps this machine from building Navigator, or with `run` from running its databases as well.
+# check-machine.sh [run|ci]: says in one line what keeps this machine from building Navigator; with `run` from running its databases as well,
+# and with `ci` from building Kubernetes, too.
 # It starts and changes nothing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -18,9 +19,17 @@ found=$(rustc --version 2>/dev/null | cut -d' ' -f2) || stop "rustc does not sta
 
 if [ "${1:-}" = run ]; then
   [[ ${NODES:-3} =~ ^[1-9]$ ]] || stop "NODES is a number from 1 to 9, not '$NODES'"
+fi
+if [ -n "${1:-}" ]; then
   command -v java >/dev/null || stop "no java: install a JDK 17 (Debian: apt-get install default-jdk-headless)"
   java=$(java -version 2>&1 | sed -n 's/.* version "\(1\.\)\?\([0-9]*\).*/\2/p')
   [ "${java:-0}" -ge 11 ] || stop "java is version ${java:-unknown}, and Cassandra 5.0 needs 17: install it (Debian: apt-get install default-jdk-headless)"
+fi
+if [ "${1:-}" = ci ]; then
+  # What Kubernetes 1.34 is built with.
+  command -v go >/dev/null || stop "no go: install Go 1.24 or later (https://go.dev/dl)"
+  found=$(go env GOVERSION) found=${found#go}
+  [ "$(printf '1.24\n%s\n' "$found" | sort -V | head -n1)" = 1.24 ] || stop "Go is $found, and the tests need 1.24 or later: https://go.dev/dl"
 fi
 
 # What the compiler held at most was 4.2 GB (docs/developing.md); a program that is built already needs no more of it.
