@@ -297,7 +297,7 @@ golden: deps ## rewrites expected outputs whose path contains NAME; read the dif
 	@awk '!/^#/ && NF == 2 { print "tests/golden/REASONS: say why it changed: " $$0 }' tests/golden/REASONS
 
 testbed: ## builds a real Kubernetes node's programs from Go modules
-	@scripts/need.sh containerd=containerd runc=runc iptables=iptables ip=iproute2 conntrack=conntrack socat=socat kmod=kmod openssl=openssl gcc=gcc python3=python3
+	@scripts/need.sh containerd=containerd runc=runc iptables=iptables ip=iproute2 conntrack=conntrack socat=socat kmod=kmod openssl=openssl sysctl=procps gcc=gcc python3=python3
 	tests/testbed/build.sh $(TESTBED)
 	tests/testbed/helm.sh $(TESTBED)
 

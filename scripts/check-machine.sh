@@ -30,6 +30,15 @@ if [ "${1:-}" = ci ]; then
   command -v go >/dev/null || stop "no go: install Go 1.24 or later (https://go.dev/dl)"
   found=$(go env GOVERSION) found=${found#go}
   [ "$(printf '1.24\n%s\n' "$found" | sort -V | head -n1)" = 1.24 ] || stop "Go is $found, and the tests need 1.24 or later: https://go.dev/dl"
+  # Databases out of the test bed run as users of their own where this is root.
+  if [ "$(id -u)" = 0 ]; then
+    folder=${NAVIGATOR_TESTBED:-$PWD/.testbed}
+    while [ "$folder" != / ]; do
+      [[ ! -e $folder || $(stat -c %A "$folder") = *[xt] ]] ||
+        stop "$folder is closed to other users, and databases of the tests run as such: clone elsewhere (/srv, say), or chmod o+x $folder"
+      folder=$(dirname "$folder")
+    done
+  fi
 fi
 
 # What the compiler held at most was 4.2 GB (docs/developing.md); a program that is built already needs no more of it.

@@ -11,6 +11,7 @@ able() { # a machine that lacks nothing
   program cargo 'exit 0'
   program rustc 'echo "rustc 1.95.0 (59807616e 2026-04-14)"'
   program java 'echo "openjdk version \"17.0.15\" 2025-04-15" >&2'
+  program id 'echo 1000'
   program go 'echo go1.24.4'
   program df 'printf "Filesystem 1024-blocks Used Available Capacity Mounted\n/dev/x 1 1 9000000 1%% /\n"'
   printf 'MemAvailable: 5000000 kB\nSwapFree: 0 kB\n' >"$place/meminfo"
@@ -31,6 +32,8 @@ program rustc 'echo "rustc 1.63.0"'; refused "Rust is 1.63.0, and Navigator need
 program rustc 'exit 1'; refused "rustc does not start: install Rust 1.89 or later"
 program java 'echo "openjdk version \"1.8.0_412\"" >&2'; refused "java is version 8, and Cassandra 5.0 needs 17" run
 program go 'echo go1.19.8'; refused "Go is 1.19.8, and the tests need 1.24 or later" ci
+program id 'echo 0'; mkdir -m 700 "$place/closed"
+NAVIGATOR_TESTBED=$place/closed/clone/.testbed refused "$place/closed is closed to other users" ci
 printf 'MemAvailable: 3000000 kB\nSwapFree: 1000000 kB\n' >"$place/meminfo"; refused "3 GiB of memory are free, and the compiler needs 4"
 program df 'printf "Filesystem 1024-blocks Used Available Capacity Mounted\n/dev/x 1 1 4000000 1%% /\n"'; refused "3 GiB of disk are free"
 NODES=0 refused "NODES is a number from 1 to 9, not '0'" run
