@@ -26,6 +26,8 @@ JOB = Path(sys.argv[0]).stem
 # Runs of one job whose logs are kept.
 KEPT = 3
 KUBECTL = [str(BED / "bin/kubectl"), f"--kubeconfig={RUN / 'admin.kubeconfig'}"]
+# The plugin starts the kubectl of its PATH; a machine may have none.
+os.environ["PATH"] = f"{BED / 'bin'}:{os.environ['PATH']}"
 CTR = ["ctr", "-a", str(RUN / "containerd.sock"), "-n", "k8s.io"]
 BEGUN, BEGUN_AT = time.monotonic(), time.time()
 STEPS = []

@@ -4,7 +4,7 @@ The block ends with cqlsh, which the image of the bed does not have (no registry
 """
 import re
 
-from bed import CTR, KUBECTL, ROOT, RUN, claim, main, run, step
+from bed import CTR, ROOT, RUN, claim, main, run, step
 from navigator import is_installed
 
 # As the image's file names it.
@@ -18,11 +18,7 @@ def job():
     claim("the block begins with the image, which is there already", build == "make image", build)
     # The registry in the block stands for the reader's.
     run(*CTR, "images", "tag", IMAGE, re.search(r"--image (\S+)", commands)[1])
-    folder = RUN / "readme"
-    folder.mkdir(exist_ok=True)
-    (folder / "kubectl").unlink(missing_ok=True)
-    (folder / "kubectl").symlink_to(KUBECTL[0])
-    script = f"set -eo pipefail; cd {ROOT}; export PATH={folder}:$PATH KUBECONFIG={RUN / 'admin.kubeconfig'}\n"
+    script = f"set -eo pipefail; cd {ROOT}; export KUBECONFIG={RUN / 'admin.kubeconfig'}\n"
     before, shell = re.fullmatch(r"(.*\n)([^\n]+)\n", commands, re.DOTALL).groups()
     with step("the block, as pasted"):
         print(run("bash", "-c", script + before, timeout=1200).stdout)
