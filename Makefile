@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help can-run deps program optimised build image shipped sbom notices release licenses deny manifest fmt quick lint test test-unit test-searches test-it test-load test-install test-history planted test-parity testbed database-images older model e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-upgrade e2e-scenarios e2e-drains e2e-lost e2e-rungs e2e-edits e2e-refusals e2e-leader e2e-machines e2e-runner e2e-storage e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot bench-controller bench-fleet bench-machines bench-tls idle compare-inits kill-store full-stores full-registries test-growth test-at-rest golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local test-renewals test-shared-ring test-taken-over test-secure-upgrade docs test-quickstart test-quickstart-full clean
+.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt quick lint test test-unit test-searches test-it test-load test-install test-history planted test-parity testbed database-images older model e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-upgrade e2e-scenarios e2e-drains e2e-lost e2e-rungs e2e-edits e2e-refusals e2e-leader e2e-machines e2e-runner e2e-storage e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot bench-controller bench-fleet bench-machines bench-tls idle compare-inits kill-store full-stores full-registries test-growth test-at-rest golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local test-renewals test-shared-ring test-taken-over test-secure-upgrade docs test-quickstart test-quickstart-full clean
 
 CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
@@ -181,21 +181,18 @@ model: deps ## all searches and random walks of the unit tests, 60 times as far 
 fuzz: deps ## decodes damaged manifests for 8 s
 	$(TESTED) --test fuzz -- $(or $(FUZZ),8)
 
-# (before `deps`, which installs packages)
-can-run:
-	@scripts/check-machine.sh run
-
 # NODES=1 for one node.
-run: can-run ## three Cassandra nodes on this machine, without Kubernetes; shows what to type next
+run: ## three Cassandra nodes on this machine, without Kubernetes; shows what to type next
+	@scripts/check-machine.sh run
 	@scripts/need.sh mvn=maven $(COMPILES)
 	@scripts/fetch.sh $(CARGO) fetch --quiet --locked --target $(TARGET)
 	@scripts/crates.sh seed dev
-	@# (what is fetched comes while crates compile; the program holds the agent, so cargo is asked once more. What a next compilation
-	@# could reuse takes a fifth longer to compile.)
-	@mkdir -p $(dir $(JOLOKIA))
+	@# (The program holds the agent. Where crates are compiled already, the agent comes first; else it comes meanwhile, as the database does,
+	@# and cargo is asked once more. What a next compilation could reuse takes a fifth longer to compile.)
+	@[ ! -e target/debug ] || scripts/jolokia.sh $(JOLOKIA)
 	export CARGO_INCREMENTAL=$${CARGO_INCREMENTAL:-0}; \
-	  { $(MAKE) --no-print-directory $(JOLOKIA) && scripts/run.sh fetch; } & fetched=$$!; \
-	  $(CARGO) build --bin navigator && wait $$fetched && $(CARGO) build --quiet --bin navigator
+	  { scripts/jolokia.sh $(JOLOKIA) && scripts/run.sh fetch; } & fetch=$$!; \
+	  $(CARGO) build --bin navigator && wait $$fetch && $(CARGO) build --quiet --bin navigator
 	@scripts/crates.sh keep dev
 	@mkdir -p bin && install -m 755 $(PROGRAM) bin/navigator
 	scripts/run.sh bin/navigator

@@ -23,7 +23,7 @@ fi
 if [ -n "${1:-}" ]; then
   command -v java >/dev/null || stop "no java: install a JDK 17 (Debian: apt-get install default-jdk-headless)"
   java=$(java -version 2>&1 | sed -n 's/.* version "\(1\.\)\?\([0-9]*\).*/\2/p')
-  [ "${java:-0}" -ge 11 ] || stop "java is version ${java:-unknown}, and Cassandra 5.0 needs 17: install it (Debian: apt-get install default-jdk-headless)"
+  [ "${java:-0}" -ge 11 ] || stop "java is version ${java:-unknown}, and Cassandra 5.0 runs on 11 and 17: install 17 (Debian: apt-get install default-jdk-headless)"
 fi
 if [ "${1:-}" = ci ]; then
   # What Kubernetes 1.34 is built with.
@@ -32,7 +32,7 @@ if [ "${1:-}" = ci ]; then
   [ "$(printf '1.24\n%s\n' "$found" | sort -V | head -n1)" = 1.24 ] || stop "Go is $found, and the tests need 1.24 or later: https://go.dev/dl"
   # Databases out of the test bed run as users of their own where this is root.
   if [ "$(id -u)" = 0 ]; then
-    folder=${NAVIGATOR_TESTBED:-$PWD/.testbed}
+    folder=$(realpath -m "${NAVIGATOR_TESTBED:-.testbed}")
     while [ "$folder" != / ]; do
       [[ ! -e $folder || $(stat -c %A "$folder") = *[xt] ]] ||
         stop "$folder is closed to other users, and databases of the tests run as such: clone elsewhere (/srv, say), or chmod o+x $folder"

@@ -3,7 +3,7 @@
 # target, and back: no crate is compiled twice on one machine. PROFILE is dev or release.
 #
 # They are copied, never shared, so checkouts beside each other cannot meet. Of our own crates nothing is kept, so nothing stale can
-# pass; and what is seeded cargo judges as if it had been compiled here. An entry that is damaged is removed and made anew; one that
+# pass; and what is seeded cargo judges as if it had been compiled here. An entry that is damaged is removed and made again; one that
 # has fewer crates than target (`make run` needs fewer than the tests) is replaced.
 set -euo pipefail
 shopt -s extglob

@@ -98,7 +98,7 @@ def notices():
     root, found = crates()
     own = found[root]["package"]
     made.add(f"{own['name']} {own['version']}", own["license"], own["repository"], [apache])
-    linked = [entry["package"] for this, entry in found.items() if entry["package"]["source"] and not entry["built_with"]]
+    linked = [entry["package"] for this, entry in found.items() if not entry["own"] and not entry["built_with"]]
     for package in sorted(linked, key=lambda package: (package["name"], package["version"])):
         name = f"{package['name']} {package['version']}"
         made.add(name, package["license"], f"https://crates.io/crates/{package['name']}/{package['version']}", texts_of(package, apache))

@@ -7,7 +7,6 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 navigator=${1:?usage: run.sh fetch|NAVIGATOR}
 version=5.0.6 sample=deploy/samples/quickstart-cassandra.yaml
 cd "$root"
-count=${NODES:-3}
 nodes() { if [ "$1" = 1 ]; then echo "1 node"; else echo "$1 nodes"; fi; }
 
 # Databases run as users of their own where this is root, and those may not go into root's home.
@@ -26,13 +25,17 @@ clusters = json.load(sys.stdin)["clusters"]
 print(*(member["address"] for one in clusters if (one["namespace"], one["name"]) == ("default", "demo") for member in one["members"]))'
 }
 
-say "starting $sample with $(nodes "$count")"
 "$navigator" local up --home "cassandra=$home"
-read -ra there <<<"$(addresses)"
-if [ ${#there[@]} -gt 0 ] && [ ${#there[@]} != "$count" ]; then
-  echo "run.sh: cluster demo runs here with $(nodes ${#there[@]}); to begin again with $(nodes "$count"): $navigator local down --delete-data" >&2
+read -ra running <<<"$(addresses)"
+# A cluster that is there keeps the number that people gave it.
+count=${NODES:-${#running[@]}}
+[ "$count" != 0 ] || count=3
+if [ ${#running[@]} != 0 ] && [ ${#running[@]} != "$count" ]; then
+  echo "run.sh: cluster demo runs here with $(nodes ${#running[@]}). Change that with kubectl edit cassandracluster demo, or begin again without its data:" \
+    "$navigator local down --delete-data" >&2
   exit 1
 fi
+say "starting $sample with $(nodes "$count")"
 cluster=$(mktemp)
 trap 'rm -f "$cluster"' EXIT
 sed "s/^    replicas: 3$/    replicas: $count/" "$sample" >"$cluster"

@@ -88,7 +88,7 @@ def crates():
             continue
         edges = [(dep["pkg"], {kind["kind"] for kind in dep["dep_kinds"]}) for dep in nodes[this]["deps"]]
         edges = [(pkg, kinds) for pkg, kinds in edges if kinds - {"dev"}]
-        found[this] = {"package": package, "built_with": only_built_with, "needs": sorted(pkg for pkg, _ in edges)}
+        found[this] = {"package": package, "own": this in meta["workspace_members"], "built_with": only_built_with, "needs": sorted(pkg for pkg, _ in edges)}
         waiting += [(pkg, only_built_with or None not in kinds) for pkg, kinds in edges]
     return root, found
 
@@ -104,8 +104,7 @@ def problems(root, found, rules):
             yield f"{name} names no licence"
         elif not allowed(package["license"], allow):
             yield f"{name} is under {package['license']}"
-        # Crates of this workspace have no source.
-        if package["source"] and package["source"] not in sources:
+        if not entry["own"] and package["source"] not in sources:
             yield f"{name} comes from {package['source']}"
         if package["name"] in banned:
             yield f"{name} is banned: {banned[package['name']]}"

@@ -30,9 +30,11 @@ check && check run && check ci || { echo "a machine that lacks nothing is refuse
 program uname 'echo Linux aarch64'; refused "this is Linux aarch64: use a virtual machine"
 program rustc 'echo "rustc 1.63.0"'; refused "Rust is 1.63.0, and Navigator needs 1.89 or later: rustup update"
 program rustc 'exit 1'; refused "rustc does not start: install Rust 1.89 or later"
-program java 'echo "openjdk version \"1.8.0_412\"" >&2'; refused "java is version 8, and Cassandra 5.0 needs 17" run
+program java 'echo "openjdk version \"1.8.0_412\"" >&2'; refused "java is version 8, and Cassandra 5.0 runs on 11 and 17" run
 program go 'echo go1.19.8'; refused "Go is 1.19.8, and the tests need 1.24 or later" ci
 program id 'echo 0'; mkdir -m 700 "$place/closed"
+check ci || { echo "root is refused where nothing is closed" >&2; exit 1; }
+NAVIGATOR_TESTBED=bed check ci || { echo "a bed with a relative path is refused" >&2; exit 1; }
 NAVIGATOR_TESTBED=$place/closed/clone/.testbed refused "$place/closed is closed to other users" ci
 printf 'MemAvailable: 3000000 kB\nSwapFree: 1000000 kB\n' >"$place/meminfo"; refused "3 GiB of memory are free, and the compiler needs 4"
 program df 'printf "Filesystem 1024-blocks Used Available Capacity Mounted\n/dev/x 1 1 4000000 1%% /\n"'; refused "3 GiB of disk are free"

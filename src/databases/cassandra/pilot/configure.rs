@@ -214,8 +214,8 @@ pub(super) fn has_data(data: &Path) -> bool {
 const RESET_PROGRESS: &str = "-Dcassandra.reset_bootstrap_progress=";
 
 /// Java property that ends Cassandra's wait for news of other nodes before it starts: 0 is "do not wait", in
-/// place of 16 s or more (`Gossiper.waitToSettle`). A node that begins a ring has nobody to hear of. The
-/// property counts at a start alone.
+/// place of 16 s or more (`Gossiper.waitToSettle`). A node that begins a ring is alone in it. The property
+/// counts at a start only.
 const GOSSIP_WAIT: &str = "-Dcassandra.skip_wait_for_gossip_to_settle=";
 
 fn process(
