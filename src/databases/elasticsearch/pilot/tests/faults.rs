@@ -424,26 +424,6 @@ async fn asked(server: &Server, place: &Path) -> BTreeSet<String> {
     server.script.asked()
 }
 
-/// Each fault takes its five seconds, so they run concurrently.
-#[tokio::test]
-async fn nothing_goes_on_by_what_hangs() {
-    let stages = ["has the only copy of a red cluster", "is empty, and votes"];
-    let mut tried = Vec::new();
-    for stage in STAGES.iter().filter(|stage| stages.contains(&stage.what)) {
-        let place = tempfile::tempdir().unwrap();
-        let server = Server::start(stage.clone()).await;
-        for fault in Fault::all(&asked(&server, place.path()).await, &[Failure::Hangs]) {
-            let stage = stage.clone();
-            tried.push(async move {
-                let place = tempfile::tempdir().unwrap();
-                hold(&Server::start(stage).await, &fault, place.path()).await;
-            });
-        }
-    }
-    assert!(tried.len() > 20);
-    join_all(tried).await;
-}
-
 #[tokio::test]
 async fn what_holds_the_next_roles_back_is_told_with_a_way_out() {
     for (what, rules, words) in [
@@ -677,5 +657,25 @@ mod searches {
         });
         let tried: usize = join_all(stages).await.into_iter().sum();
         assert!(tried > 500 / EVERY, "{tried}");
+    }
+
+    /// Each fault takes its five seconds, so they run concurrently.
+    #[tokio::test]
+    async fn nothing_goes_on_by_what_hangs() {
+        let stages = ["has the only copy of a red cluster", "is empty, and votes"];
+        let mut tried = Vec::new();
+        for stage in STAGES.iter().filter(|stage| stages.contains(&stage.what)) {
+            let place = tempfile::tempdir().unwrap();
+            let server = Server::start(stage.clone()).await;
+            for fault in Fault::all(&asked(&server, place.path()).await, &[Failure::Hangs]) {
+                let stage = stage.clone();
+                tried.push(async move {
+                    let place = tempfile::tempdir().unwrap();
+                    hold(&Server::start(stage).await, &fault, place.path()).await;
+                });
+            }
+        }
+        assert!(tried.len() > 20);
+        join_all(tried).await;
     }
 }
