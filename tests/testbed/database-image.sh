@@ -8,20 +8,21 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 flavour=${1:?usage: database-image.sh cassandra|elasticsearch VERSION [DIR]} version=${2:?usage: database-image.sh cassandra|elasticsearch VERSION [DIR]}
 dir=$(mkdir -p "${3:-.testbed}" && cd "${3:-.testbed}" && pwd)
-out=$dir/images/$flavour-$version.tar base=$dir/images/base
-[ -f "$out" ] && exit 0
+out=$dir/images/$flavour-$version.tar base=$dir/images/debian
 mkdir -p "$dir/images"
 . "$here/cache.sh"
-kept=images/$(key "$0" "$here/get-$flavour.sh" "$here/image.py" "$here/nofile.c" "$(ulimit -Hn)")/$flavour-$version.tar
-cached "$kept" "$out" && exit 0
+key=$(key "$0" "$here/get-$flavour.sh" "$here/image.py" "$here/nofile.c" "$(ulimit -Hn)")
+kept=images/$key/$flavour-$version.tar
 # Several may ask for it at one time.
 exec 7>"$dir/images/lock" && flock 7
-[ -f "$out" ] && exit 0
+[ -f "$out" ] && [ "$(cat "$out.key" 2>/dev/null)" = "$key" ] && exit 0
+rm -f "$out.key"
+cached "$kept" "$out" && echo "$key" >"$out.key" && exit 0
 
 if [ ! -f "$base/.complete" ]; then
   rm -rf "$base"
   # (what it mounts goes with it, also when it is killed)
-  "$here/../../scripts/fetch.sh" unshare --mount --propagation private debootstrap --variant=minbase --include=ca-certificates,curl,procps,openjdk-17-jre-headless bookworm "$base" >"$dir/images/debootstrap.log" 2>&1 ||
+  "$here/../../scripts/fetch.sh" unshare --mount --propagation private debootstrap --variant=minbase --include=ca-certificates,curl,procps,python3,openjdk-17-jre-headless bookworm "$base" >"$dir/images/debootstrap.log" 2>&1 ||
     { tail -n 20 "$dir/images/debootstrap.log" >&2; exit 1; }
   rm -rf "$base"/var/cache/apt/* "$base"/var/lib/apt/lists/* "$base"/usr/share/{doc,man,locale}
   mkdir -p "$base/opt/java" && ln -s /usr/lib/jvm/java-17-openjdk-amd64 "$base/opt/java/openjdk"
@@ -37,6 +38,12 @@ cassandra)
   "$here/get-cassandra.sh" "$version" "$dir/cassandra-$version"
   groupadd -R "$root" -r -g 999 cassandra && useradd -R "$root" -r -g cassandra -u 999 -d /var/lib/cassandra cassandra
   cp -a "$dir/cassandra-$version" "$root/opt/cassandra"
+  # cqlsh is in the vendor's archive, and not in what the Java package registry has of Cassandra.
+  "$here/venv.sh" "$dir"
+  "$here/../../scripts/fetch.sh" "$dir/venv/bin/pip" install --quiet --disable-pip-version-check --target "$root/opt/cassandra/pylib" \
+    --python-version 3.11 --only-binary :all: cqlsh==6.2.2 cassandra-driver==3.30.1
+  printf '#!/bin/sh\nPYTHONPATH=/opt/cassandra/pylib exec python3 -m cqlshlib "$@"\n' >"$root/opt/cassandra/bin/cqlsh"
+  chmod +x "$root/opt/cassandra/bin/cqlsh"
   mv "$root/opt/cassandra/conf" "$root/etc/cassandra" && ln -s /etc/cassandra "$root/opt/cassandra/conf"
   mkdir -p "$root"/var/lib/cassandra "$root"/var/log/cassandra
   chown -R 999:999 "$root"/etc/cassandra "$root"/var/lib/cassandra "$root"/var/log/cassandra
@@ -62,5 +69,6 @@ elasticsearch)
     "$root" "1000:0" "${limits[@]}" PATH=/usr/share/elasticsearch/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin ;;
 *) echo "database-image.sh: unknown database $flavour" >&2; exit 64 ;;
 esac
+echo "$key" >"$out.key"
 keep "$kept" "$out"
 echo "$out ($(du -m "$out" | cut -f1) MB)"
