@@ -4,6 +4,7 @@
 //! One reconcile is `observe → ensure → plan → budget → confirm → execute → status`; see
 //! [`mod@reconcile`]. Each database describes its differences as a [`ManagedDatabase`].
 
+mod claim_ownership;
 mod context;
 pub mod desired_state;
 mod ensure;

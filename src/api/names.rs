@@ -33,7 +33,7 @@ pub mod annotation {
     /// Navigator's API server writes the annotation where a deletion asks for orphans.
     pub const ORPHAN: &str = "navigator.jetstack.io/orphan";
     /// Annotation with the cluster's `metadata.uid`, on the Kubernetes objects that were made for
-    /// it.
+    /// it, and on the claims of its nodes.
     pub const CLUSTER_UID: &str = "navigator.jetstack.io/cluster-uid";
     /// Annotation `"true"` on a Pilot: a person says that data without a mark belong to this node.
     pub const ADOPT_DATA: &str = "navigator.jetstack.io/adopt-data";

@@ -23,7 +23,7 @@ use kube::{
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
-pub(crate) use self::{pilot::ensure_pilot, template::pinned_set};
+pub(crate) use self::{claims::own, pilot::ensure_pilot, template::pinned_set};
 use super::{
     context::{ControllerContext, Error, MANAGER, refused},
     desired_state::{DesiredCluster, StallCause},
@@ -72,6 +72,7 @@ pub(crate) async fn ensure(
     note(remove_policy(ctx, desired).await)?;
     for pool in &observed.pools {
         note(adopt::members(ctx, desired, pool).await)?;
+        note(claims::own(ctx, desired, pool).await)?;
         note(claims::mark(ctx, desired, pool).await)?;
         let Some(wanted) = desired.pool(&pool.name) else { continue };
         // While all nodes are stopped, the Pilots of all pools get the new spec before one node starts.

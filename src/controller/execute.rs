@@ -183,8 +183,12 @@ async fn delete_claim(
     claim: &ClaimRef,
 ) -> Result<(), Error> {
     let found = member(observed, pilot).and_then(|(_, member)| member.claim.as_ref());
-    let version = found.map(|claim| &claim.resource_version);
     let resource = ApiResource::erase::<PersistentVolumeClaim>(&());
+    if !found.is_some_and(|found| found.is_of(desired)) {
+        // `ensure` gives it the cluster's uid first, or says whose it is.
+        return Err(Error::Conflict { kind: resource.kind, name: claim.name.clone() });
+    }
+    let version = found.map(|claim| &claim.resource_version);
     delete(ctx, desired, &resource, &claim.name, decided(&claim.uid, version)).await
 }
 

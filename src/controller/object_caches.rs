@@ -162,6 +162,15 @@ impl ObjectCaches {
         store.named(namespace, name)
     }
 
+    /// Returns kind and name of the cluster that has this uid, if there is one.
+    pub(crate) fn living(&self, uid: &str) -> Option<(&'static str, String)> {
+        let has = |cluster: &DynamicObject| cluster.metadata.uid.as_deref() == Some(uid);
+        let found = self.all_clusters().find(|(_, cluster)| has(cluster));
+        found.map(|(database, cluster)| {
+            (database.names.kind, cluster.metadata.name.clone().unwrap_or_default())
+        })
+    }
+
     /// Returns the objects of a cluster from the caches.
     pub(crate) fn objects(&self, desired: &DesiredCluster) -> ClusterObjects {
         let key = desired.key();

@@ -23,7 +23,7 @@ use k8s_openapi::{
 use self::volume::claim_facts;
 pub(crate) use self::{
     installer::{InstallState, InstallerContainer, installer_name},
-    volume::{ClaimFacts, ClaimTemplate},
+    volume::{ClaimFacts, ClaimMarks, ClaimTemplate},
 };
 use super::{
     desired_state::{DesiredCluster, ExistingPool, ManagedDatabase, NodeReport, StallCause},
@@ -592,7 +592,7 @@ pub(crate) fn observe(
     for claim in &objects.claims {
         let name = claim.metadata.name.as_deref().unwrap_or_default();
         let Some(member) = member(&mut pools, name.strip_prefix(&prefix)) else { continue };
-        member.claim = Some(claim_facts(claim, now));
+        member.claim = Some(claim_facts(claim, desired.database.names, now));
         tell_lost_volume(member);
     }
     ObservedCluster { pools, stalled, ..ObservedCluster::default() }

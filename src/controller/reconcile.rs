@@ -25,6 +25,7 @@ use self::{
     status_writer::{first_sight, write_status},
 };
 use super::{
+    claim_ownership::name_conflict,
     context::{ControllerContext, Error},
     desired_state::{DesiredCluster, ManagedDatabase, SecurityRound},
     ensure, events, execute,
@@ -90,6 +91,9 @@ async fn steps(
     let desired =
         &in_round(ctx, cluster, desired, round)?.into_owned().fitting(&observed.existing());
     observation::ask(ctx, desired, &mut observed).await;
+    if observed.stalled.is_none() {
+        observed.stalled = name_conflict(ctx, desired, &observed).await?;
+    }
     let foreign = observed.stalled.is_some();
     ensure(ctx, desired, &mut observed).await?;
     let mut plan = plan(desired, &observed);

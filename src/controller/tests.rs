@@ -5,6 +5,7 @@ mod administrator;
 mod api;
 mod deletion;
 mod drains;
+mod foreign_claims;
 mod harness;
 mod pins;
 mod refusals;

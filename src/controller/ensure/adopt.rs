@@ -21,9 +21,10 @@ use tracing::info;
 use crate::{
     api::names::{self, label},
     controller::{
+        claim_ownership::{ClaimOwner, claim_name, claim_owner},
         context::{ControllerContext, Error, MANAGER},
         desired_state::DesiredCluster,
-        observe::{ObservedPool, foreign, other_store, owned},
+        observe::{ClaimMarks, ObservedPool, foreign, other_store, owned},
         resources::{cluster_labels, pilot_resource},
     },
 };
@@ -131,9 +132,13 @@ pub(super) async fn members(
             && let Some(labels) = &claims
         {
             let resource = ApiResource::erase::<PersistentVolumeClaim>(&());
-            let name = format!("{}-{name}", desired.database.names.data_volume);
-            // A claim has no owner; its name in this namespace is the node's.
-            repair(ctx, desired, &resource, &name, |_| true, labels).await?;
+            let name = claim_name(desired, &pool.set_name, ordinal);
+            let ours = |claim: &ObjectMeta| {
+                let marks = ClaimMarks::of(claim, desired.database.names);
+                let owner = claim_owner(&ctx.stores, desired, &pool.name, &marks);
+                !matches!(owner, ClaimOwner::Other(_))
+            };
+            repair(ctx, desired, &resource, &name, ours, labels).await?;
         }
     }
     Ok(())

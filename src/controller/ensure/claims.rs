@@ -1,5 +1,5 @@
-//! Puts the labels and annotations that the spec names on claims that exist: a StatefulSet gives
-//! them only to claims that it makes.
+//! Puts the cluster's uid on the claims of its nodes, and the labels and annotations that the spec
+//! names: a StatefulSet gives the latter only to claims that it makes.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,54 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::{ApiResource, Patch, PatchParams};
 use serde_json::{Map, Value, json};
 
-use crate::controller::{
-    context::{ControllerContext, Error, MANAGER},
-    desired_state::DesiredCluster,
-    observe::ObservedPool,
-    resources::claim_templates,
+use crate::{
+    api::names::annotation,
+    controller::{
+        claim_ownership::{ClaimOwner, claim_owner},
+        context::{ControllerContext, Error, MANAGER},
+        desired_state::DesiredCluster,
+        observe::ObservedPool,
+        resources::claim_templates,
+    },
 };
+
+/// Puts the cluster's uid on those claims of a pool that the cluster takes up; see
+/// [`claim_owner`](crate::controller::claim_ownership::claim_owner).
+pub(crate) async fn own(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    pool: &ObservedPool,
+) -> Result<(), Error> {
+    let claims = pool.members.values().filter_map(|member| member.claim.as_ref());
+    for claim in claims.filter(|claim| !claim.terminating) {
+        if claim_owner(&ctx.stores, desired, &pool.name, &claim.marks) != ClaimOwner::Free {
+            continue;
+        }
+        let patch = json!({"metadata": {
+            "uid": claim.uid,
+            "resourceVersion": claim.resource_version,
+            "annotations": {annotation::CLUSTER_UID: desired.uid},
+        }});
+        patch_claim(ctx, desired, &claim.name, &patch).await?;
+    }
+    Ok(())
+}
+
+async fn patch_claim(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    name: &str,
+    patch: &Value,
+) -> Result<(), Error> {
+    let resource = ApiResource::erase::<PersistentVolumeClaim>(&());
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    let done =
+        ctx.write(&resource, &desired.namespace)?.patch(name, &params, &Patch::Merge(patch)).await;
+    match done {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Error::request("label", &resource.kind, name, error)),
+    }
+}
 
 /// Adds what a pool's claims lack. A label or annotation that the spec names no more stays, since
 /// another hand may have written it.
@@ -40,13 +82,7 @@ pub(super) async fn mark(
         let patch = json!({
             "metadata": {"uid": claim.uid, "labels": labels, "annotations": annotations},
         });
-        let resource = ApiResource::erase::<PersistentVolumeClaim>(&());
-        let params =
-            PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-        ctx.write(&resource, &desired.namespace)?
-            .patch(&claim.name, &params, &Patch::Merge(&patch))
-            .await
-            .map_err(|error| Error::request("label", &resource.kind, &claim.name, error))?;
+        patch_claim(ctx, desired, &claim.name, &patch).await?;
     }
     Ok(())
 }

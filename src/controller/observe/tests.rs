@@ -163,7 +163,7 @@ fn only_a_claim_with_a_volume_behind_it_holds_data() {
         let claim = json!({
             "metadata": {"name": "c", "deletionTimestamp": deleted}, "status": {"phase": phase},
         });
-        claim_facts(&serde_json::from_value(claim).unwrap(), now()).holds_data
+        claim_facts(&serde_json::from_value(claim).unwrap(), DATABASE.names, now()).holds_data
     };
     assert!(holds("Bound", None));
     assert!(!holds("Pending", None), "a volume is made when its first pod is placed");

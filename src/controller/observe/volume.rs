@@ -7,11 +7,16 @@ use k8s_openapi::{
         apps::v1::StatefulSet,
         core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec},
     },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
     jiff::Timestamp,
 };
 
 use super::{PATIENCE, age};
-use crate::machinery::quantity;
+use crate::{
+    api::{database_names::DatabaseNames, names::annotation},
+    controller::desired_state::DesiredCluster,
+    machinery::quantity,
+};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClaimFacts {
@@ -31,6 +36,27 @@ pub(crate) struct ClaimFacts {
     pub(crate) lost: bool,
     /// The claim has a volume that stays, and a node may have written data to it.
     pub(crate) holds_data: bool,
+    pub(crate) marks: ClaimMarks,
+}
+
+/// What a claim says of whose it is: uid of the cluster, and its labels.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ClaimMarks {
+    pub(crate) uid: Option<String>,
+    pub(crate) cluster: Option<String>,
+    pub(crate) pool: Option<String>,
+}
+
+impl ClaimMarks {
+    pub(crate) fn of(claim: &ObjectMeta, names: &DatabaseNames) -> Self {
+        let annotations = claim.annotations.as_ref();
+        let label = |key: &str| claim.labels.as_ref()?.get(key).cloned();
+        Self {
+            uid: annotations.and_then(|all| all.get(annotation::CLUSTER_UID)).cloned(),
+            cluster: label(names.cluster_label),
+            pool: label(names.pool_label),
+        }
+    }
 }
 
 /// What the conditions of a claim say of its growth.
@@ -64,6 +90,11 @@ impl ClaimFacts {
         self.is_bound() && asked && is_below(self.capacity.as_ref(), size)
     }
 
+    /// Does the claim bear the cluster's uid?
+    pub(crate) fn is_of(&self, desired: &DesiredCluster) -> bool {
+        self.marks.uid.as_ref() == Some(&desired.uid)
+    }
+
     fn is_bound(&self) -> bool {
         self.holds_data && !self.terminating
     }
@@ -80,7 +111,11 @@ fn storage(spec: Option<&PersistentVolumeClaimSpec>) -> Option<String> {
     requests.get("storage").map(|quantity| quantity.0.clone())
 }
 
-pub(super) fn claim_facts(claim: &PersistentVolumeClaim, now: Timestamp) -> ClaimFacts {
+pub(super) fn claim_facts(
+    claim: &PersistentVolumeClaim,
+    names: &DatabaseNames,
+    now: Timestamp,
+) -> ClaimFacts {
     let capacity = claim.status.as_ref().and_then(|status| status.capacity.as_ref());
     let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
     let terminating = claim.metadata.deletion_timestamp.is_some();
@@ -95,6 +130,7 @@ pub(super) fn claim_facts(claim: &PersistentVolumeClaim, now: Timestamp) -> Clai
         expansion: None,
         lost: phase == Some("Lost"),
         holds_data: phase == Some("Bound") && !terminating,
+        marks: ClaimMarks::of(&claim.metadata, names),
     }
 }
 
@@ -144,6 +180,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::controller::testing::example::EXAMPLE;
 
     fn facts(
         requested: &str,
@@ -158,7 +195,7 @@ mod tests {
                 "capacity": capacity.map(|size| json!({"storage": size})),
             },
         });
-        claim_facts(&serde_json::from_value(claim).unwrap(), now())
+        claim_facts(&serde_json::from_value(claim).unwrap(), EXAMPLE.names, now())
     }
 
     fn now() -> Timestamp {

@@ -30,6 +30,7 @@ use crate::{
     controller::{
         context::{ControllerContext, Error, MANAGER},
         desired_state::{DesiredCluster, DesiredPool},
+        ensure::own,
         events::EventNotice,
         observe::ObservedCluster,
         queue::ReconcileOutcome,
@@ -90,6 +91,10 @@ pub(super) async fn tear_down(
         return wait(ctx, cluster, desired, &message).await;
     }
     let (sets, others): (Vec<_>, Vec<_>) = ours.iter().partition(|one| one.is::<StatefulSet>());
+    // Claims of a cluster that was deleted soon after it was made bear no uid yet.
+    for pool in observed.pools.iter().filter(|pool| pool.set.is_some()) {
+        own(ctx, desired, pool).await?;
+    }
     remove(ctx, desired, &sets).await?;
     if !desired.force_delete {
         let mut pods = pods;
@@ -177,9 +182,8 @@ async fn remove_orphans(
     Ok(left)
 }
 
-/// Deletes the claims that are to go with the cluster. They are found by name, so they are deleted
-/// only while no StatefulSet or Pilot of these names is another cluster's: a database of an earlier
-/// cluster of this name, or of a lost store, may run on them.
+/// Deletes the claims that are to go with the cluster: those that bear its uid, and only while no
+/// StatefulSet or Pilot of these names is another cluster's, since its database may run on them.
 async fn remove_claims(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
@@ -193,7 +197,7 @@ async fn remove_claims(
     let goes = |name: &str| desired.pool(name).is_some_and(DesiredPool::delete_claim_when_deleted);
     for pool in observed.pools.iter().filter(|pool| goes(&pool.name)) {
         let claims = pool.members.values().filter_map(|member| member.claim.as_ref());
-        for claim in claims.filter(|claim| !claim.terminating) {
+        for claim in claims.filter(|claim| !claim.terminating && claim.is_of(desired)) {
             let preconditions = decided(&claim.uid, Some(&claim.resource_version));
             delete(ctx, desired, &resource, &claim.name, preconditions).await?;
             info!(namespace = desired.namespace, claim = claim.name, "Deleted claim");

@@ -285,7 +285,9 @@ impl Harness {
         let (_lead, claim) = watch::channel(claim);
         let ctx = self.context(caches, claim);
         let key = key();
-        let cluster = caches.iter().find(|object| object["kind"] == "ExampleCluster");
+        let cluster = caches.iter().find(|object| {
+            object["kind"] == "ExampleCluster" && object["metadata"]["name"] == *key.name
+        });
         let cluster = cluster.map(|cluster| {
             Arc::new(serde_json::from_value::<DynamicObject>(cluster.clone()).unwrap())
         });
