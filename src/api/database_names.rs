@@ -1,8 +1,13 @@
 //! The names of one database that are a contract: [`DatabaseNames`].
 
+use std::fmt;
+
 use sha2::{Digest, Sha256};
 
-use super::predicate::{self, Predicate};
+use super::{
+    names,
+    predicate::{self, Predicate},
+};
 
 /// Names by which roles know a database, and users its objects. Changing one is a breaking change.
 #[derive(Debug)]
@@ -43,6 +48,23 @@ pub struct DatabaseNames {
     /// Returns the name of the LeaderLease that the pilots of a cluster share, from the cluster's
     /// name.
     pub leader_lease: fn(&str) -> String,
+    /// What follows prefix and cluster in the name of the Role of a cluster's pilots.
+    pub role: &'static str,
+    /// What follows prefix and cluster in the names of Services, beside those of pools.
+    pub services: &'static [&'static str],
+}
+
+/// Kind and name of an object that is made for a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectName {
+    pub kind: &'static str,
+    pub name: String,
+}
+
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?}", self.kind, self.name)
+    }
 }
 
 impl DatabaseNames {
@@ -76,6 +98,11 @@ impl DatabaseNames {
     /// Returns the name of the ServiceAccount of a cluster's pods.
     pub fn service_account(&self, cluster: &str) -> String {
         format!("{}-{cluster}", self.prefix)
+    }
+
+    /// Returns the name of the Role of a cluster's pilots, and of its binding.
+    pub fn pilot_role(&self, cluster: &str) -> String {
+        format!("{}-{cluster}{}", self.prefix, self.role)
     }
 
     /// Returns the name of the Secret with the CA that signs nodes to each other.
@@ -118,6 +145,49 @@ impl DatabaseNames {
             name.extend(digest.iter().take(4).map(|byte| format!("{byte:02x}")));
         }
         format!("{}-{cluster}-user-{name}", self.prefix)
+    }
+
+    /// Returns the names of the objects that may be made for a cluster, beside those of its pools and
+    /// users.
+    pub fn objects(&self, cluster: &str) -> Vec<ObjectName> {
+        let role = self.pilot_role(cluster);
+        let mut objects = vec![
+            ObjectName { kind: "PodDisruptionBudget", name: self.disruption_budget(cluster) },
+            ObjectName { kind: "NetworkPolicy", name: self.network_policy(cluster) },
+            ObjectName { kind: "ServiceAccount", name: self.service_account(cluster) },
+            ObjectName { kind: "Role", name: role.clone() },
+            ObjectName { kind: "RoleBinding", name: role },
+            ObjectName { kind: "LeaderLease", name: (self.leader_lease)(cluster) },
+            ObjectName { kind: "ConfigMap", name: self.ca_bundle(cluster) },
+        ];
+        let secrets = [
+            self.internode_ca(cluster),
+            self.client_ca(cluster),
+            self.pilot_secret(cluster),
+            self.admin_secret(cluster),
+        ];
+        objects.extend(secrets.map(|name| ObjectName { kind: "Secret", name }));
+        let service = |end: &&str| format!("{}-{cluster}{end}", self.prefix);
+        let services = self.services.iter().map(service);
+        objects.extend(services.map(|name| ObjectName { kind: "Service", name }));
+        objects
+    }
+
+    /// Returns the names of the objects that are made for a pool. Those of its pods, Pilots and
+    /// claims follow from the StatefulSet's, and no two sets have one of them in common: a number is
+    /// what comes last.
+    pub fn pool_objects(&self, cluster: &str, pool: &str) -> [ObjectName; 2] {
+        let set = self.stateful_set(cluster, pool);
+        let service = names::pods_service(&set);
+        [
+            ObjectName { kind: "StatefulSet", name: set },
+            ObjectName { kind: "Service", name: service },
+        ]
+    }
+
+    /// Returns the name of the object that is made for a user, where the spec names no Secret.
+    pub fn user_object(&self, cluster: &str, user: &str) -> ObjectName {
+        ObjectName { kind: "Secret", name: self.user_secret(cluster, user) }
     }
 
     /// Returns the name of the LeaderLease of the cluster whose pods run as ServiceAccount

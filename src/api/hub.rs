@@ -99,6 +99,20 @@ pub trait HubKind:
         part: ObjectPart,
         old: &Self,
     ) -> ValidationResult;
+    /// Tells by name which other objects of a namespace a write is to be judged beside.
+    fn is_beside() -> Option<fn(name: &str, other: &str) -> bool> {
+        None
+    }
+    /// Validates a write beside another object of the kind and the namespace.
+    fn validate_beside(
+        &self,
+        _version: ServedVersion,
+        _schemas: &'static SchemaSet,
+        _old: Option<&Self>,
+        _other: &Self,
+    ) -> ValidationResult {
+        ValidationResult::default()
+    }
 }
 
 impl<K: ClusterRules> HubKind for Cluster<K> {
@@ -176,6 +190,20 @@ impl<K: ClusterRules> HubKind for Cluster<K> {
         old: &Self,
     ) -> ValidationResult {
         validation::cluster::validate_update(version, schemas, part, self, old)
+    }
+
+    fn is_beside() -> Option<fn(name: &str, other: &str) -> bool> {
+        Some(validation::object_names::may_be_shared)
+    }
+
+    fn validate_beside(
+        &self,
+        version: ServedVersion,
+        schemas: &'static SchemaSet,
+        old: Option<&Self>,
+        other: &Self,
+    ) -> ValidationResult {
+        validation::object_names::validate(version, schemas, self, old, other)
     }
 }
 

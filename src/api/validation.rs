@@ -13,6 +13,7 @@ pub mod format;
 pub mod lease;
 mod metadata;
 mod network;
+pub mod object_names;
 pub mod pilot;
 mod pod_template;
 mod ratchet;

@@ -238,6 +238,11 @@ impl Cache {
         self.read().get(key).ok().flatten()
     }
 
+    /// Returns the keys of a range as the cache shows it now, those of unreadable objects included.
+    pub fn keys(&self, range: &KeyPrefix) -> Vec<Key> {
+        self.read().keys(range)
+    }
+
     /// Returns the object as the store has it now. The outer `None` means that the cache is behind
     /// or follows no watch, and that the store has to be asked.
     pub async fn latest(&self, key: &Key) -> Result<Option<Option<Arc<CachedObject>>>, Error> {

@@ -7,6 +7,7 @@
 
 mod admission;
 mod apply;
+mod beside;
 mod create;
 mod delete;
 mod list;

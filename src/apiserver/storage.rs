@@ -81,6 +81,11 @@ impl Key {
         self.0.split('/').nth(2).unwrap_or_default()
     }
 
+    /// Returns the object's name.
+    pub fn object_name(&self) -> Option<&str> {
+        self.0.split('/').nth(3)
+    }
+
     /// Returns `<resource>/<namespace>/<name>`, as people name an object to a tool.
     pub fn name(&self) -> &str {
         self.0.split_once('/').map_or(self.as_str(), |(_, name)| name)

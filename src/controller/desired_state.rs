@@ -94,8 +94,6 @@ pub struct ManagedDatabase {
     /// Labels that all objects of a cluster carry beside Navigator's own.
     pub labels: &'static [(&'static str, &'static str)],
     pub termination_grace: Duration,
-    /// Name of the Role and RoleBinding of a cluster's pilots.
-    pub pilot_role: fn(&str) -> String,
     /// Describes a cluster object in the terms that every database shares. Without a round, its nodes
     /// are where they are wanted.
     pub desired: fn(

@@ -73,7 +73,6 @@ impl ManagedDatabase {
             names: K::NAMES,
             labels: &[],
             termination_grace: Duration::from_secs(30),
-            pilot_role: |cluster| format!("{}-pilot", K::NAMES.service_account(cluster)),
             desired: desired::<K>,
             services,
             set_annotations: |_| Vec::new(),

@@ -38,6 +38,8 @@ pub(crate) const EXAMPLE: DatabaseNames = DatabaseNames {
     ports: &[],
     node_ports: &[],
     leader_lease: |cluster| format!("example-{cluster}-leaderelection"),
+    role: "-pilot",
+    services: &["-nodes"],
 };
 
 /// What writes status by this client.

@@ -6,7 +6,7 @@ use std::fmt;
 use serde_json::Value;
 
 /// Path of a field, for example `spec.nodePools[1].persistence.size`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FieldPath(String);
 
 impl FieldPath {

@@ -222,6 +222,23 @@ pub trait ServedKind: Send + Sync {
         old: &Value,
     ) -> ValidationResult;
 
+    /// Tells by name which other objects of a namespace a write is to be judged beside; `None` for a
+    /// kind whose objects are judged alone.
+    fn is_beside(&self) -> Option<fn(name: &str, other: &str) -> bool> {
+        None
+    }
+    /// Validates a write beside another object of the kind and the namespace. `_old` is the object
+    /// as it is stored; absent for creates.
+    fn validate_beside(
+        &self,
+        _version: ServedVersion,
+        _new: &Value,
+        _old: Option<&Value>,
+        _other: &Value,
+    ) -> ValidationResult {
+        ValidationResult::default()
+    }
+
     /// Largest stored object of the kind, in bytes. An object that is already larger may shrink.
     fn largest(&self) -> usize {
         usize::MAX

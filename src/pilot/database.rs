@@ -165,6 +165,8 @@ const NAMES: DatabaseNames = DatabaseNames {
     ports: &[("client", 7777)],
     node_ports: &[],
     leader_lease: |cluster| format!("example-{cluster}-leaderelection"),
+    role: "-pilot",
+    services: &["-nodes"],
 };
 
 /// A made-up database, for tests of what is the same for all databases.

@@ -274,6 +274,21 @@ impl<T: HubKind> ServedKind for TypedKind<T> {
         Self::hub(new).validate_update(version, self.schemas, part, &Self::hub(old))
     }
 
+    fn is_beside(&self) -> Option<fn(name: &str, other: &str) -> bool> {
+        T::is_beside()
+    }
+
+    fn validate_beside(
+        &self,
+        version: ServedVersion,
+        new: &Value,
+        old: Option<&Value>,
+        other: &Value,
+    ) -> ValidationResult {
+        let old = old.map(Self::hub);
+        Self::hub(new).validate_beside(version, self.schemas, old.as_ref(), &Self::hub(other))
+    }
+
     fn columns(&self) -> &'static [PrinterColumn] {
         Self::NAMES.columns
     }

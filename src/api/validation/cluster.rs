@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{
     cluster_rules::ClusterRules,
     cluster_view::{ClusterView, PoolView, pool_path},
-    config, format, metadata, pod_template, ratchet,
+    config, format, metadata, object_names, pod_template, ratchet,
     schema_rules::{self, EnumPolicy},
     security, status,
     transition::{self, UnsafeOverrides},
@@ -246,6 +246,7 @@ fn spec(validator: &mut Validator, cluster: &ClusterView<'_>) {
     pilot_settings(validator, cluster.pilot_settings, &path.child("pilotSettings"));
     services(validator, cluster.services, &path.child("services").child("client"));
     security::validate(validator, cluster, &path.child("security"));
+    object_names::users(validator, cluster, &path.child("security").child("users"));
     for (index, pool) in cluster.pools.iter().enumerate() {
         node_pool(validator, cluster, pool, &pool_path(index));
     }

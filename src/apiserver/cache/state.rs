@@ -170,6 +170,12 @@ impl CacheState {
         })
     }
 
+    pub(super) fn keys(&self, range: &KeyPrefix) -> Vec<Key> {
+        let (begin, end) = range.bounds();
+        let broken = self.broken.keys().filter(|key| range.contains(key));
+        self.objects.range(begin..end).map(|(key, _)| key).chain(broken).cloned().collect()
+    }
+
     pub(super) fn list(&self, range: &KeyPrefix) -> Result<CacheListing, Error> {
         if let Some((key, reason)) = self.broken.iter().find(|(key, _)| range.contains(key)) {
             return Err(Error::Undecodable { key: key.clone(), reason: reason.clone() });

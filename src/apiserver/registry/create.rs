@@ -121,6 +121,7 @@ impl Registry {
         let validation =
             request_cost::work(weight, || self.kind.validate_create(call.version, &hub));
         self.accept(call, &name, validation)?;
+        self.validate_beside(call, &name, &hub, None).await?;
         let write = AdmissionWrite { name: &name, ..write };
         self.confirm(call, write, Some((&hub, owners.as_ref()))).await?;
         let key = self.key(call.namespace, &name)?;

@@ -267,6 +267,9 @@ impl Registry {
         let validate = || self.kind.validate_update(call.version, part, &next, &current.hub);
         let validation = request_cost::work(weight, validate);
         self.accept(call, name, validation)?;
+        if part == ObjectPart::Main {
+            self.validate_beside(call, name, &next, Some(&current.hub)).await?;
+        }
         self.confirm(call, write, Some((&next, owners.as_ref()))).await?;
         Ok((next, owners))
     }

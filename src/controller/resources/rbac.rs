@@ -10,7 +10,7 @@ use crate::{controller::desired_state::DesiredCluster, engine::rbac};
 
 pub(super) fn identity(desired: &DesiredCluster, settings: &ObjectSettings) -> [DesiredObject; 3] {
     let account = desired.database.names.service_account(&desired.name);
-    let role = (desired.database.pilot_role)(&desired.name);
+    let role = desired.database.names.pilot_role(&desired.name);
     let lease = (desired.database.names.leader_lease)(&desired.name);
     let metadata =
         |name: &str| metadata(desired, settings, name, cluster_labels(desired), Labels::new());

@@ -60,6 +60,8 @@ const NAMES: DatabaseNames = DatabaseNames {
     ports: &[("client", 7777), ("peers", 7778)],
     node_ports: &["peers"],
     leader_lease: |cluster| format!("example-{cluster}-leaderelection"),
+    role: "-pilot",
+    services: &["-seeds", "-nodes", "-client"],
 };
 
 /// Label of each pool's node with ordinal 0.
@@ -71,7 +73,6 @@ pub(crate) const EXAMPLE: ManagedDatabase = ManagedDatabase {
     names: &NAMES,
     labels: &[],
     termination_grace: Duration::from_secs(300),
-    pilot_role: |cluster| format!("ex-{cluster}-pilot"),
     desired: managed_cluster::desired::<Example>,
     services,
     set_annotations: |_| Vec::new(),

@@ -27,6 +27,8 @@ pub const NAMES: DatabaseNames = DatabaseNames {
     ],
     node_ports: &["intra-node", "intra-node-tls"],
     leader_lease: |cluster| format!("cassandra-{cluster}-leaderelection"),
+    role: "-pilot",
+    services: &["-seeds", "-nodes", "-client"],
 };
 
 pub mod label {

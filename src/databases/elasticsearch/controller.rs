@@ -32,7 +32,6 @@ pub const DATABASE: ManagedDatabase = ManagedDatabase {
     // moved away before a pod is told to end. Kubernetes retries the deletion of a namespace that
     // has pods in it only after half of this period.
     termination_grace: Duration::from_secs(300),
-    pilot_role: |cluster| names::NAMES.service_account(cluster),
     set_annotations: |desired| vec![(names::VERSION_ANNOTATION, desired.version.clone())],
     fit: fit_quorum,
     config_hash: facts::config_hash,

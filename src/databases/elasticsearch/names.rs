@@ -22,6 +22,8 @@ pub const NAMES: DatabaseNames = DatabaseNames {
     ports: &[("transport", port::TRANSPORT), ("http", port::HTTP), ("prometheus", METRICS)],
     node_ports: &["transport"],
     leader_lease: |cluster| format!("elastic-{cluster}-leaderelection"),
+    role: "",
+    services: &["", "-discovery"],
 };
 
 pub mod label {

@@ -2,7 +2,8 @@
 //! answer in `tests/golden/api/invalid`.
 //!
 //! A file holds the object that is created, or the stored one and the one that is written over
-//! it. Its first line may say `# update` or `# update status`.
+//! it. Its first line may say `# update` or `# update status`; `# beside` or `# update beside` when
+//! the first object is another one of the same namespace.
 
 use std::{collections::BTreeSet, fmt::Write, fs, path::Path};
 
@@ -98,6 +99,10 @@ fn answer(case: &str) -> String {
     let documents: Vec<Object> =
         text.split("\n---\n").map(|text| Object::read(case, text)).collect();
     match (&documents[..], head.as_str()) {
+        ([other, new], "# beside") => new.write_beside(&other.stored(case), None),
+        ([other, old, new], "# update beside") => {
+            new.write_beside(&other.stored(case), Some(&old.stored(case)))
+        }
         ([new], _) => new.write(None, ObjectPart::Main),
         ([old, new], "# update") => new.write(Some(&old.stored(case)), ObjectPart::Main),
         ([old, new], "# update status") => new.write(Some(&old.stored(case)), ObjectPart::Status),
@@ -123,6 +128,23 @@ impl Object {
     fn stored(&self, case: &str) -> Value {
         let decoded = self.kind.decode(self.version, self.body.clone(), None);
         decoded.unwrap_or_else(|error| panic!("{case}: {error:?}")).hub
+    }
+
+    /// What a client is told whose object is valid by itself.
+    fn write_beside(&self, other: &Value, stored: Option<&Value>) -> String {
+        let hub = self.kind.decode(self.version, self.body.clone(), stored).unwrap().hub;
+        let alone = match stored {
+            None => self.kind.validate_create(self.version, &hub),
+            Some(old) => self.kind.validate_update(self.version, ObjectPart::Main, &hub, old),
+        };
+        assert_eq!(alone.errors, Vec::new());
+        let verdict = self.kind.validate_beside(self.version, &hub, stored, other);
+        let refused = !verdict.errors.is_empty();
+        let mut answer = if refused { self.refusal(&verdict.errors) } else { "200\n".to_owned() };
+        for warning in verdict.warnings {
+            writeln!(answer, "Warning: {}", shortened(&warning)).unwrap();
+        }
+        answer
     }
 
     /// What a client is told.
