@@ -377,7 +377,7 @@ e2e-rungs: ## encryption and logins are turned on and off under clients; not par
 	$(MAKE) e2e JOBS=rungs_job
 
 e2e-edits: ## what people ask of clusters and take back, under clients: departures, a stop, a pool; not part of ci
-	$(MAKE) e2e JOBS=edits_job+pools_job
+	$(MAKE) e2e JOBS="edits_job+pools_job names_job"
 
 e2e-refusals: ## pods that a quota or Pod Security refuses are told of within a minute; not part of ci
 	$(MAKE) e2e JOBS=refusals_job

@@ -4,7 +4,6 @@
 //! One reconcile is `observe → ensure → plan → budget → confirm → execute → status`; see
 //! [`mod@reconcile`]. Each database describes its differences as a [`ManagedDatabase`].
 
-mod claim_ownership;
 mod context;
 pub mod desired_state;
 mod ensure;
@@ -22,6 +21,7 @@ mod namespace_termination;
 mod object_caches;
 pub(crate) mod observe;
 mod owner_references;
+pub(crate) mod ownership;
 pub mod page;
 mod pilot_lifecycle;
 mod plan;

@@ -28,7 +28,8 @@ use super::{
     context::{ControllerContext, Error, MANAGER, refused},
     desired_state::{DesiredCluster, StallCause},
     events::EventNotice,
-    observe::{ObservedCluster, ObservedPool, foreign, former, other_store, owned},
+    observe::{ObservedCluster, ObservedPool, foreign, other_store, owned},
+    ownership::is_left_behind,
     plan::pinned,
     resources::{DesiredObject, PreparedObject, resources},
     write::{change, create, delete, disown, exactly},
@@ -93,7 +94,7 @@ pub(crate) async fn ensure_object(
 ) -> Result<(), Error> {
     let PreparedObject { resource, name, .. } = object;
     if let Some(known) = ctx.stores.other(resource, &desired.namespace, name) {
-        ours_or_former(desired, object, &known.metadata)?;
+        ours_or_former(ctx, desired, object, &known.metadata)?;
         if current(object, &json!(*known)) {
             return Ok(());
         }
@@ -180,11 +181,12 @@ fn unborn(body: &Value, pods: u32) -> Value {
 /// which is taken over. StatefulSets are not taken over (see `ours`): their pods run, and a person
 /// must say whose data they hold.
 pub(crate) fn ours_or_former(
+    ctx: &ControllerContext,
     desired: &DesiredCluster,
     object: &PreparedObject,
     found: &ObjectMeta,
 ) -> Result<(), Error> {
-    if former(found, desired) { Ok(()) } else { ours(desired, object, found) }
+    if is_left_behind(&ctx.stores, desired, found) { Ok(()) } else { ours(desired, object, found) }
 }
 
 fn ours(

@@ -15,6 +15,7 @@ use std::{fmt::Debug, hash::Hash, sync::Arc, time::Duration};
 
 use futures::StreamExt;
 use k8s_openapi::{
+    Resource,
     api::{
         apps::v1::StatefulSet,
         core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount},
@@ -169,6 +170,16 @@ impl ObjectCaches {
         found.map(|(database, cluster)| {
             (database.names.kind, cluster.metadata.name.clone().unwrap_or_default())
         })
+    }
+
+    /// Returns the metadata of an object that was made for a cluster, by kind and name: a StatefulSet
+    /// or an object of one of the other kinds.
+    pub(crate) fn made(&self, kind: &str, namespace: &str, name: &str) -> Option<ObjectMeta> {
+        if kind == StatefulSet::KIND {
+            return self.sets.named(namespace, name).map(|set| set.metadata.clone());
+        }
+        let (_, store) = self.others.iter().find(|(resource, _)| resource.kind == kind)?;
+        store.named(namespace, name).map(|object| object.metadata.clone())
     }
 
     /// Returns the objects of a cluster from the caches.

@@ -25,11 +25,11 @@ use self::{
     status_writer::{first_sight, write_status},
 };
 use super::{
-    claim_ownership::name_conflict,
     context::{ControllerContext, Error},
     desired_state::{DesiredCluster, ManagedDatabase, SecurityRound},
     ensure, events, execute,
     observe::ObservedCluster,
+    ownership::name_conflict,
     plan::{OperationType, Plan, drain_hold, plan},
     queue::{ClusterKey, ReconcileOutcome},
     security, security_round,

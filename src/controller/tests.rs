@@ -12,6 +12,7 @@ mod refusals;
 mod security;
 mod security_rounds;
 mod term;
+mod two_clusters;
 mod vacate;
 mod volumes;
 

@@ -1,5 +1,7 @@
 //! Tests that everything that is built from a sample cluster is as in `tests/golden/controller`.
 
+mod object_names;
+
 use std::{fs, path::Path};
 
 use serde_json::{Value, json};

@@ -21,10 +21,10 @@ use tracing::info;
 use crate::{
     api::names::{self, label},
     controller::{
-        claim_ownership::{ClaimOwner, claim_name, claim_owner},
         context::{ControllerContext, Error, MANAGER},
         desired_state::DesiredCluster,
-        observe::{ClaimMarks, ObservedPool, foreign, other_store, owned},
+        observe::{ClaimMarks, ObservedPool, foreign, made_for, other_store, owned},
+        ownership::{ClaimOwner, claim_name, claim_owner},
         resources::{cluster_labels, pilot_resource},
     },
 };
@@ -83,7 +83,8 @@ pub(super) async fn pilot(
     let Some(found) = read(ctx, desired, &resource, name).await? else { return Ok(()) };
     let controlled =
         found.owner_references.iter().flatten().any(|owner| owner.controller == Some(true));
-    if controlled && !owned(&found, desired) {
+    let of_another = made_for(&found).is_some_and(|uid| ctx.stores.living(uid).is_some());
+    if (controlled || of_another) && !owned(&found, desired) {
         return Err(Error::Foreign(foreign("Pilot", &found, desired)));
     }
     if let Some(stalled) = other_store(&found, &ctx.settings.store_id) {
@@ -113,6 +114,10 @@ pub(super) async fn members(
     let counted = set.status.as_ref().map_or(0, |status| status.replicas);
     let pods_missing = usize::try_from(counted).unwrap_or_default() > seen;
     let claims = claim_labels(set);
+    let of_set = |pod: &ObjectMeta| {
+        let uid = set.meta().uid.as_deref();
+        pod.owner_references.iter().flatten().any(|owner| Some(&*owner.uid) == uid)
+    };
     for (ordinal, member) in pool.running() {
         let has_pod = member.is_some_and(|member| member.pod.is_some());
         let has_claim = member.is_some_and(|member| member.claim.is_some());
@@ -121,22 +126,25 @@ pub(super) async fn members(
             let mut labels = json!(cluster_labels(desired));
             labels[desired.database.names.pool_label] = json!(pool.name);
             let resource = ApiResource::erase::<Pod>(&());
-            let ours = |pod: &ObjectMeta| {
-                let uid = set.meta().uid.as_deref();
-                pod.owner_references.iter().flatten().any(|owner| Some(&*owner.uid) == uid)
-            };
-            repair(ctx, desired, &resource, &name, ours, &labels).await?;
+            repair(ctx, desired, &resource, &name, of_set, &labels).await?;
         }
         if has_pod
             && !has_claim
             && let Some(labels) = &claims
         {
+            // A claim without any mark is the node's while a pod of our set uses it, which the caches may
+            // show for longer than it is so.
+            let pod = read(ctx, desired, &ApiResource::erase::<Pod>(&()), &name).await?;
+            let is_used = pod.is_some_and(|pod| pod.deletion_timestamp.is_none() && of_set(&pod));
             let resource = ApiResource::erase::<PersistentVolumeClaim>(&());
             let name = claim_name(desired, &pool.set_name, ordinal);
             let ours = |claim: &ObjectMeta| {
                 let marks = ClaimMarks::of(claim, desired.database.names);
-                let owner = claim_owner(&ctx.stores, desired, &pool.name, &marks);
-                !matches!(owner, ClaimOwner::Other(_))
+                match claim_owner(&ctx.stores, desired, &pool.name, &marks) {
+                    ClaimOwner::Ours | ClaimOwner::Free => true,
+                    ClaimOwner::Unmarked => is_used,
+                    ClaimOwner::Other(_) => false,
+                }
             };
             repair(ctx, desired, &resource, &name, ours, labels).await?;
         }

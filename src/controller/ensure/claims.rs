@@ -10,16 +10,16 @@ use serde_json::{Map, Value, json};
 use crate::{
     api::names::annotation,
     controller::{
-        claim_ownership::{ClaimOwner, claim_owner},
         context::{ControllerContext, Error, MANAGER},
         desired_state::DesiredCluster,
         observe::ObservedPool,
+        ownership::{ClaimOwner, claim_owner},
         resources::claim_templates,
     },
 };
 
 /// Puts the cluster's uid on those claims of a pool that the cluster takes up; see
-/// [`claim_owner`](crate::controller::claim_ownership::claim_owner).
+/// [`claim_owner`](crate::controller::ownership::claim_owner).
 pub(crate) async fn own(
     ctx: &ControllerContext,
     desired: &DesiredCluster,

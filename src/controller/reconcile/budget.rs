@@ -17,7 +17,8 @@ use crate::controller::{
     context::{ControllerContext, Error},
     desired_state::DesiredCluster,
     ensure::ensure_object,
-    observe::{ObservedCluster, former, other_store, owned},
+    observe::{ObservedCluster, other_store, owned},
+    ownership::is_left_behind,
     plan::{DrainHold, Plan, drain_hold},
     resources::{PreparedObject, disruption_budget, former_budget},
     write::{delete, exactly},
@@ -91,7 +92,7 @@ fn others(
     // What a lost store left is taken over with its StatefulSets, which a person handed over.
     let ours = |meta: &ObjectMeta| {
         let here = other_store(meta, &ctx.settings.store_id).is_none();
-        ((owned(meta, desired) && here) || former(meta, desired))
+        ((owned(meta, desired) && here) || is_left_behind(&ctx.stores, desired, meta))
             && meta.deletion_timestamp.is_none()
     };
     let found = ctx.stores.others(&resource(), desired).into_iter();

@@ -460,7 +460,7 @@ impl AuthorityPlace<'_> {
                 };
                 // Nodes trust the one that was there until all are of the other.
                 let object = self.prepared(&current, None, None);
-                ours_or_former(desired, &object, &secret.meta)?;
+                ours_or_former(self.ctx, desired, &object, &secret.meta)?;
                 change(ctx, desired, &object, secret.meta.resource_version).await?;
                 let found = secrets::given(ctx, desired, name).await?;
                 let version = found.and_then(|found| found.meta.resource_version);
@@ -470,7 +470,7 @@ impl AuthorityPlace<'_> {
         };
         // The Secret of an earlier cluster of this name is taken over as it is.
         let object = self.with_since(&stored, stored.since);
-        ours_or_former(desired, &object, &secret.meta)?;
+        ours_or_former(self.ctx, desired, &object, &secret.meta)?;
         ensure_object(ctx, desired, &object).await?;
         Ok(Ok((stored, secret.meta.resource_version)))
     }

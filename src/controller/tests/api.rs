@@ -20,7 +20,9 @@ use kube::{Client, client::Body};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::{controller::testing::example::EXAMPLE, engine::rbac};
+use crate::{
+    api::names::annotation::CLUSTER_UID, controller::testing::example::EXAMPLE, engine::rbac,
+};
 
 /// How a write fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +94,10 @@ pub(super) struct Server {
     late: Option<(Method, Id, bool, Value)>,
     /// Time from which creation times count: one second is added for each change before them.
     pub(super) epoch: Timestamp,
+    /// Uid of the cluster that is reconciled.
+    pub(super) writer: Option<String>,
+    /// Writes of a cluster's reconcile to what is another cluster's, or not provably its own.
+    pub(super) trespasses: Vec<String>,
     /// Number of requests of every kind, without those for events.
     pub(super) requests: usize,
     applied: BTreeMap<Id, Value>,
@@ -333,6 +339,23 @@ impl Server {
             target.id.clone()
         };
         let found = self.objects.get(&id).cloned();
+        let trespass = match (&found, &self.writer) {
+            (Some(found), Some(writer)) => self.trespass(method, &id, found, writer),
+            _ => None,
+        };
+        let answer = self.carry_out(method, target, apply, body, (id, found));
+        self.trespasses.extend(trespass.filter(|_| answer.is_ok()));
+        answer
+    }
+
+    fn carry_out(
+        &mut self,
+        method: &Method,
+        target: &Target,
+        apply: bool,
+        body: Value,
+        (id, found): (Id, Option<Value>),
+    ) -> Answer {
         match (method.as_str(), found) {
             ("POST", Some(_)) => Err(refuse(409, "AlreadyExists")),
             ("POST", None) => self.create(&id, body),
@@ -383,6 +406,46 @@ impl Server {
             }
             (method, _) => panic!("unexpected {method}"),
         }
+    }
+
+    /// Returns what is wrong with a write of a cluster's reconcile: the object is another cluster's. An object of a
+    /// cluster that is gone may be taken over by one of its name, a claim without marks gets those of the
+    /// cluster whose pod uses it, and a claim is deleted by none but the cluster whose uid it bears.
+    fn trespass(&self, method: &Method, at: &Id, found: &Value, writer: &str) -> Option<String> {
+        let owner = self.owner(found);
+        if owner.as_deref() == Some(writer) {
+            return None;
+        }
+        let is_of = |cluster: &Value, uid: &str| cluster["metadata"]["uid"] == uid;
+        let of_writer = self.of(EXAMPLE.names.plural).find(|cluster| is_of(cluster, writer));
+        let name = of_writer.map(|cluster| cluster["metadata"]["name"].clone()).unwrap_or_default();
+        let lives = owner.as_deref().is_some_and(|owner| {
+            self.of(EXAMPLE.names.plural).any(|cluster| is_of(cluster, owner))
+        });
+        let labelled = &found["metadata"]["labels"][EXAMPLE.names.cluster_label];
+        let pod = self.objects.get(&id("pods", at.1.trim_start_matches("example-data-")));
+        let is_used =
+            labelled.is_null() && pod.and_then(|pod| self.owner(pod)).as_deref() == Some(writer);
+        let is_free = !lives && (*labelled == name || is_used);
+        let is_deletion = *method == Method::DELETE && at.0 == "persistentvolumeclaims";
+        if ["namespaces", "nodes"].contains(&at.0.as_str()) || is_free && !is_deletion {
+            return None;
+        }
+        let owner = owner.unwrap_or_else(|| "no cluster".to_owned());
+        Some(format!("{writer}: {method} {}/{} of {owner}", at.0, at.1))
+    }
+
+    /// Returns the uid of the cluster that an object was made for; for a pod, that of its
+    /// StatefulSet.
+    fn owner(&self, object: &Value) -> Option<String> {
+        if object["kind"] == EXAMPLE.names.kind {
+            return object["metadata"]["uid"].as_str().map(str::to_owned);
+        }
+        let set = object["metadata"]["ownerReferences"].as_array().into_iter().flatten().find_map(
+            |owner| self.of("statefulsets").find(|set| set["metadata"]["uid"] == owner["uid"]),
+        );
+        let marked = set.unwrap_or(object);
+        marked["metadata"]["annotations"][CLUSTER_UID].as_str().map(str::to_owned)
     }
 
     /// Takes an owner off its pods, as the garbage collector does.

@@ -39,12 +39,10 @@ pub(super) fn cluster_id() -> Id {
     id("exampleclusters", "shop")
 }
 
-fn key() -> ClusterKey {
-    ClusterKey { kind: DATABASE.names.kind, namespace: "default".into(), name: "shop".into() }
-}
-
 pub(super) struct Harness {
     pub(super) api: Api,
+    /// Name of the cluster that is reconciled.
+    name: &'static str,
     pub(super) database: &'static ManagedDatabase,
     /// Pilots that are asked to leave finish moving their data away.
     pub(super) drains_end: bool,
@@ -99,6 +97,7 @@ impl Harness {
         }
         Self {
             api,
+            name: "shop",
             database: &DATABASE,
             drains_end: true,
             pods_start: true,
@@ -115,10 +114,21 @@ impl Harness {
         }
     }
 
+    /// Returns a harness of another cluster in the same namespace.
+    pub(super) fn beside(&self, name: &'static str) -> Self {
+        Self { api: self.api.clone(), name, ..Self::new(0) }
+    }
+
+    fn key(&self) -> ClusterKey {
+        let name = self.name.into();
+        ClusterKey { kind: DATABASE.names.kind, namespace: "default".into(), name }
+    }
+
     /// Returns a copy of this harness in its present state.
     pub(super) fn copy(&self) -> Self {
         let Self {
             api,
+            name,
             database,
             drains_end,
             pods_start,
@@ -137,6 +147,7 @@ impl Harness {
         let (strips, owner_references, cordoned) = (*strips, *owner_references, *cordoned);
         Self {
             api: api.copy(),
+            name,
             database,
             drains_end,
             pods_start,
@@ -284,10 +295,12 @@ impl Harness {
     ) -> Option<(ReconcileOutcome, &'static str)> {
         let (_lead, claim) = watch::channel(claim);
         let ctx = self.context(caches, claim);
-        let key = key();
+        let key = self.key();
         let cluster = caches.iter().find(|object| {
             object["kind"] == "ExampleCluster" && object["metadata"]["name"] == *key.name
         });
+        let uid = cluster.map(|cluster| cluster["metadata"]["uid"].as_str().unwrap().to_owned());
+        self.api.server().writer = uid;
         let cluster = cluster.map(|cluster| {
             Arc::new(serde_json::from_value::<DynamicObject>(cluster.clone()).unwrap())
         });
@@ -307,7 +320,7 @@ impl Harness {
     /// nothing meanwhile.
     pub(super) async fn work(&self, time: Duration) {
         let queue = WorkQueue::default();
-        queue.add(key());
+        queue.add(self.key());
         let end = Instant::now() + time;
         while let Ok(key) = timeout_at(end, queue.take()).await {
             let claim = LeaderClaim::Held { until: end, transition: 0 };
@@ -337,6 +350,7 @@ impl Harness {
     /// Does the work of the StatefulSet controller, the kubelet and the pilots.
     pub(super) fn kubelet(&self) {
         let mut server = self.api.server();
+        server.writer = None;
         let sets: Vec<Value> = server.of("statefulsets").cloned().collect();
         let mut wanted = Vec::new();
         for set in &sets {
@@ -596,7 +610,9 @@ fn is_turned_away(server: &super::api::Server, pod: &Id) -> bool {
     let made = |object: &Value| -> Option<Timestamp> {
         object["metadata"]["creationTimestamp"].as_str()?.parse().ok()
     };
-    let account = server.of("serviceaccounts").next().and_then(made);
+    let account = &server.objects[pod]["spec"]["serviceAccountName"];
+    let account = id("serviceaccounts", account.as_str().unwrap_or_default());
+    let account = server.objects.get(&account).and_then(made);
     account.is_some_and(|account| made(&server.objects[pod]).is_some_and(|pod| pod < account))
 }
 

@@ -1,4 +1,4 @@
-//! Whose a claim is, and whether another cluster has a name that this one needs.
+//! Whose an object or a claim is, and whether another cluster has a name that this one needs.
 //!
 //! A name never decides: cluster `logs` with pool `prod-hot` and cluster `logs-prod` with pool `hot`
 //! need the same names, and claims outlive their clusters. A claim is ours when it bears the
@@ -6,16 +6,24 @@
 //! pool, is an earlier cluster's of this name, or was made by a release before 0.3: it is taken up,
 //! and gets the uid.
 
-use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::PersistentVolumeClaim};
-use kube::{Resource, api::ApiResource};
+use k8s_openapi::{
+    api::core::v1::PersistentVolumeClaim, apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::api::ApiResource;
 
 use super::{
     context::{ControllerContext, Error},
     desired_state::{DesiredCluster, StallCause},
     object_caches::ObjectCaches,
-    observe::{ClaimMarks, ObservedCluster, ObservedPool, foreign, owned},
+    observe::{
+        ClaimMarks, ObservedCluster, ObservedPool, RENAME, foreign, former, made_for, owned,
+    },
 };
-use crate::api::names::{self, annotation};
+use crate::api::{
+    database_names::ObjectName,
+    names::{self, annotation},
+    v1beta1::Authentication,
+};
 
 /// Whose a claim is, for one pool of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,23 +62,42 @@ pub(crate) fn claim_owner(
     }
 }
 
-/// Returns why a name that the cluster needs cannot be used: a StatefulSet or a claim of this name
-/// is another cluster's, or nobody says whose it is. Asked before anything is made.
+/// Was the object made for an earlier cluster of this name, which is gone?
+pub(crate) fn is_left_behind(
+    stores: &ObjectCaches,
+    desired: &DesiredCluster,
+    meta: &ObjectMeta,
+) -> bool {
+    former(meta, desired) && made_for(meta).is_none_or(|uid| stores.living(uid).is_none())
+}
+
+/// Returns why a name that the cluster needs cannot be used: an object or a claim of this name is
+/// another cluster's, or nobody says whose it is. Asked before anything is made.
 pub(super) async fn name_conflict(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     observed: &ObservedCluster,
 ) -> Result<Option<StallCause>, Error> {
-    for pool in &observed.pools {
-        let Some(wanted) = desired.pool(&pool.name) else { continue };
-        if let Some(set) = ctx.stores.sets.named(&desired.namespace, &pool.set_name)
-            && !owned(&set.metadata, desired)
-        {
-            return Ok(Some(foreign(StatefulSet::kind(&()).as_ref(), &set.metadata, desired)));
-        }
-        if !wanted.persistent() {
+    for ObjectName { kind, name } in needed(desired) {
+        let Some(found) = ctx.stores.made(kind, &desired.namespace, &name) else { continue };
+        let may_be_taken_over =
+            kind != "StatefulSet" && is_left_behind(&ctx.stores, desired, &found);
+        if owned(&found, desired) || may_be_taken_over {
             continue;
         }
+        if kind == "Secret" && made_for(&found).is_none() {
+            // Secrets of users outlive their cluster, and bear no uid.
+            let cluster = ClaimMarks::of(&found, desired.database.names).cluster;
+            let Some(other) = cluster.filter(|cluster| *cluster != desired.name) else { continue };
+            let owner = format!("{} {other:?}", desired.database.names.kind);
+            return Ok(Some(taken(kind, &name, &owner)));
+        }
+        return Ok(Some(foreign(kind, &found, desired)));
+    }
+    for pool in &observed.pools {
+        let Some(wanted) = desired.pool(&pool.name).filter(|wanted| wanted.persistent()) else {
+            continue;
+        };
         for ordinal in 0..wanted.replicas.max(pool.initial()) {
             if let Some(stalled) = claim_conflict(ctx, desired, pool, ordinal).await? {
                 return Ok(Some(stalled));
@@ -78,6 +105,30 @@ pub(super) async fn name_conflict(
         }
     }
     Ok(None)
+}
+
+/// Returns the names of the objects that are made for the cluster as it is wanted now.
+pub(crate) fn needed(desired: &DesiredCluster) -> Vec<ObjectName> {
+    let (names, cluster) = (desired.database.names, desired.name.as_str());
+    let rungs = &desired.round.in_force;
+    let (encrypts, asks) = (rungs.encrypts(), rungs.authentication == Authentication::Password);
+    let security = desired.security.as_ref();
+    let admin = security.is_none_or(|security| security.admin_secret.is_none());
+    let services = (desired.database.services)(desired);
+    let mut needed = names.objects(cluster);
+    needed.retain(|ObjectName { kind, name }| match *kind {
+        "Service" => services.iter().any(|service| service.wanted && service.name == *name),
+        "NetworkPolicy" => desired.network.is_some(),
+        "Secret" if *name == names.admin_secret(cluster) => asks && admin,
+        "Secret" if *name == names.pilot_secret(cluster) => asks,
+        "ConfigMap" | "Secret" => encrypts,
+        _ => true,
+    });
+    needed.extend(desired.pools.iter().flat_map(|pool| names.pool_objects(cluster, &pool.name)));
+    let users = security.iter().flat_map(|security| &security.users).filter(|_| asks);
+    let made = users.filter(|user| user.password_secret.is_none());
+    needed.extend(made.map(|user| names.user_object(cluster, &user.name)));
+    needed
 }
 
 async fn claim_conflict(
@@ -114,15 +165,16 @@ async fn claim_conflict(
                  persistentvolumeclaim {name} {key}={uid}"
             ),
         ),
-        ClaimOwner::Other(owner) => (
-            "NameConflict",
-            format!(
-                "PersistentVolumeClaim {name:?} belongs to {owner}, and is left alone: give this \
-                 cluster or its node pool another name"
-            ),
-        ),
+        ClaimOwner::Other(owner) => {
+            return Ok(Some(taken("PersistentVolumeClaim", &name, &owner)));
+        }
     };
     Ok(Some(StallCause { reason, message }))
+}
+
+fn taken(kind: &str, name: &str, owner: &str) -> StallCause {
+    let message = format!("{kind} {name:?} belongs to {owner}, and is left alone: {RENAME}");
+    StallCause { reason: "NameConflict", message }
 }
 
 /// Returns the name of the claim of a node, which Kubernetes makes of the names of the volume and of

@@ -1,0 +1,203 @@
+//! Two clusters whose names collide, in one namespace, with claims and objects of other people: no
+//! cluster writes or deletes what is not its own, in whatever order things happen. The API is scripted.
+
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use serde_json::{Value, json};
+
+use super::{
+    api::{Server, id},
+    harness::Harness,
+};
+use crate::{
+    api::names::annotation::CLUSTER_UID, controller::testing::example::EXAMPLE,
+    testing::search_seeds,
+};
+
+/// Names of the clusters, and their pools. Set, pods and claims of `shop` with pool `a-b` and of
+/// `shop-a` with pool `b` have the same names.
+const CLUSTERS: [(&str, [&str; 2]); 2] = [("shop", ["a-b", "c"]), ("shop-a", ["b", "d"])];
+const STEPS: usize = 120;
+
+fn below(random: &mut StdRng, end: usize) -> usize {
+    random.random_range(0..end)
+}
+
+fn make(server: &mut Server, (name, pools): (&str, [&str; 2]), random: &mut StdRng) {
+    let mut pool = |name: &&str| {
+        json!({
+            "name": name,
+            "replicas": (1 + below(random, 2)),
+            "persistence": {
+                "size": "1Gi",
+                "retention": {"whenDeleted": (["Delete", "Retain"][below(random, 2)])},
+            },
+        })
+    };
+    let pools: Vec<Value> = pools.iter().map(&mut pool).collect();
+    let body = json!({
+        "apiVersion": crate::api::v1beta1::API_VERSION,
+        "kind": EXAMPLE.names.kind,
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"version": "5.0.6", "nodePools": pools},
+    });
+    server.add(&id(EXAMPLE.names.plural, name), body);
+}
+
+/// How often something happened in all walks.
+#[derive(Debug, Default)]
+struct Seen {
+    ready: [usize; 2],
+    conflicts: [usize; 2],
+    deleted: usize,
+}
+
+/// What a person, or another client, does.
+fn meddle(server: &mut Server, random: &mut StdRng) {
+    let cluster = CLUSTERS[below(random, 2)];
+    let cluster_id = id(EXAMPLE.names.plural, cluster.0);
+    let pool = below(random, 2);
+    let exists = server.objects.contains_key(&cluster_id);
+    match below(random, 9) {
+        0 | 1 if exists => server.delete(&cluster_id),
+        0..=3 if !exists => make(server, cluster, random),
+        2 if exists => server.edit(&cluster_id, |cluster| {
+            let pools = cluster["spec"]["nodePools"].as_array_mut().unwrap();
+            let at = pool % pools.len();
+            pools[at]["replicas"] = json!(below(random, 3));
+        }),
+        3 if exists => server.edit(&cluster_id, |found| {
+            let pools = found["spec"]["nodePools"].as_array_mut().unwrap();
+            if pools.len() == 2 {
+                pools.remove(pool);
+            } else {
+                let name = cluster.1.iter().find(|name| pools[0]["name"] != **name).unwrap();
+                pools.push(json!({"name": name, "replicas": 1, "persistence": {"size": "1Gi"}}));
+            }
+        }),
+        // Somebody edits the marks of a claim.
+        4 => {
+            let claims: Vec<_> = server
+                .objects
+                .keys()
+                .filter(|(plural, _)| plural == "persistentvolumeclaims")
+                .cloned()
+                .collect();
+            if let Some(claim) = claims.get(below(random, claims.len().max(1))) {
+                let other = CLUSTERS[below(random, 2)].0;
+                let how = below(random, 4);
+                server.edit(claim, |claim| {
+                    let meta = &mut claim["metadata"];
+                    match how {
+                        0 => meta["annotations"] = json!({}),
+                        1 => meta["labels"] = json!({}),
+                        2 => meta["labels"][EXAMPLE.names.cluster_label] = json!(other),
+                        _ => meta["annotations"] = json!({CLUSTER_UID: "nobody"}),
+                    }
+                });
+            }
+        }
+        // An object of another client bears a name that both need.
+        5 => {
+            let (plural, kind, name) = [
+                ("services", "Service", "ex-shop-a-b-pods"),
+                ("persistentvolumeclaims", "PersistentVolumeClaim", "example-data-ex-shop-a-b-0"),
+                ("statefulsets", "StatefulSet", "ex-shop-a-b"),
+            ][below(random, 2)];
+            if !server.objects.contains_key(&id(plural, name)) {
+                let body = json!({
+                    "apiVersion": "v1", "kind": kind, "spec": {},
+                    "metadata": {"name": name, "namespace": "default"},
+                    "status": {"phase": "Bound"},
+                });
+                server.add(&id(plural, name), body);
+            } else if server.objects[&id(plural, name)]["metadata"]["labels"].is_null() {
+                server.delete(&id(plural, name));
+            }
+        }
+        _ => {}
+    }
+}
+
+async fn walk(seed: u64, seen: &mut Seen) {
+    let mut random = StdRng::seed_from_u64(seed);
+    let harness = Harness::new(0);
+    harness.api.server().delete(&id(EXAMPLE.names.plural, "shop"));
+    let clusters = CLUSTERS.map(|(name, _)| harness.beside(name));
+    let mut old = harness.caches();
+    let mut log = Vec::new();
+    for _ in 0..STEPS {
+        let choice = below(&mut random, 10);
+        let before: Vec<_> = harness.api.server().objects.keys().cloned().collect();
+        match choice {
+            0..=2 => meddle(&mut harness.api.server(), &mut random),
+            3 | 4 => harness.kubelet(),
+            5 => old = harness.caches(),
+            // A cache may be late.
+            6 => drop(clusters[below(&mut random, 2)].reconcile_with(&old).await),
+            _ => drop(clusters[below(&mut random, 2)].reconcile().await),
+        }
+        log.push(choice);
+        let server = harness.api.server();
+        assert!(server.trespasses.is_empty(), "seed {seed}: {:?} after {log:?}", server.trespasses);
+        let gone = |id: &&(String, String)| {
+            id.0 == "persistentvolumeclaims" && !server.objects.contains_key(*id)
+        };
+        seen.deleted += before.iter().filter(gone).count() * usize::from(choice > 5);
+        for (at, (name, _)) in CLUSTERS.iter().enumerate() {
+            let Some(cluster) = server.objects.get(&id(EXAMPLE.names.plural, name)) else {
+                continue;
+            };
+            let conditions = cluster["status"]["conditions"].as_array();
+            let ready = conditions.into_iter().flatten().find(|one| one["type"] == "Ready");
+            let Some(ready) = ready else { continue };
+            seen.ready[at] += usize::from(ready["status"] == "True");
+            seen.conflicts[at] += usize::from(ready["reason"] == "NameConflict");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_password_of_another_clusters_user_is_not_taken_for_the_administrators() {
+    let harness = Harness::new(1);
+    let secure = |users: Value| json!({"mode": "Secure", "users": users});
+    harness.api.server().edit(&id(EXAMPLE.names.plural, "shop"), |cluster| {
+        cluster["spec"]["security"] = secure(json!([{"name": "admin"}]));
+    });
+    harness.settle().await;
+    assert!(!harness.object("secrets", "ex-shop-user-admin").is_null());
+    let other = harness.beside("shop-user");
+    let mut cluster = harness.object(EXAMPLE.names.plural, "shop");
+    cluster["metadata"] = json!({"name": "shop-user", "namespace": "default"});
+    cluster["spec"]["security"] = secure(json!([]));
+    cluster.as_object_mut().unwrap().remove("status");
+    harness.api.server().add(&id(EXAMPLE.names.plural, "shop-user"), cluster);
+    other.settle().await;
+    let found = other.object(EXAMPLE.names.plural, "shop-user");
+    let conditions = found["status"]["conditions"].as_array().unwrap();
+    let ready = conditions.iter().find(|one| one["type"] == "Ready").unwrap();
+    assert_eq!(ready["reason"], "NameConflict", "{ready}");
+    let message = ready["message"].as_str().unwrap();
+    assert!(
+        message.contains("\"ex-shop-user-admin\"") && message.contains("\"shop\""),
+        "{message}"
+    );
+    for made in ["ex-shop-user-internode-ca", "ex-shop-user-pilot"] {
+        assert!(harness.object("secrets", made).is_null(), "{made} is not made");
+    }
+    assert!(harness.api.server().trespasses.is_empty());
+}
+
+mod searches {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn no_cluster_writes_or_deletes_what_is_not_its_own() {
+        let mut seen = Seen::default();
+        for seed in search_seeds(60) {
+            walk(seed, &mut seen).await;
+        }
+        let Seen { ready, conflicts, deleted } = &seen;
+        let enough = ready.iter().chain(conflicts).all(|count| *count > 50) && *deleted > 50;
+        assert!(enough, "{seen:?}");
+    }
+}
