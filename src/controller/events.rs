@@ -105,6 +105,10 @@ pub(crate) fn of_step(step: &PlannedStep) -> Option<EventNotice> {
             "UnsafeBootstrap",
             format!("the word that {pilot} begins the cluster anew is taken back: it is over"),
         ),
+        PlannedStep::KeepData { pilot } => EventNotice::normal(
+            "GiveUp",
+            format!("{pilot} serves, so the word that its data are lost is taken back"),
+        ),
         PlannedStep::DeleteClaim { claim, .. } => EventNotice::normal(
             "Scale",
             format!("claim {} of a node that left is deleted", claim.name),

@@ -102,6 +102,11 @@ pub(crate) async fn execute(
             }
             patch_known(ctx, desired, observed, pilot, patch).await
         }
+        PlannedStep::KeepData { pilot } => {
+            let word = Value::Null;
+            let patch = json!({"metadata": {"annotations": {annotation::GIVE_UP: word}}});
+            patch_known(ctx, desired, observed, pilot, patch).await
+        }
         PlannedStep::DeleteClaim { pilot, claim } => {
             delete_claim(ctx, desired, observed, pilot, claim).await
         }

@@ -42,6 +42,16 @@ struct LastReport {
     moved: bool,
     /// When this controller saw the node become ready, or saw the node first.
     returned: Option<Instant>,
+    /// When this controller saw that the node does not serve; `None` while it does.
+    gone: Option<SeenAt>,
+}
+
+/// A moment of our own clock.
+#[derive(Clone, Copy, Debug)]
+enum SeenAt {
+    Time(Instant),
+    #[cfg(test)]
+    LongAgo,
 }
 
 /// How old the report of one pilot is at a moment. The default is that of a pilot seen just now for
@@ -54,13 +64,15 @@ pub(crate) struct HeartbeatAge {
     pub(crate) heard: bool,
     /// Time since this controller saw the node become ready, or saw the node first.
     pub(crate) returned: Duration,
+    /// Time since this controller saw that the node does not serve; zero while it serves.
+    pub(crate) gone: Duration,
 }
 
 impl HeartbeatAge {
     /// A pilot that reports on time, of a node that became ready long ago.
     #[cfg(test)]
     pub(crate) const STEADY: Self =
-        Self { ago: Duration::ZERO, heard: true, returned: Duration::MAX };
+        Self { ago: Duration::ZERO, heard: true, returned: Duration::MAX, gone: Duration::MAX };
 
     pub(crate) fn is_fresh(&self) -> bool {
         self.heard && !self.is_over()
@@ -90,6 +102,7 @@ impl HeartbeatTracker {
             at: now,
             moved: false,
             returned: Some(now),
+            gone: None,
         });
         if last.heartbeat != *heartbeat || last.ready != ready {
             (last.at, last.moved) = (now, true);
@@ -114,18 +127,35 @@ impl HeartbeatTracker {
             ago: now.duration_since(last.at),
             heard: last.moved,
             returned: last.returned.map_or(Duration::MAX, |at| now.duration_since(at)),
+            gone: Duration::ZERO,
         };
         state.pilots.get(pilot).map(hearing).unwrap_or_default()
     }
 
-    /// Makes every pilot one that reported just now, of a node that became ready long ago.
+    /// Records whether the node of the Pilot of this uid serves; returns for how long it has not.
+    pub(crate) fn see(&self, pilot: &str, serves: bool, now: Instant) -> Duration {
+        let mut state = self.state();
+        let Some(last) = state.pilots.get_mut(pilot) else { return Duration::ZERO };
+        if serves {
+            last.gone = None;
+            return Duration::ZERO;
+        }
+        match *last.gone.get_or_insert(SeenAt::Time(now)) {
+            SeenAt::Time(at) => now.duration_since(at),
+            #[cfg(test)]
+            SeenAt::LongAgo => Duration::MAX,
+        }
+    }
+
+    /// Makes every pilot one that reported just now, of a node that became ready long ago, or went
+    /// long ago.
     #[cfg(test)]
     pub(crate) fn hear_all(&self, pilots: &[Arc<Pilot>]) {
         for pilot in pilots {
             self.note(pilot, Instant::now());
         }
         for last in self.state().pilots.values_mut() {
-            (last.moved, last.returned) = (true, None);
+            (last.moved, last.returned, last.gone) = (true, None, Some(SeenAt::LongAgo));
         }
     }
 
@@ -225,5 +255,18 @@ mod tests {
         hearing(&saying(3, "False", "Down"));
         tokio::time::advance(MINUTE).await;
         assert_eq!(hearing(&saying(4, "True", "Up")).returned, Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_is_gone_since_it_was_first_seen_not_to_serve() {
+        let heard = HeartbeatTracker::default();
+        let see = |serves: bool| heard.see("u", serves, Instant::now());
+        assert_eq!(see(false), Duration::ZERO, "its pilot was never seen");
+        heard.note(&beating(0), Instant::now());
+        assert_eq!(see(false), Duration::ZERO);
+        tokio::time::advance(MINUTE).await;
+        assert_eq!((see(false), see(true)), (MINUTE, Duration::ZERO));
+        tokio::time::advance(MINUTE).await;
+        assert_eq!(see(false), Duration::ZERO, "it went again");
     }
 }

@@ -302,6 +302,17 @@ impl ObservedCluster {
         }
     }
 
+    /// Adds for how long each node has not served; `see` is told by the uid of the Pilot whether it
+    /// serves.
+    pub(crate) fn see(&mut self, see: impl Fn(&str, bool) -> Duration) {
+        for member in self.pools.iter_mut().flat_map(|pool| pool.members.values_mut()) {
+            let serves = member.serving();
+            if let Some(pilot) = &mut member.pilot {
+                pilot.hearing.gone = see(&pilot.uid, serves);
+            }
+        }
+    }
+
     /// Returns the cluster as it would be with `to` replicas in `pool`.
     pub(crate) fn resized(&self, pool: &str, to: u32) -> Self {
         let mut resized = self.clone();
@@ -356,10 +367,11 @@ impl Member {
         }
     }
 
-    /// Did a person give up the data that the node has now, or had last?
+    /// Did a person give up the data that the node has now, or had last? Data of a node that serves are
+    /// not lost, whatever a person says.
     pub(crate) fn abandoned(&self) -> bool {
         let word = self.pilot.as_ref().and_then(|pilot| pilot.given_up.as_ref());
-        word.is_some_and(|word| self.data().is_none_or(|data| data == *word))
+        word.is_some_and(|word| self.data().is_none_or(|data| data == *word)) && !self.serving()
     }
 
     /// Has a node that does not serve been away for longer than a start or a restart takes?
@@ -395,6 +407,15 @@ impl Member {
     pub(crate) fn fails(&self) -> bool {
         let (Some(pod), Some(pilot)) = (&self.pod, &self.pilot) else { return false };
         pilot.failed && !pilot.hearing.is_over() && pilot.instance.as_ref() == Some(&pod.uid)
+    }
+
+    /// Does the pilot of the current pod report that its database runs, and that it does not serve? Not
+    /// while data are streamed to or from the node, or while it is about to restart.
+    pub(crate) fn runs_without_serving(&self) -> bool {
+        let (Some(pod), Some(pilot)) = (&self.pod, &self.pilot) else { return false };
+        let speaks = pilot.hearing.is_fresh() && pilot.instance.as_ref() == Some(&pod.uid);
+        let runs = !pilot.idle && !pilot.ready && !pilot.failed && !pilot.stopped;
+        speaks && runs && !self.at_work() && !pilot.restarts() && !pilot.decommissioned
     }
 
     /// Does a current report of the pilot say that data are streamed to or from the node?
@@ -710,10 +731,15 @@ pub(crate) fn foreign(kind: &str, meta: &ObjectMeta, desired: &DesiredCluster) -
         },
         None if made_for(meta).is_some() => StallCause {
             reason: "NameConflict",
-            message: format!(
-                "{kind} {name:?} was made for another cluster (uid {})",
-                made_for(meta).unwrap_or_default()
-            ),
+            message: match label(meta, desired.database.names.cluster_label).as_str() {
+                other if other.is_empty() || other == desired.name => format!(
+                    "{kind} {name:?} was made for another cluster (uid {})",
+                    made_for(meta).unwrap_or_default()
+                ),
+                other => format!(
+                    "{kind} {name:?} belongs to {cluster} {other:?}, and is left alone: {RENAME}"
+                ),
+            },
         },
         None => StallCause {
             reason: "ForeignObject",
@@ -724,6 +750,9 @@ pub(crate) fn foreign(kind: &str, meta: &ObjectMeta, desired: &DesiredCluster) -
         },
     }
 }
+
+/// What a person can do where another cluster has a name that this one needs.
+pub(crate) const RENAME: &str = "give this cluster, its node pool or its user another name";
 
 /// Says what a person can do about an object with a name that the cluster needs.
 fn ways(kind: &str, name: &str, desired: &DesiredCluster) -> String {

@@ -235,8 +235,11 @@ pub(crate) fn plan(desired: &DesiredCluster, observed: &ObservedCluster) -> Plan
     }
     for candidates in sources(world) {
         for candidate in candidates(world, &plan) {
-            let operation = candidate.operation;
+            let (operation, is_alternative) = (candidate.operation, candidate.is_alternative);
             let verdict = gates::judge(world, candidate);
+            if is_alternative && !matches!(verdict, Verdict::Go(_)) {
+                continue;
+            }
             plan.note(operation, verdict);
             if plan.step.is_some() {
                 return plan;

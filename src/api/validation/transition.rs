@@ -79,9 +79,38 @@ pub(super) fn validate(
             immutable(validator, &path.child("zone"), &pool.zone, &before.zone);
         });
     }
+    for (index, pool) in new.pools.iter().enumerate() {
+        if !old.pools.iter().any(|before| before.name == pool.name) {
+            comes_back(validator, pool, old, &pool_path(index).child("persistence"));
+        }
+    }
     if new.version != old.version {
         allowed.unless("downgrade", validator, |validator| downgrade(validator, new, old));
     }
+}
+
+/// V71: refuses to add a pool, as one with volumes or without, whose nodes still exist in the other
+/// form: they would go on as they are, and no error would show that.
+fn comes_back(
+    validator: &mut Validator,
+    pool: &PoolView<'_>,
+    old: &ClusterView<'_>,
+    path: &FieldPath,
+) {
+    let Some(exists) = old.status.node_pools.get(pool.name) else { return };
+    let has = exists.storage.is_some();
+    if exists.replicas.unwrap_or_default() > 0 && has != is_persistent(pool) {
+        let kept = if has { "volumes" } else { "no volumes" };
+        let text = format!(
+            "the node pool is still being removed, and its nodes have {kept}: add it as it was, or \
+             wait until status.nodePools does not name it"
+        );
+        validator.forbidden(path, &text);
+    }
+}
+
+fn is_persistent(pool: &PoolView<'_>) -> bool {
+    pool.persistence.is_some_and(|found| found.enabled != Some(false))
 }
 
 /// V40: refuses any change of a value, adding and removing it included.
@@ -113,10 +142,9 @@ fn persistence(
     path: &FieldPath,
     allowed: &UnsafeOverrides,
 ) {
-    let enabled = |pool: &PoolView<'_>| pool.persistence.is_some_and(|p| p.enabled != Some(false));
-    let Some(before) = old.persistence.filter(|_| enabled(old)) else {
+    let Some(before) = old.persistence.filter(|_| is_persistent(old)) else {
         // The existing nodes would go on without volumes, and no error would show that.
-        if enabled(new) {
+        if is_persistent(new) {
             validator.forbidden(
                 path,
                 "cannot add persistence to the nodes of a pool: add a pool with \
@@ -126,7 +154,7 @@ fn persistence(
         return;
     };
     let once = "cannot modify persistence configuration once enabled";
-    let Some(now) = new.persistence.filter(|_| enabled(new)) else {
+    let Some(now) = new.persistence.filter(|_| is_persistent(new)) else {
         validator.forbidden(path, once);
         return;
     };

@@ -37,14 +37,19 @@ pub(super) fn down(world: World<'_>) -> impl Iterator<Item = AbsentNode<'_>> {
 }
 
 /// Returns the nodes whose StatefulSet does not want them any more, and whose pods have not ended.
-/// A pod whose data were given up is not waited for: its machine may be gone.
+/// A pod whose data were given up is not waited for, nor one that is overdue after its node left: its
+/// machine may be gone.
 pub(super) fn ending(world: World<'_>) -> impl Iterator<Item = (&ObservedPool, &Member)> {
     let beyond = |pool: &'_ ObservedPool| pool.replicas();
     let pools = world.observed.pools.iter();
     let members = pools.flat_map(move |pool| {
         pool.members.range(beyond(pool)..).map(move |(_, member)| (pool, member))
     });
-    members.filter(|(_, member)| member.pod.is_some() && !member.abandoned())
+    let over = |member: &Member| {
+        let overdue = member.pod.as_ref().is_some_and(|pod| pod.overdue);
+        member.abandoned() || (overdue && member.decommissioned())
+    };
+    members.filter(move |(_, member)| member.pod.is_some() && !over(member))
 }
 
 impl AbsentNode<'_> {
@@ -103,11 +108,21 @@ impl AbsentNode<'_> {
         match member.data() {
             _ if member.held().is_some() && !broken => Remedy::ReleasePhase { node },
             // Data of an empty volume cannot be given up: its database does not start as it is told to.
-            Some(data) if member.may_be_member() && !member.is_empty() => {
+            Some(data) if member.may_be_member() && !member.is_empty() && may_be_lost(member) => {
                 Remedy::GiveUp { node, data }
             }
             _ => Remedy::Correct,
         }
+    }
+}
+
+/// May the volume or the machine of a node be gone? Not where its pod waits for an image or for room,
+/// or where its pilot says why the database does not serve: the spec can be corrected there.
+fn may_be_lost(member: &Member) -> bool {
+    let Some(pod) = &member.pod else { return true };
+    match &pod.trouble {
+        Some(trouble) => trouble.reason == "Unschedulable" && vacate::is_bound_by_volume(trouble),
+        None => member.pilot.as_ref().is_none_or(|pilot| pilot.hearing.is_over()),
     }
 }
 
@@ -166,7 +181,7 @@ fn awaited(world: World<'_>, node: &AbsentNode<'_>, operation: Option<OperationT
             Remedy::Correct | Remedy::GiveUp { .. } if fails && wanted.is_none() => {
                 Remedy::WantPool { node, data }
             }
-            Remedy::Correct => Remedy::GiveUp { node, data },
+            Remedy::Correct => Remedy::MendVolume { node, data: Some(data) },
             remedy => remedy,
         };
     }

@@ -45,6 +45,8 @@ impl<'a> World<'a> {
 pub(super) struct Candidate {
     pub(super) operation: Option<OperationType>,
     pub(super) act: CandidateAct,
+    /// The candidate is tried because one before it is held, and what holds it is not told.
+    pub(super) is_alternative: bool,
 }
 
 pub(super) enum CandidateAct {
@@ -61,12 +63,21 @@ pub(super) enum Verdict {
 
 impl Candidate {
     pub(super) fn step(operation: impl Into<Option<OperationType>>, step: PlannedStep) -> Self {
-        Self { operation: operation.into(), act: CandidateAct::Step(step) }
+        Self { operation: operation.into(), act: CandidateAct::Step(step), is_alternative: false }
+    }
+
+    /// Makes the candidate one that is tried because another one is held.
+    pub(super) fn in_place_of_the_first(self) -> Self {
+        Self { is_alternative: true, ..self }
     }
 
     /// Makes a candidate that has begun, whose end is waited for.
     pub(super) fn wait(operation: impl Into<Option<OperationType>>, awaited: AwaitedStep) -> Self {
-        Self { operation: operation.into(), act: CandidateAct::Await(awaited) }
+        Self {
+            operation: operation.into(),
+            act: CandidateAct::Await(awaited),
+            is_alternative: false,
+        }
     }
 
     /// Makes a candidate that a rule holds.
@@ -75,6 +86,10 @@ impl Candidate {
         blocked: impl IntoIterator<Item = StepBlocker>,
     ) -> Self {
         let blocked = blocked.into_iter().collect();
-        Self { operation: operation.into(), act: CandidateAct::Hold(blocked) }
+        Self {
+            operation: operation.into(),
+            act: CandidateAct::Hold(blocked),
+            is_alternative: false,
+        }
     }
 }

@@ -6,7 +6,10 @@ use super::{
 };
 use crate::{
     api::v1beta1::{NodeChange, PilotIntent},
-    controller::observe::{BlockerFacts, Member, ObservedPool},
+    controller::{
+        desired_state::DesiredPool,
+        observe::{BlockerFacts, Member, ObservedPool},
+    },
 };
 
 /// Does the node's pilot report why the node cannot leave?
@@ -124,8 +127,23 @@ pub(super) fn shrink(world: World<'_>, _: &Plan) -> Vec<Candidate> {
     if !member.serving() || member.intent() == PilotIntent::Decommissioned {
         return Vec::new();
     }
+    if member.eligible() && !roll::changes_version(world) && masters_come(world) {
+        return Vec::new();
+    }
     let step = PlannedStep::Decommission { pilot: member.name.clone() };
     vec![Candidate::step(OperationType::ScaleDown, step)]
+}
+
+/// Is a node that serves to become one that can be elected master? It gets the role before another
+/// master leaves.
+fn masters_come(world: World<'_>) -> bool {
+    let lacks_role = |(_, member): (u32, Option<&Member>)| {
+        member.is_some_and(|member| member.serving() && !member.eligible())
+    };
+    let comes = |(pool, wanted): (&ObservedPool, &DesiredPool)| {
+        wanted.eligible && pool.running().any(lacks_role)
+    };
+    !world.desired.strategy.on_delete && world.wanted().any(comes)
 }
 
 /// Returns the block of a node without which the cluster could not go on.

@@ -85,7 +85,9 @@ impl<'a> StepGate<'a> {
 
     fn stop(&self) -> Option<Verdict> {
         let member = self.subject?;
-        if let Some(held) = self.others() {
+        // A node that does not serve is down already.
+        let held = self.departures();
+        if let Some(held) = held.or_else(|| member.serving().then(|| self.others()).flatten()) {
             return Some(held);
         }
         let World { desired, observed } = self.world;
@@ -97,6 +99,9 @@ impl<'a> StepGate<'a> {
         blocks.extend(roll::lost_with_pod(desired, member).filter(|_| in_pod));
         if self.vacates() {
             blocks.retain(|block| !self.is_excused(block));
+        }
+        if !member.serving() {
+            blocks.retain(|block| !self.asks_for_calm(block));
         }
         for block in &mut blocks {
             block.step = self.named();
@@ -113,7 +118,7 @@ impl<'a> StepGate<'a> {
 
     fn leave(&self) -> Option<Verdict> {
         let member = self.subject?;
-        if let Some(held) = self.others() {
+        if let Some(held) = self.departures().or_else(|| self.others()) {
             return Some(held);
         }
         if let Some(block) = self.mixed_versions() {
@@ -130,20 +135,29 @@ impl<'a> StepGate<'a> {
         departure::owed(world, member)
     }
 
-    /// Returns what the other nodes have against a stop or a departure: one of them leaves, or too
-    /// many are down.
+    /// Holds a stop or a departure while another node leaves.
+    fn departures(&self) -> Option<Verdict> {
+        let leaves = |member: &Member| self.is_other(&member.name) && !departure::refuses(member);
+        let ends = absence::ending(self.world).next().is_some();
+        (self.leaving().is_some_and(leaves) || ends).then_some(HELD)
+    }
+
+    fn is_other(&self, name: &str) -> bool {
+        self.subject.is_none_or(|member| member.name != name)
+    }
+
+    /// Holds a stop or a departure while too many other nodes are down.
     fn others(&self) -> Option<Verdict> {
-        let is_other = |name: &str| self.subject.is_none_or(|member| member.name != name);
-        if self
-            .leaving()
-            .is_some_and(|member| is_other(&member.name) && !departure::refuses(member))
-        {
-            return Some(HELD);
-        }
-        if absence::ending(self.world).next().is_some() {
-            return Some(HELD);
-        }
-        let counts = |node: &AbsentNode<'_>| is_other(&node.name()) && !self.left_before(node);
+        // A node that was never one of the database cluster is not missed by it.
+        let is_new = |node: &AbsentNode<'_>| {
+            let has_no_place = |member: &Member| {
+                member.never_ran() && member.pod.as_ref().is_some_and(|pod| pod.trouble.is_some())
+            };
+            node.member.is_some_and(has_no_place)
+        };
+        let counts = |node: &AbsentNode<'_>| {
+            self.is_other(&node.name()) && !self.left_before(node) && !is_new(node)
+        };
         let away: Vec<_> = absence::down(self.world).filter(counts).collect();
         let own = self.subject.and_then(|member| self.pool_of(member));
         // More than one node may be down only within one pool: copies of the same rows are in
@@ -190,9 +204,12 @@ impl<'a> StepGate<'a> {
         if roll::is_of_spec(database, &block.predicate) {
             return true;
         }
-        let calm = database.names.predicate(&block.predicate);
-        calm.is_some_and(|rule| rule.calm)
-            && absence::down(self.world).any(|node| self.left_before(&node))
+        self.asks_for_calm(block) && absence::down(self.world).any(|node| self.left_before(&node))
+    }
+
+    fn asks_for_calm(&self, block: &StepBlocker) -> bool {
+        let rule = self.world.desired.database.names.predicate(&block.predicate);
+        rule.is_some_and(|rule| rule.calm)
     }
 
     /// Returns a node that is asked to leave and has not left.

@@ -561,6 +561,7 @@ impl ModelState {
                 let node = self.named(pilot);
                 (node.word, node.request) = (None, node.request.filter(|_| !request));
             }
+            PlannedStep::KeepData { pilot } => self.named(pilot).given_up = false,
             PlannedStep::RenewSet { .. }
             | PlannedStep::Forget { .. }
             | PlannedStep::Deliver { .. } => {
@@ -813,14 +814,16 @@ impl ModelState {
             Remedy::Skip(predicate) => drop(next.skipped.insert(predicate.clone())),
             // There is no later release that would start, only the one from before, which
             // validation refuses where the newer version opened data.
-            Remedy::Correct if next.revision == BAD => {
+            Remedy::Correct | Remedy::MendVolume { .. } if next.revision == BAD => {
                 let ran = ids().any(|id| matches!(self.node(id).runs, 1 | 3));
                 if ids().any(|id| self.node(id).newer) && !ran {
                     return None;
                 }
                 next.revision = u8::from(ran);
             }
-            Remedy::GiveUp { node, .. } | Remedy::WantPool { node, .. } => {
+            Remedy::GiveUp { node, .. }
+            | Remedy::WantPool { node, .. }
+            | Remedy::MendVolume { node, data: Some(_) } => {
                 next.named(node).given_up = true;
             }
             Remedy::BeginAnew { node, .. } => {
@@ -943,7 +946,7 @@ fn fill(member: &mut Member, node: &NodeState, in_place: bool) {
             pod.started = state != PodState::Pending;
             pod.trouble = (state == PodState::Pending).then(|| PodFailure {
                 reason: "Unschedulable",
-                message: format!("{}: no machine has its volume", member.name),
+                message: format!("{}: 1 node(s) had volume node affinity conflict", member.name),
                 lasts: true,
             });
         }

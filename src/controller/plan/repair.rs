@@ -1,8 +1,11 @@
 //! Nodes that cannot serve as they are: they get the newest spec, or a new volume.
 
+use std::time::Duration;
+
 use super::{
-    AwaitedStep, Candidate, OperationType, Plan, PlannedStep, Remedy, StepBlocker, World, pin,
-    roll, tidy, vacate,
+    AwaitedStep, Candidate, OperationType, Plan, PlannedStep, Remedy, StepBlocker, World,
+    absence::{self, AbsentNode},
+    pin, roll, tidy, vacate,
 };
 use crate::{
     api::predicate,
@@ -76,7 +79,11 @@ fn mend(
 ) -> Option<Candidate> {
     let pod = member.pod.as_ref().filter(|pod| !pod.terminating)?;
     let failed = member.pilot.as_ref().is_some_and(|pilot| pilot.failed);
-    if !(pod.trouble.is_some() || failed) || !roll::differs(member, wanted) {
+    let broken = pod.trouble.is_some() || failed;
+    if !broken {
+        return corrected(world, pool, member, wanted);
+    }
+    if !roll::differs(member, wanted) {
         return None;
     }
     if roll::in_vain(pool, member, wanted) || member.held().is_some() || member.at_work() {
@@ -99,6 +106,40 @@ fn mend(
     };
     Some(Candidate::step(OperationType::Replace, step))
 }
+
+/// Brings the newest spec to a node whose database runs and does not serve, as the roll brings it to one
+/// that serves: something in the former spec may be the cause. A spec that another node does not serve with
+/// goes no further, and neither does one that a canary holds.
+fn corrected(
+    world: World<'_>,
+    pool: &ObservedPool,
+    member: &Member,
+    wanted: &DesiredPool,
+) -> Option<Candidate> {
+    let pilot = member.pilot.as_ref()?;
+    let lasts = member.runs_without_serving() && pilot.hearing.gone >= STARTS_WITHIN;
+    let of_version = pilot.spec.version == wanted.pilot.version;
+    if !lasts || !of_version || !roll::outdated(member, wanted) || world.desired.strategy.on_delete
+    {
+        return None;
+    }
+    if roll::in_vain(pool, member, wanted) || member.held().is_some() {
+        return None;
+    }
+    let has_newest = |node: &AbsentNode<'_>| {
+        let wanted = world.desired.pool(&node.pool.name);
+        let newest = |member: &Member| wanted.is_some_and(|wanted| !roll::outdated(member, wanted));
+        node.name() != member.name && node.member.is_some_and(newest)
+    };
+    if roll::canary_is_full(world, &pool.name) || absence::down(world).any(|node| has_newest(&node))
+    {
+        return None;
+    }
+    roll::restart(world, OperationType::Replace, pool, member)
+}
+
+/// How long a database may run before it serves, until its former spec is taken for the cause.
+const STARTS_WITHIN: Duration = Duration::from_secs(60);
 
 /// May the trouble pass by itself, while a held canary keeps the newest spec from the pool?
 fn passes(world: World<'_>, pool: &ObservedPool, pod: &PodFacts) -> bool {
@@ -146,7 +187,12 @@ pub(super) fn renew(world: World<'_>, _: &Plan) -> Vec<Candidate> {
         let Some(member) = member else { continue };
         let wanted = world.desired.pool(&pool.name);
         let surplus = pool.replicas() > world.wanted_of(pool);
-        if member.abandoned() {
+        // A word that stayed would count at the next outage.
+        let word = member.pilot.as_ref().and_then(|pilot| pilot.given_up.clone());
+        if member.serving() && word.is_some() && word == member.data() {
+            let step = PlannedStep::KeepData { pilot: member.name.clone() };
+            candidates.push(Candidate::step(OperationType::Replace, step));
+        } else if member.abandoned() {
             // The last node of a pool that has too many is removed by `departure`. One before it
             // cannot be: it joins again, to leave in its turn.
             if !(surplus && ordinal + 1 == pool.replicas()) {

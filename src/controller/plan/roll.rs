@@ -7,8 +7,11 @@
 //! Owns which node is next and what speaks against it: nodes that cannot be elected master first,
 //! the elected master very last, so that the cluster elects as seldom as can be.
 
+use std::time::Duration;
+
 use super::{
-    AwaitedStep, Candidate, OperationType, Plan, PlannedStep, Remedy, StepBlocker, World, secure,
+    AwaitedStep, Candidate, OperationType, Plan, PlannedStep, Remedy, StepBlocker, World,
+    candidate::CandidateAct, secure,
 };
 use crate::{
     api::{
@@ -136,10 +139,14 @@ fn state(world: World<'_>) -> RollState<'_> {
         }
     }
     // The sort is stable: nodes that compare equal stay in the order above.
-    state.outdated.sort_by_key(|(_, member)| {
-        (member.pilot.as_ref().is_some_and(|pilot| pilot.elected), member.eligible())
-    });
+    state.outdated.sort_by_key(|(_, member)| rank(member));
     state
+}
+
+/// Returns the place of a node among those that restart: the elected master comes last, other nodes
+/// that may be elected before it.
+fn rank(member: &Member) -> (bool, bool) {
+    (member.pilot.as_ref().is_some_and(|pilot| pilot.elected), member.eligible())
 }
 
 /// Has the canary as many nodes as it may have, or none of this pool?
@@ -148,7 +155,9 @@ pub(super) fn canary_is_full(world: World<'_>, pool: &str) -> bool {
     !takes_part(world.desired, pool) || state(world).current >= *replicas
 }
 
-/// Restarts the next node, or says what holds the roll up.
+/// Restarts the next node, or says what holds the roll up. Where a rule holds the first node, the next
+/// ones are tried, since the first may wait for them. Another version comes to nodes that may be elected only
+/// after the rest, as the manual of Elasticsearch asks for.
 pub(super) fn roll(world: World<'_>, _: &Plan) -> Vec<Candidate> {
     let desired = world.desired;
     let state = state(world);
@@ -172,24 +181,32 @@ pub(super) fn roll(world: World<'_>, _: &Plan) -> Vec<Candidate> {
     } else {
         OperationType::Configure
     };
-    let next = match &desired.strategy.canary {
-        Some((_, replicas)) => {
-            let next = state.outdated.iter().find(|(pool, _)| takes_part(desired, &pool.name));
-            match next {
-                Some(next) if state.current < *replicas => next,
-                _ => return vec![Candidate::hold(operation, [canary_held(state.current)])],
-            }
+    let mut outdated = state.outdated;
+    if let Some((_, replicas)) = &desired.strategy.canary {
+        outdated.retain(|(pool, _)| takes_part(desired, &pool.name));
+        if outdated.is_empty() || state.current >= *replicas {
+            return vec![Candidate::hold(operation, [canary_held(state.current)])];
         }
-        None => match state.outdated.first() {
-            Some(next) => next,
-            None => return Vec::new(),
-        },
-    };
-    restart(world, operation, next.0, next.1).into_iter().collect()
+    }
+    let first = outdated.first().map(|(_, member)| rank(member));
+    let upgrades = operation == OperationType::Upgrade;
+    outdated.retain(|(_, member)| !upgrades || Some(rank(member)) == first);
+    let mut candidates: Vec<Candidate> = Vec::new();
+    for (pool, member) in outdated {
+        let Some(next) = restart(world, operation, pool, member) else { continue };
+        // A node whose pilot still judges is waited for.
+        let waits = matches!(next.act, CandidateAct::Await(_));
+        let is_first = candidates.is_empty();
+        candidates.push(if is_first { next } else { next.in_place_of_the_first() });
+        if waits {
+            break;
+        }
+    }
+    candidates
 }
 
 /// Returns the step that brings the wanted spec to the node, or the wait for its pilot's judgement.
-fn restart(
+pub(super) fn restart(
     world: World<'_>,
     operation: OperationType,
     pool: &ObservedPool,
@@ -378,9 +395,13 @@ pub(super) fn spoken(observed: &ObservedCluster) -> impl Iterator<Item = (&str, 
     members.filter_map(|member| Some((member.name.as_str(), member.pilot.as_ref()?)))
 }
 
+/// Longest time after which what a pilot reports was looked up after a moment: Cassandra's ranges are
+/// looked up each 20 s, everything else each 5 s, and an answer takes 10 s at most.
+const OBSERVATION_ROUND: Duration = Duration::from_secs(30);
+
 /// Says which report is waited for before `member` is stopped. Its own pilot, the one of the
-/// current pod, must have reported after every other node came back; and this controller must have
-/// heard each pilot at least once.
+/// current pod, must have reported after every other node came back, and a round of observation after a
+/// node that is away was seen to go; and this controller must have heard each pilot at least once.
 pub(super) fn unheard(observed: &ObservedCluster, member: &Member) -> Option<String> {
     let pilot = member.pilot.as_ref()?;
     let name = &member.name;
@@ -389,6 +410,17 @@ pub(super) fn unheard(observed: &ObservedCluster, member: &Member) -> Option<Str
     }
     if let Some((other, _)) = spoken(observed).find(|(_, pilot)| !pilot.hearing.heard) {
         return Some(format!("waits for a report of {other}"));
+    }
+    let judged_before = pilot.hearing.ago.saturating_add(OBSERVATION_ROUND);
+    let gone = observed.pools.iter().flat_map(ObservedPool::running);
+    let gone = gone.filter_map(|(_, other)| other).find(|other| {
+        let gone = other.pilot.as_ref().map_or(Duration::ZERO, |pilot| pilot.hearing.gone);
+        let counts = other.name != *name && !other.serving() && !other.decommissioned();
+        counts && gone < judged_before
+    });
+    if let Some(other) = gone {
+        let other = &other.name;
+        return Some(format!("waits until {name} has judged again, since {other} went"));
     }
     let later = spoken(observed).find(|(_, other)| other.hearing.returned <= pilot.hearing.ago);
     later.map(|(other, _)| format!("waits until {name} has judged again, since {other} came back"))

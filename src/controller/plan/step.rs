@@ -36,6 +36,8 @@ pub(crate) enum PlannedStep {
     /// Take a person's word back that a node begins the cluster anew, and the request for it where
     /// that was not carried out.
     TakeWordBack { pilot: String, request: bool },
+    /// Take a person's word back that the data of a node are lost: the node serves.
+    KeepData { pilot: String },
     /// Delete the claim of a node that left.
     DeleteClaim { pilot: String, claim: ClaimRef },
     /// Enlarge the claim of a node.
@@ -98,6 +100,7 @@ impl PlannedStep {
             | Self::Forget { .. }
             | Self::BeginAnew { .. }
             | Self::TakeWordBack { .. }
+            | Self::KeepData { .. }
             | Self::DeleteClaim { .. }
             | Self::ResizeClaim { .. }
             | Self::RenewSet { .. }
@@ -130,7 +133,10 @@ impl PlannedStep {
             | Self::Empty { .. }
             | Self::DeletePilot { .. }
             | Self::DeletePool { .. } => "RemovePilot",
-            Self::Forget { .. } | Self::TakeWordBack { .. } | Self::DeleteClaim { .. } => "Cleanup",
+            Self::Forget { .. }
+            | Self::TakeWordBack { .. }
+            | Self::KeepData { .. }
+            | Self::DeleteClaim { .. } => "Cleanup",
             Self::ResizeClaim { .. } | Self::RenewSet { .. } => super::volumes::RESIZE,
             Self::Deliver { .. } => "UpdatePilot",
         }
@@ -151,6 +157,7 @@ impl PlannedStep {
             | Self::Forget { pilot, .. }
             | Self::BeginAnew { pilot, .. }
             | Self::TakeWordBack { pilot, .. }
+            | Self::KeepData { pilot }
             | Self::DeleteClaim { pilot, .. }
             | Self::ResizeClaim { pilot, .. }
             | Self::DeletePilot { pilot, .. }

@@ -507,6 +507,30 @@ fn masters_leave_last_and_the_last_of_them_never() {
 }
 
 #[test]
+fn nodes_get_the_role_of_a_master_before_the_former_masters_leave() {
+    let after = |told: bool, same_version: bool| {
+        planned(&[("d", 2)], &[("d", 2), ("m", 3)], |d, o| {
+            with_masters(o, None);
+            d.pools[0].eligible = true;
+            for ordinal in 0..2 {
+                let pilot = pilot(o, 0, ordinal);
+                pilot.eligible = told;
+                pilot.spec.config_hash = Some("without the role".into());
+            }
+            if !same_version {
+                d.version = "6.0.0".into();
+            }
+        })
+        .step
+    };
+    let told = PlannedStep::Configure { pilot: "ex-demo-d-1".into() };
+    assert_eq!(after(false, true), Some(told));
+    let leaves = PlannedStep::Decommission { pilot: "ex-demo-m-2".into() };
+    assert_eq!(after(true, true), Some(leaves.clone()));
+    assert_eq!(after(false, false), Some(leaves), "another version waits for the pool to go");
+}
+
+#[test]
 fn no_node_leaves_while_another_has_rows_of_ranges_that_it_gave_away() {
     let says = |due: bool| Some(CleanupFacts { due, message: "rows of: shop".into() });
     type Change = fn(&mut DesiredCluster, &mut ObservedCluster);

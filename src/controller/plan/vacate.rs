@@ -12,7 +12,7 @@ use crate::{
     api::predicate,
     controller::{
         desired_state::DesiredCluster,
-        observe::{Member, ObservedCluster, PilotFacts},
+        observe::{Member, ObservedCluster, PilotFacts, PodFailure},
     },
 };
 
@@ -78,15 +78,17 @@ pub(crate) fn stays(member: &Member) -> Option<&str> {
     pilot.machine.as_deref().filter(|_| left && waits && !pod.terminating)
 }
 
+/// Does the scheduler say that the pod's volume keeps it from machines?
+pub(super) fn is_bound_by_volume(trouble: &PodFailure) -> bool {
+    let words = ["volume node affinity conflict", "PersistentVolume's node affinity"];
+    words.iter().any(|words| trouble.message.contains(words))
+}
+
 /// Says what a node waits for that left this machine.
 pub(super) fn stays_until(member: &Member, machine: &str) -> String {
     let name = &member.name;
     let trouble = member.pod.as_ref().and_then(|pod| pod.trouble.as_ref());
-    let by_volume = trouble.is_some_and(|trouble| {
-        let words = ["volume node affinity conflict", "PersistentVolume's node affinity"];
-        words.iter().any(|words| trouble.message.contains(words))
-    });
-    if by_volume {
+    if trouble.is_some_and(is_bound_by_volume) {
         return format!("{name} stays with its volume: machine {machine} is cordoned");
     }
     format!("{name} waits for machine {machine}, which is cordoned: no other takes its pod")

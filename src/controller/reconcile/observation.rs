@@ -76,6 +76,7 @@ fn observed(
 ) -> ObservedCluster {
     let mut observed = observe(desired, objects, now);
     observed.hear(|pilot| ctx.heard.of(pilot, Instant::now()));
+    observed.see(|pilot, serves| ctx.heard.see(pilot, serves, Instant::now()));
     observed.leader = ctx.stores.leader(desired);
     ctx.causes.tell(desired, &mut observed);
     ctx.expansion.tell(desired, &mut observed);

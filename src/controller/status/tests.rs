@@ -188,7 +188,7 @@ fn what_needs_a_person_is_stalled_after_two_minutes_with_its_way_out() {
             let pod = pod(o, 1);
             (pod.ready, pod.terminating, pod.overdue) = (false, true, true);
         }),
-        ("a database cannot run", "NodesNotReady", "bring the node back", |_, o| {
+        ("a database cannot run", "NodesNotReady", "correct what it names", |_, o| {
             pod(o, 1).ready = false;
             let pilot = pilot(o, 1);
             (pilot.ready, pilot.failed) = (false, true);
@@ -299,8 +299,9 @@ fn a_step_that_was_held_up_and_never_taken_is_skipped_and_not_done() {
     let mut cluster = desired(&[("a", 2)], "new");
     reconcile_status(&mut cluster, &observed(&[("a", 2)], "new"), 0);
     let mut found = observed(&[("a", 2)], "old");
-    let blockers = vec![BlockerFacts::of_stop("PeersUp", "one is down")];
-    found.pools[0].members.get_mut(&1).unwrap().pilot.as_mut().unwrap().blockers = blockers;
+    for ordinal in 0..2 {
+        pilot(&mut found, ordinal).blockers = vec![BlockerFacts::of_stop("PeersUp", "one is down")];
+    }
     let held = reconcile_status(&mut cluster, &found, 10).operation.unwrap();
     assert_eq!(
         (held.steps[0].name.as_str(), held.steps[0].phase.as_str()),

@@ -174,7 +174,9 @@ impl Simulation {
                     let leaves = masters().any(|member| member.name == *pilot);
                     self.rule(!leaves || masters().count() > 1, "the last master stays");
                 }
-                self.rule(others_serve(pilot), "only while every other node serves");
+                let serves = members().any(|member| member.name == *pilot && member.serving());
+                let stays_away = !serves && matches!(step, PlannedStep::Restart { .. });
+                self.rule(stays_away || others_serve(pilot), "only while every other node serves");
                 let leaving = members().any(|m| m.intends(&PilotIntent::Decommissioned));
                 self.rule(!leaving, "not while another node is decommissioned");
             }
@@ -243,7 +245,8 @@ impl Simulation {
                 self.rule(!members().any(|m| behind(&m)), "pilots change one by one");
             }
             PlannedStep::RestartInPlace { pilot } => {
-                self.rule(others_serve(pilot), "only while every other node serves");
+                let serves = members().any(|member| member.name == *pilot && member.serving());
+                self.rule(!serves || others_serve(pilot), "only while every other node serves");
             }
             PlannedStep::Vacate { pilot, pod, .. } => {
                 let own = |member: &Member| member.pod.as_ref().is_some_and(|p| p.uid == *pod);
@@ -257,6 +260,7 @@ impl Simulation {
             | PlannedStep::Forget { .. }
             | PlannedStep::BeginAnew { .. }
             | PlannedStep::TakeWordBack { .. }
+            | PlannedStep::KeepData { .. }
             | PlannedStep::ResizeClaim { .. }
             | PlannedStep::RenewSet { .. }
             | PlannedStep::Stop { .. }
@@ -359,8 +363,9 @@ impl Simulation {
             }
             PlannedStep::Forget { .. }
             | PlannedStep::BeginAnew { .. }
-            | PlannedStep::TakeWordBack { .. } => {
-                unreachable!("nodes of the simulation have no ids")
+            | PlannedStep::TakeWordBack { .. }
+            | PlannedStep::KeepData { .. } => {
+                unreachable!("nodes of the simulation have no ids, and no data are given up")
             }
             PlannedStep::ResizeClaim { .. } | PlannedStep::RenewSet { .. } => {
                 unreachable!("claims of the simulation have no size")

@@ -419,3 +419,188 @@ fn what_is_left_of_a_pool_is_removed_or_told() {
     let removed = orphan(false).step;
     assert!(matches!(removed, Some(PlannedStep::DeletePilot { .. })), "{removed:?}");
 }
+
+/// Makes a node one whose database runs, and does not serve.
+fn runs_without_serving(observed: &mut ObservedCluster, ordinal: u32) {
+    pod(observed, 0, ordinal).ready = false;
+    let pilot = pilot(observed, 0, ordinal);
+    (pilot.ready, pilot.idle) = (false, false);
+    pilot.not_ready = Some("Starting: joined the ring, does not serve clients yet".into());
+}
+
+#[test]
+fn a_corrected_setting_reaches_a_node_that_runs_and_does_not_serve_at_once() {
+    let wanted = |change: &dyn Fn(&mut DesiredCluster, &mut ObservedCluster)| {
+        planned(&[("a", 3)], &[("a", 3)], |d, o| {
+            runs_without_serving(o, 2);
+            for ordinal in 0..3 {
+                pilot(o, 0, ordinal).spec.config_hash = Some("former".into());
+                pilot(o, 0, ordinal).running_hash = Some("former".into());
+            }
+            change(d, o);
+        })
+    };
+    let told = wanted(&|_, _| ());
+    assert_eq!(told.step, Some(PlannedStep::Configure { pilot: "ex-demo-a-2".into() }));
+    let judged = |o: &mut ObservedCluster, verdict: Result<(), String>| {
+        let hash = desired(&[("a", 3)], "new").pools[0].config_hash().to_owned();
+        let pilot = pilot(o, 0, 2);
+        pilot.spec.config_hash = Some(hash);
+        pilot.validated = Some(verdict);
+        pilot.started_for = Some("former".into());
+    };
+    let restarted = wanted(&|_, o| judged(o, Ok(())));
+    assert_eq!(restarted.step, Some(PlannedStep::RestartInPlace { pilot: "ex-demo-a-2".into() }));
+    let rejected = wanted(&|_, o| judged(o, Err("no such setting".into())));
+    assert_eq!((rejected.step, rejected.waiting.unwrap().remedy), (None, Remedy::Correct));
+    // What is not served by another node that has it goes no further.
+    let other = wanted(&|_, o| {
+        runs_without_serving(o, 1);
+        let hash = desired(&[("a", 3)], "new").pools[0].config_hash().to_owned();
+        pilot(o, 0, 1).spec.config_hash = Some(hash.clone());
+        pilot(o, 0, 1).running_hash = Some(hash);
+    });
+    assert_eq!(other.step, None);
+    let young = wanted(&|_, o| pilot(o, 0, 2).hearing.gone = Duration::from_secs(59));
+    assert_eq!(young.step, None, "it may be starting");
+    let streams = wanted(&|_, o| pilot(o, 0, 2).at_work = true);
+    assert_eq!(streams.step, None);
+}
+
+#[test]
+fn a_database_that_runs_and_does_not_serve_restarts_beside_others_that_do_not() {
+    let all = |rule: &str| {
+        planned(&[("a", 3)], &[("a", 3)], |_, o| {
+            let hash = desired(&[("a", 3)], "new").pools[0].config_hash().to_owned();
+            for ordinal in 0..3 {
+                runs_without_serving(o, ordinal);
+                let pilot = pilot(o, 0, ordinal);
+                pilot.running_hash = Some("former".into());
+                (pilot.spec.config_hash, pilot.validated) = (Some(hash.clone()), Some(Ok(())));
+                pilot.started_for = Some("former".into());
+                pilot.blockers = vec![BlockerFacts::of_stop(rule, "others are down")];
+            }
+        })
+    };
+    let restarted = Some(PlannedStep::RestartInPlace { pilot: "ex-demo-a-0".into() });
+    assert_eq!(all("PeersUp").step, restarted);
+    assert_eq!(all("RangesKeepQuorum").step, None, "it holds copies that no other node has");
+}
+
+#[test]
+fn data_are_given_up_only_for_what_may_be_lost() {
+    let remedy = |change: &dyn Fn(&mut Member)| {
+        let plan = planned(&[("a", 3)], &[("a", 3)], |_, o| {
+            let member = member(o, 0, 2);
+            member.pilot.as_mut().unwrap().ready = false;
+            member.pod.as_mut().unwrap().ready = false;
+            change(member);
+        });
+        plan.waiting.unwrap().remedy
+    };
+    let in_trouble = |reason: &'static str, message: &str| {
+        let message = message.to_owned();
+        remedy(&|member| {
+            let trouble = PodFailure { reason, message: message.clone(), lasts: true };
+            member.pod.as_mut().unwrap().trouble = Some(trouble);
+            member.pilot.as_mut().unwrap().hearing.ago = GONE;
+        })
+    };
+    for reason in ["ImagePullFailed", "CrashLoop", "ProgressDeadlineExceeded"] {
+        assert_eq!(in_trouble(reason, "exit code 1"), Remedy::Correct, "{reason}");
+    }
+    let room = "0/3 nodes are available: 3 Insufficient cpu.";
+    assert_eq!(in_trouble("Unschedulable", room), Remedy::Correct);
+    let given_up = Remedy::GiveUp { node: "ex-demo-a-2".into(), data: "claim-2".into() };
+    let gone = "1 node(s) had volume node affinity conflict";
+    assert_eq!(in_trouble("Unschedulable", gone), given_up);
+    assert_eq!(in_trouble("VolumeLost", "its volume is gone"), given_up);
+    // A keystore, a token or a setting that the database ends of.
+    assert_eq!(remedy(&|member| member.pilot.as_mut().unwrap().failed = true), Remedy::Correct);
+    let absent = remedy(&|member| {
+        member.pod = None;
+        member.pilot.as_mut().unwrap().hearing.ago = GONE;
+    });
+    assert_eq!(absent, given_up);
+}
+
+#[test]
+fn a_second_node_goes_only_by_a_judgement_that_is_younger_than_the_departure_of_the_first() {
+    let after = |gone: u64, ago: u64| {
+        planned(&[("a", 3)], &[("a", 3)], |d, o| {
+            d.strategy.unavailable = IntOrString::Int(2);
+            pod(o, 0, 2).ready = false;
+            pilot(o, 0, 2).ready = false;
+            pilot(o, 0, 2).hearing.gone = Duration::from_secs(gone);
+            for ordinal in 0..2 {
+                pod(o, 0, ordinal).hash = "old".into();
+                pilot(o, 0, ordinal).hearing.ago = Duration::from_secs(ago);
+            }
+        })
+    };
+    let restart = PlannedStep::Restart { pilot: "ex-demo-a-1".into(), pod: "pod-1".into() };
+    assert_eq!(after(60, 29).step, Some(restart));
+    for (gone, ago) in [(0, 0), (29, 0), (60, 31), (60, 59)] {
+        let plan = after(gone, ago);
+        assert_eq!(plan.step, None, "gone for {gone} s, judged {ago} s ago");
+    }
+    let told = after(10, 0).blocked.iter().map(|block| block.message.clone()).collect::<Vec<_>>();
+    assert_eq!(told, Vec::<String>::new());
+}
+
+#[test]
+fn a_node_that_a_rule_holds_does_not_hide_the_others() {
+    let plan = planned(&[("a", 3)], &[("a", 3)], |_, o| {
+        for ordinal in 0..3 {
+            pod(o, 0, ordinal).hash = "old".into();
+        }
+        pilot(o, 0, 2).blockers = vec![BlockerFacts::of_stop("ShardCopyElsewhere", "an index")];
+    });
+    let restart = PlannedStep::Restart { pilot: "ex-demo-a-1".into(), pod: "pod-1".into() };
+    assert_eq!(plan.step, Some(restart));
+    let told: Vec<_> = plan.blocked.iter().map(|block| block.step.as_str()).collect();
+    assert_eq!(told, ["RecreatePod/ex-demo-a-2"]);
+}
+
+#[test]
+fn data_of_a_node_that_serves_are_not_given_up() {
+    let plan = planned(&[("a", 3)], &[("a", 3)], |_, o| give_up(o, 0, 1));
+    assert_eq!(plan.step, Some(PlannedStep::KeepData { pilot: "ex-demo-a-1".into() }));
+    let left = planned(&[("a", 2)], &[("a", 3)], |_, o| give_up(o, 0, 2));
+    assert_eq!(left.step, Some(PlannedStep::KeepData { pilot: "ex-demo-a-2".into() }));
+}
+
+#[test]
+fn the_pod_of_a_node_that_left_holds_no_step_when_its_machine_is_gone() {
+    let after = |overdue: bool| {
+        planned(&[("a", 2)], &[("a", 3)], |_, o| {
+            leaving(o, 2);
+            pilot(o, 0, 2).decommissioned = true;
+            (pod(o, 0, 2).terminating, pod(o, 0, 2).overdue) = (true, overdue);
+            o.pools[0].set.as_mut().unwrap().replicas = 2;
+            pod(o, 0, 1).hash = "old".into();
+        })
+    };
+    let restart = PlannedStep::Restart { pilot: "ex-demo-a-1".into(), pod: "pod-1".into() };
+    assert_eq!((after(false).step, after(true).step), (None, Some(restart)));
+}
+
+#[test]
+fn a_node_that_never_joined_and_finds_no_machine_holds_no_restart() {
+    let after = |trouble: Option<PodFailure>| {
+        planned(&[("a", 3), ("b", 1)], &[("a", 3), ("b", 1)], |_, o| {
+            let member = member(o, 1, 0);
+            let pod = member.pod.as_mut().unwrap();
+            (pod.ready, pod.started, pod.trouble) = (false, false, trouble);
+            let pilot = member.pilot.as_mut().unwrap();
+            (pilot.ready, pilot.identity, pilot.checked) = (false, false, false);
+            pilot.earlier_claim = Some(String::new());
+            super::pod(o, 0, 2).hash = "old".into();
+        })
+        .step
+    };
+    let message = "0/3 nodes are available: 3 Insufficient memory.".to_owned();
+    let no_room = PodFailure { reason: "Unschedulable", message, lasts: true };
+    let restart = PlannedStep::Restart { pilot: "ex-demo-a-2".into(), pod: "pod-2".into() };
+    assert_eq!((after(None), after(Some(no_room))), (None, Some(restart)));
+}

@@ -218,6 +218,7 @@ impl Simulation {
                 ago: Duration::from_secs(*silence),
                 heard: true,
                 returned: back.map_or(Duration::MAX, |turns| Duration::from_secs(turns - 1)),
+                gone: Duration::MAX,
             };
         }
         self.drains = Some(drains);
