@@ -48,6 +48,8 @@ pub(crate) const NAMES: DatabaseNames = DatabaseNames {
     ports: &[("redis", PORT)],
     node_ports: &[],
     leader_lease: |cluster| format!("redis-{cluster}-leaderelection"),
+    role: "-pilot",
+    services: &["-nodes", "-client"],
 };
 pub(crate) const PORT: u16 = 6379;
 

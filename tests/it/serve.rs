@@ -8,6 +8,7 @@ mod impersonation;
 mod leases;
 mod load;
 mod metrics;
+mod names;
 mod outage;
 mod process;
 mod reviews;

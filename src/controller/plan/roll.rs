@@ -157,7 +157,7 @@ pub(super) fn canary_is_full(world: World<'_>, pool: &str) -> bool {
 
 /// Restarts the next node, or says what holds the roll up. Where a rule holds the first node, the next
 /// ones are tried, since the first may wait for them. Another version comes to nodes that may be elected only
-/// after the rest, as the manual of Elasticsearch asks for.
+/// after the rest.
 pub(super) fn roll(world: World<'_>, _: &Plan) -> Vec<Candidate> {
     let desired = world.desired;
     let state = state(world);
@@ -395,8 +395,8 @@ pub(super) fn spoken(observed: &ObservedCluster) -> impl Iterator<Item = (&str, 
     members.filter_map(|member| Some((member.name.as_str(), member.pilot.as_ref()?)))
 }
 
-/// Longest time after which what a pilot reports was looked up after a moment: Cassandra's ranges are
-/// looked up each 20 s, everything else each 5 s, and an answer takes 10 s at most.
+/// Longest time after which what a pilot reports was looked up after a moment: the copies of
+/// ranges are looked up each 20 s, everything else each 5 s, and an answer takes 10 s at most.
 const OBSERVATION_ROUND: Duration = Duration::from_secs(30);
 
 /// Says which report is waited for before `member` is stopped. Its own pilot, the one of the
