@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{
     node_view::{NodeView, TRANSPORT},
-    range_availability::RangeAvailability,
+    range_availability::{LostQuorum, RangeAvailability},
     state::NodeState,
 };
 use crate::{
@@ -139,9 +139,11 @@ fn block(seen: &mut NodeObservation, facts: &NodeView, ranges: &RangeAvailabilit
     if !facts.unreachable.is_empty() {
         seen.block(&PEERS_UP, format!("{} down as seen from here", list(&facts.unreachable)));
     }
-    if let Some(keyspace) = &ranges.stopping_loses {
+    if let Some(LostQuorum { keyspace, datacenter }) = &ranges.stopping_loses {
+        let place = datacenter.as_ref().map(|name| format!(" in datacenter {name}"));
+        let place = place.unwrap_or_default();
         let lost = "has other replicas down and would lose its quorum";
-        seen.block(&RANGES_KEEP_QUORUM, format!("a range of keyspace {keyspace} {lost}"));
+        seen.block(&RANGES_KEEP_QUORUM, format!("a range of keyspace {keyspace} {lost}{place}"));
     }
     if let Some(stream) = facts.streams.first() {
         let count = facts.streams.len();

@@ -19,16 +19,51 @@ use crate::pilot::{
 };
 
 const SNITCH_INFO: &str = "org.apache.cassandra.db:type=EndpointSnitchInfo";
+/// The answer of `GossipingPropertyFileSnitch` for a node of which it knows nothing (`DEFAULT_DC`).
+const UNKNOWN_DATACENTER: &str = "UNKNOWN_DC";
 
 /// What a stop of this node, and the nodes that are down, mean for the users' ranges.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RangeAvailability {
-    /// True when some range has no quorum of live replicas now.
+    /// True when some range has no quorum of live replicas now, in the ring or in a datacenter.
     pub(super) quorum_lost: bool,
-    /// Name of a keyspace with a range that would lose its quorum if this node stopped as well.
-    pub(super) stopping_loses: Option<String>,
+    /// A quorum that would be lost if this node stopped as well.
+    pub(super) stopping_loses: Option<LostQuorum>,
     /// Datacenter and rack of each node that is down.
     pub(super) places: BTreeMap<IpAddr, (String, String)>,
+}
+
+/// A quorum that a range would lose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LostQuorum {
+    pub(super) keyspace: String,
+    /// The datacenter whose replicas would have no quorum; `None`: those of the whole ring.
+    pub(super) datacenter: Option<String>,
+}
+
+/// How many replicas a range has, and how many of them are live.
+#[derive(Clone, Copy, Debug, Default)]
+struct ReplicaCount {
+    all: usize,
+    live: usize,
+}
+
+impl ReplicaCount {
+    fn add(&mut self, is_live: bool) {
+        self.all += 1;
+        self.live += usize::from(is_live);
+    }
+
+    fn has_quorum(self) -> bool {
+        self.live > self.all / 2
+    }
+
+    /// Returns whether the stop of a live replica would lose a quorum while other replicas are down.
+    /// With all replicas up, a range with fewer than three loses it by any restart.
+    fn is_last_of_quorum(self) -> bool {
+        let left = Self { live: self.live.saturating_sub(1), ..self };
+        self.live < self.all && !left.has_quorum()
+    }
 }
 
 impl RangeAvailability {
@@ -52,14 +87,49 @@ impl RangeAvailability {
         Ok(ranges)
     }
 
+    /// Judges one range, for `QUORUM` by the replicas of the whole ring, and for `LOCAL_QUORUM` and
+    /// `EACH_QUORUM` by those of each datacenter (`ConsistencyLevel.quorumFor`, `localQuorumFor`).
+    /// The strategy of the keyspace is not asked for: one with `SimpleStrategy` in several
+    /// datacenters is judged in the same way, which is stricter than `QUORUM` needs.
     fn weigh(&mut self, keyspace: &str, replicas: &BTreeSet<IpAddr>, facts: &NodeView) {
-        let quorum = replicas.len() / 2 + 1;
-        let live = replicas.difference(&facts.unreachable).count();
-        let here = facts.address.is_some_and(|own| replicas.contains(&own));
-        self.quorum_lost |= live < quorum;
-        if here && live < replicas.len() && live - 1 < quorum {
-            self.stopping_loses.get_or_insert_with(|| keyspace.to_owned());
+        let mut ring = ReplicaCount::default();
+        let mut datacenters = BTreeMap::<Option<&str>, ReplicaCount>::new();
+        for node in replicas {
+            let is_live = !facts.unreachable.contains(node);
+            ring.add(is_live);
+            datacenters.entry(self.datacenter_of(node, facts)).or_default().add(is_live);
         }
+        // A replica whose datacenter is not known may be in any. For a stop, one that is down
+        // counts in each datacenter and one that is live in none; for the health, the reverse.
+        let unknown = datacenters.remove(&None).unwrap_or_default();
+        let down = unknown.all - unknown.live;
+        let is_lost = |count: &ReplicaCount| {
+            let best =
+                ReplicaCount { all: count.all + unknown.live, live: count.live + unknown.live };
+            !best.has_quorum()
+        };
+        let quorum_lost = !ring.has_quorum() || datacenters.values().any(is_lost);
+        let own = facts.address.filter(|own| replicas.contains(own));
+        let own = own.map(|own| self.datacenter_of(&own, facts));
+        let lost_datacenter = own.and_then(|own| {
+            let count = datacenters.get(&own).copied().unwrap_or_default();
+            let worst = ReplicaCount { all: count.all + down, ..count };
+            worst.is_last_of_quorum().then(|| own.map(str::to_owned))
+        });
+        let is_lost_in_ring = own.is_some() && ring.is_last_of_quorum();
+        let datacenter = if is_lost_in_ring { Some(None) } else { lost_datacenter };
+        self.quorum_lost |= quorum_lost;
+        if let Some(datacenter) = datacenter {
+            let keyspace = keyspace.to_owned();
+            self.stopping_loses.get_or_insert(LostQuorum { keyspace, datacenter });
+        }
+    }
+
+    /// Returns the datacenter of a replica, as gossip or the snitch knows it.
+    fn datacenter_of<'a>(&'a self, node: &IpAddr, facts: &'a NodeView) -> Option<&'a str> {
+        let gossip = facts.gossip.get(node).and_then(|state| state.datacenter.as_deref());
+        let snitch = || Some(self.places.get(node)?.0.as_str());
+        gossip.or_else(snitch).filter(|name| *name != UNKNOWN_DATACENTER)
     }
 }
 
@@ -88,7 +158,10 @@ async fn places(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::databases::cassandra::pilot::tests::{OWN, PEER, facts};
+    use crate::databases::cassandra::pilot::{
+        node_view::EndpointState,
+        tests::{OWN, PEER, facts},
+    };
 
     #[test]
     fn quorum_is_weighed_over_the_ranges_of_this_node() {
@@ -103,5 +176,75 @@ mod tests {
         assert_eq!(weigh(&[PEER]), (true, false));
         assert_eq!(weigh(&[OWN, PEER, third]), (false, true));
         assert_eq!(weigh(&[OWN, third]), (false, false));
+    }
+
+    /// Returns the address of node `last`: 1 to 3 are in `dc1`, 4 to 6 in `dc2`, the others in a
+    /// datacenter that is not known.
+    fn node(last: u8) -> IpAddr {
+        [10, 0, 0, last].into()
+    }
+
+    /// Judges a range with the replicas `all` on node `own`, while `down` are down.
+    fn judged(own: u8, all: &[u8], down: &[u8]) -> RangeAvailability {
+        let gossip = |last: u8| {
+            let datacenter = Some(if last < 4 { "dc1" } else { "dc2" }.to_owned());
+            (node(last), EndpointState { datacenter, ..EndpointState::default() })
+        };
+        let facts = NodeView {
+            address: Some(node(own)),
+            unreachable: down.iter().copied().map(node).collect(),
+            gossip: (1..=6).map(gossip).collect(),
+            ..NodeView::default()
+        };
+        let mut ranges = RangeAvailability::default();
+        ranges.weigh("shop", &all.iter().copied().map(node).collect(), &facts);
+        ranges
+    }
+
+    /// Returns the datacenter whose quorum a stop would lose, or `ring`.
+    fn lost_in(ranges: &RangeAvailability) -> Option<&str> {
+        let lost = ranges.stopping_loses.as_ref()?;
+        Some(lost.datacenter.as_deref().unwrap_or("ring"))
+    }
+
+    #[test]
+    fn quorum_of_one_datacenter_is_kept() {
+        let all = [1, 2, 3, 4, 5, 6];
+        let ranges = judged(4, &all, &[5]);
+        assert_eq!(lost_in(&ranges), Some("dc2"), "one of three would be left there");
+        assert!(!ranges.quorum_lost);
+        assert_eq!(lost_in(&judged(1, &all, &[5])), None, "dc1 is whole, and four of six are left");
+        assert_eq!(lost_in(&judged(1, &all, &[4, 5])), Some("ring"), "three of six would be left");
+        assert!(judged(1, &all, &[5, 6]).quorum_lost, "LOCAL_QUORUM in dc2 is lost");
+        assert_eq!(lost_in(&judged(1, &[1, 4, 5, 6], &[])), None, "one copy in dc1: any restart");
+        assert_eq!(lost_in(&judged(1, &[2, 3, 4, 5, 6], &[2])), None, "no replica here");
+    }
+
+    #[test]
+    fn replica_of_unknown_datacenter_makes_no_stop_safe() {
+        let all = [1, 2, 3, 4, 5, 6];
+        assert_eq!(lost_in(&judged(4, &[1, 2, 3, 4, 5, 7], &[7])), Some("dc2"));
+        assert_eq!(lost_in(&judged(4, &[1, 2, 3, 4, 7, 8], &[7])), Some("dc2"));
+        assert!(!judged(4, &[1, 2, 3, 4, 7, 8], &[7]).quorum_lost, "both may be in dc2");
+        assert_eq!(lost_in(&judged(4, &all, &[])), None);
+        // The snitch answers for a node that is down and that gossip has forgotten.
+        let mut facts = NodeView {
+            address: Some(node(4)),
+            unreachable: [node(7)].into(),
+            ..NodeView::default()
+        };
+        for last in [4, 5, 6] {
+            let datacenter = Some("dc2".to_owned());
+            let state = EndpointState { datacenter, ..EndpointState::default() };
+            facts.gossip.insert(node(last), state);
+        }
+        for (answer, expected) in
+            [("dc1", None), ("dc2", Some("dc2")), (UNKNOWN_DATACENTER, Some("dc2"))]
+        {
+            let places = [(node(7), (answer.to_owned(), "r1".to_owned()))].into();
+            let mut ranges = RangeAvailability { places, ..RangeAvailability::default() };
+            ranges.weigh("shop", &[4, 5, 6, 7, 8, 9].map(node).into(), &facts);
+            assert_eq!(lost_in(&ranges), expected, "{answer}");
+        }
     }
 }
