@@ -418,7 +418,8 @@ mod tests {
             json!({"Count": 1234}),
             json!({"Count": 0}),
             json!({"AllEndpointStates":
-                "/127.0.1.1\n  generation:1\n  STATUS:20:NORMAL,-1\n  SCHEMA:12:s1\n  DC:8:eu\n\
+                "/127.0.1.1\n  generation:1\n  STATUS:20:NORMAL,-1\n  SCHEMA:12:s1\n  DC:8:eu\n  \
+                 RACK:10:r1\n\
                  /127.0.1.2\n  generation:1\n  SCHEMA:12:s1\n"}),
             json!({"HeapMemoryUsage": {"used": 7}}),
         ]

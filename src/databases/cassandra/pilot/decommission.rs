@@ -4,7 +4,7 @@
 //! after a crash of the pilot, of the database, or of both. Refuses before it begins when the other
 //! nodes could not hold the data; once Cassandra says LEAVING there is no way back.
 
-use std::{collections::BTreeMap, net::IpAddr, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
@@ -13,7 +13,7 @@ use tracing::warn;
 use super::{
     CassandraDriver, keyspaces,
     node_view::{NodeView, STORAGE_SERVICE, StreamState},
-    resolved_spec::{ResolvedSpec, in_datacenter},
+    resolved_spec::{ResolvedSpec, in_datacenter, rack_of},
     state::NodeState,
 };
 use crate::{
@@ -216,13 +216,19 @@ async fn obstacle(
         return Ok(Some(reason));
     }
     let keyspaces = keyspaces::of_users(jolokia).await?;
+    let mut largest = 0;
     for (keyspace, info) in keyspaces::about(jolokia, REPLICATION, keyspaces).await? {
         let info = info.or_fail()?;
-        if let Some(reason) = others.too_few_for(&keyspace, info.as_str().unwrap_or_default())? {
+        let factors = replication_factors(info.as_str().unwrap_or_default());
+        if let Some(reason) = others.too_few_for(&keyspace, &factors)? {
             return Ok(Some(reason));
         }
+        let factor = others.datacenter.and_then(|own| factors.get(own));
+        largest = largest.max(factor.copied().unwrap_or_default());
     }
-    Ok(no_room(&node.peers, &ResolvedSpec::of(node)?.datacenter, facts.load))
+    let datacenter = ResolvedSpec::of(node)?.datacenter;
+    let receivers = Receivers { datacenter: &datacenter, rack: others.rack_of_receivers(largest) };
+    Ok(receivers.no_room(&node.peers, facts.load))
 }
 
 /// The members that remain after a decommission.
@@ -231,24 +237,51 @@ struct RemainingMembers<'a> {
     /// Members in this node's datacenter, whose name is `datacenter`.
     near: usize,
     datacenter: Option<&'a str>,
+    /// Members by rack in this node's datacenter, this node's own rack among them; `None` where the
+    /// rack of one is not known.
+    racks: Option<BTreeMap<&'a str, usize>>,
+    rack: Option<&'a str>,
 }
 
 impl<'a> RemainingMembers<'a> {
     fn of(facts: &'a NodeView) -> Self {
-        let datacenter = facts.own().and_then(|own| own.datacenter.as_deref());
-        let members: Vec<&IpAddr> = facts
+        let own = facts.own();
+        let datacenter = own.and_then(|own| own.datacenter.as_deref());
+        let rack = own.and_then(|own| own.rack.as_deref());
+        let members: Vec<_> = facts
             .live
             .iter()
             .filter(|node| Some(**node) != facts.address)
             .filter(|node| !facts.joining.contains(node) && !facts.leaving.contains(node))
+            .map(|node| facts.gossip.get(node))
             .collect();
-        let near = members
+        let near: Vec<_> = members
             .iter()
-            .filter(|node| {
-                facts.gossip.get(node).and_then(|node| node.datacenter.as_deref()) == datacenter
-            })
-            .count();
-        Self { all: members.len(), near, datacenter }
+            .filter(|node| node.and_then(|node| node.datacenter.as_deref()) == datacenter)
+            .collect();
+        let racks = rack.and_then(|own| {
+            let mut racks = BTreeMap::from([(own, 0)]);
+            for node in &near {
+                *racks.entry(node.as_ref()?.rack.as_deref()?).or_default() += 1;
+            }
+            Some(racks)
+        });
+        Self { all: members.len(), near: near.len(), datacenter, racks, rack }
+    }
+
+    /// Returns the rack whose nodes take all data of this node; `None` where nodes of the whole
+    /// datacenter take them. `largest` is the largest replication factor of a keyspace in the
+    /// datacenter.
+    ///
+    /// `NetworkTopologyStrategy.DatacenterEndpoints` puts the replicas of a range into different
+    /// racks as long as there are enough. With as many racks as replicas, each rack has one replica
+    /// of each range, so only the node's own rack can take over. With more racks, another rack may
+    /// take over; with fewer, or if the node is the last of its rack, all racks share.
+    fn rack_of_receivers(&self, largest: usize) -> Option<&'a str> {
+        let racks = self.racks.as_ref()?;
+        let rack = self.rack?;
+        let is_shared = racks.get(rack).is_some_and(|nodes| *nodes > 0);
+        (racks.len() > 1 && racks.len() == largest && is_shared).then_some(rack)
     }
 
     /// Returns why the remaining members could not take data now; `None` when they could.
@@ -272,10 +305,12 @@ impl<'a> RemainingMembers<'a> {
         })
     }
 
-    /// Returns why too few members remain for `keyspace`. `info` is Cassandra's text of the
-    /// keyspace's replication.
-    fn too_few_for(&self, keyspace: &str, info: &str) -> Result<Option<DepartureRefusal>, Error> {
-        let factors = replication_factors(info);
+    /// Returns why too few members remain for `keyspace`, which has these replication factors.
+    fn too_few_for(
+        &self,
+        keyspace: &str,
+        factors: &BTreeMap<String, usize>,
+    ) -> Result<Option<DepartureRefusal>, Error> {
         let (factor, remain) = match (factors.get("replication_factor"), self.datacenter) {
             (Some(factor), _) => (*factor, self.all),
             // The keyspace may be in other datacenters only.
@@ -285,7 +320,7 @@ impl<'a> RemainingMembers<'a> {
             },
             _ => {
                 let question = format!("{REPLICATION}({keyspace})");
-                return Err(UnansweredQuery::new(&question, format!("answered {info:?}")).into());
+                return Err(UnansweredQuery::new(&question, format!("answered {factors:?}")).into());
             }
         };
         Ok((factor > remain).then(|| {
@@ -310,31 +345,46 @@ fn replication_factors(info: &str) -> BTreeMap<String, usize> {
         .collect()
 }
 
-/// Returns why the other nodes have no room, by what the pilots of the peers in the same datacenter
-/// report of their volumes: replicas stay in their datacenter. `None` when they have room, or when
-/// a peer reports nothing. A peer that left takes no data.
-fn no_room(peers: &[Pilot], datacenter: &str, load: Option<i64>) -> Option<DepartureRefusal> {
-    let load = load?;
-    let mut free = 0;
-    let peers: Vec<&Pilot> =
-        in_datacenter(peers, datacenter).filter(|peer| !is_decommissioned(peer)).collect();
-    for peer in &peers {
-        let storage = peer.status.storage.as_ref()?;
-        // A tenth stays free, for Cassandra's compactions.
-        free += (storage.capacity_bytes * 9 / 10 - storage.used_bytes).max(0);
+/// The nodes that take the data of a node that leaves.
+struct Receivers<'a> {
+    datacenter: &'a str,
+    /// `None`: nodes of all racks.
+    rack: Option<&'a str>,
+}
+
+impl Receivers<'_> {
+    /// Returns why they have no room for `load` bytes, by what their pilots report of their
+    /// volumes. `None` when they have room, or when one of them reports nothing. A peer that left
+    /// takes no data.
+    fn no_room(&self, peers: &[Pilot], load: Option<i64>) -> Option<DepartureRefusal> {
+        let load = load?;
+        let mut free = 0;
+        let peers: Vec<&Pilot> = in_datacenter(peers, self.datacenter)
+            .filter(|peer| self.rack.is_none_or(|rack| rack_of(peer) == rack))
+            .filter(|peer| !is_decommissioned(peer))
+            .collect();
+        for peer in &peers {
+            let storage = peer.status.storage.as_ref()?;
+            // A tenth stays free, for Cassandra's compactions.
+            free += (storage.capacity_bytes * 9 / 10 - storage.used_bytes).max(0);
+        }
+        (!peers.is_empty() && free < load).then(|| {
+            let (place, remedy) = match self.rack {
+                Some(rack) => (format!(" of rack {rack}"), "add a node to that rack"),
+                None => (String::new(), "add a node"),
+            };
+            let why = format!(
+                "the other nodes{place} have room for {free} bytes, and this node holds {load}; \
+                 {remedy}, enlarge volumes or delete data first"
+            );
+            DepartureRefusal::new(&SPACE_ELSEWHERE, why)
+        })
     }
-    (!peers.is_empty() && free < load).then(|| {
-        let why = format!(
-            "the other nodes have room for {free} bytes, and this node holds {load}; add a node, \
-             enlarge volumes or delete data first"
-        );
-        DepartureRefusal::new(&SPACE_ELSEWHERE, why)
-    })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
+    use std::{net::IpAddr, time::Instant};
 
     use super::*;
     use crate::{
@@ -438,7 +488,8 @@ mod tests {
 
     #[test]
     fn a_factor_that_the_rest_cannot_hold_is_an_obstacle() {
-        let others = RemainingMembers { all: 4, near: 2, datacenter: Some("eu") };
+        let others =
+            RemainingMembers { all: 4, near: 2, datacenter: Some("eu"), racks: None, rack: None };
         for (info, refused) in [
             (
                 "ReplicationParams{class=org.apache.cassandra.locator.SimpleStrategy, replication_factor=3}",
@@ -453,15 +504,16 @@ mod tests {
             ("{class=NetworkTopologyStrategy, us=9}", false),
             ("{class=NetworkTopologyStrategy, eu=3/1}", true),
         ] {
-            let refusal = others.too_few_for("shop", info).unwrap();
+            let refusal = others.too_few_for("shop", &replication_factors(info)).unwrap();
             assert_eq!(refusal.is_some(), refused, "{info}");
         }
         for unsaid in ["", "null", "{class=NetworkTopologyStrategy}"] {
-            let answer = others.too_few_for("shop", unsaid);
+            let answer = others.too_few_for("shop", &replication_factors(unsaid));
             assert!(matches!(answer, Err(Error::NotHeard(_))), "{unsaid:?}: {answer:?}");
         }
         let nowhere = RemainingMembers { datacenter: None, ..others };
-        let answer = nowhere.too_few_for("shop", "{class=NetworkTopologyStrategy, eu=2}");
+        let info = "{class=NetworkTopologyStrategy, eu=2}";
+        let answer = nowhere.too_few_for("shop", &replication_factors(info));
         assert!(matches!(answer, Err(Error::NotHeard(_))), "{answer:?}");
     }
 
@@ -477,7 +529,8 @@ mod tests {
             });
             pilot
         };
-        let no_room = |peers: &[Pilot], load| no_room(peers, DEFAULT_DATACENTER, load);
+        let receivers = Receivers { datacenter: DEFAULT_DATACENTER, rack: None };
+        let no_room = |peers: &[Pilot], load| receivers.no_room(peers, load);
         assert_eq!(no_room(&[with_free(60), with_free(60)], Some(100)), None);
         assert!(no_room(&[with_free(10), with_free(60)], Some(100)).is_some());
         assert_eq!(no_room(&[with_free(10), peer("c", "10.0.0.3", true)], Some(100)), None);
@@ -488,5 +541,79 @@ mod tests {
         let mut far = with_free(500);
         far.spec.change_part::<CassandraNode>(|part| part.datacenter = Some("far".to_owned()));
         assert!(no_room(&[with_free(60), far], Some(100)).is_some(), "its disks take no replica");
+    }
+
+    /// Returns the racks of a ring, from this node's on: `ab` is one other node in rack a, one in b.
+    fn ring(own: &str, others: &str) -> NodeView {
+        let state = |rack: &str| EndpointState {
+            datacenter: Some("eu".to_owned()),
+            rack: Some(rack.to_owned()),
+            ..EndpointState::default()
+        };
+        let own = ([10, 0, 0, 1].into(), state(own));
+        let others = others
+            .chars()
+            .zip(2..)
+            .map(|(rack, last)| (IpAddr::from([10, 0, 0, last]), state(&rack.to_string())));
+        let gossip: BTreeMap<IpAddr, EndpointState> = others.chain([own]).collect();
+        NodeView {
+            address: Some([10, 0, 0, 1].into()),
+            live: gossip.keys().copied().collect(),
+            gossip,
+            ..NodeView::default()
+        }
+    }
+
+    #[test]
+    fn own_rack_receives_data_with_a_rack_per_replica() {
+        for (others, largest, expected) in [
+            ("abbcc", 3, Some("a")),
+            // With more racks than replicas, another rack may take a range.
+            ("abbcc", 2, None),
+            ("abbcc", 5, None),
+            // It is the last node of its rack.
+            ("bbcc", 3, None),
+            ("aa", 1, None),
+            ("aab", 2, Some("a")),
+        ] {
+            let facts = ring("a", others);
+            let rack = RemainingMembers::of(&facts).rack_of_receivers(largest);
+            assert_eq!(rack, expected, "{others} {largest}");
+        }
+        let mut facts = ring("a", "abbcc");
+        facts.gossip.get_mut(&IpAddr::from([10, 0, 0, 3])).unwrap().rack = None;
+        let rack = RemainingMembers::of(&facts).rack_of_receivers(3);
+        assert_eq!(rack, None, "a rack is not known");
+        let mut facts = ring("a", "abbccd");
+        let far = facts.gossip.get_mut(&IpAddr::from([10, 0, 0, 7])).unwrap();
+        far.datacenter = Some("us".to_owned());
+        let rack = RemainingMembers::of(&facts).rack_of_receivers(3);
+        assert_eq!(rack, Some("a"), "a rack of another datacenter does not count");
+    }
+
+    #[test]
+    fn node_stays_when_its_rack_has_no_room() {
+        let peer = |name: &str, free: i64| {
+            let mut pilot = peer(name, "10.0.0.2", true);
+            pilot.status.storage = Some(PilotStorage {
+                path: String::new(),
+                capacity_bytes: 1000,
+                used_bytes: 900 - free,
+                ..PilotStorage::default()
+            });
+            let rack = Some(name[..1].to_owned());
+            pilot.spec.change_part::<CassandraNode>(|part| part.rack = rack);
+            pilot
+        };
+        let peers = [peer("a-0", 60), peer("b-0", 500), peer("c-0", 500)];
+        let no_room = |rack, load| {
+            let receivers = Receivers { datacenter: DEFAULT_DATACENTER, rack };
+            receivers.no_room(&peers, Some(load)).map(|refusal| refusal.why)
+        };
+        assert_eq!(no_room(None, 300), None, "the last node of its rack: all racks share");
+        assert_eq!(no_room(Some("a"), 60), None);
+        let why = no_room(Some("a"), 300).unwrap();
+        assert!(why.contains("other nodes of rack a have room for 60 bytes"), "{why}");
+        assert!(why.contains("add a node to that rack"), "{why}");
     }
 }

@@ -70,6 +70,7 @@ pub(super) struct EndpointState {
     pub(super) schema: Option<String>,
     pub(super) release: Option<String>,
     pub(super) datacenter: Option<String>,
+    pub(super) rack: Option<String>,
 }
 
 /// The beans of one observation, and their attributes.
@@ -218,7 +219,7 @@ impl NodeView {
     pub(super) fn schemas_of_a_release(&self) -> usize {
         let mut releases = BTreeMap::<Option<MinorVersion>, BTreeSet<&String>>::new();
         let live = self.gossip.iter().filter(|(node, _)| self.live.contains(node));
-        for (_, EndpointState { schema, release, datacenter: _ }) in live {
+        for (_, EndpointState { schema, release, datacenter: _, rack: _ }) in live {
             let release = release.as_deref().and_then(DatabaseVersion::parse);
             let release = release.map(|version| (version.major, version.minor));
             releases.entry(release).or_default().extend(schema);
@@ -267,6 +268,7 @@ fn parse_gossip(text: &str) -> BTreeMap<IpAddr, EndpointState> {
             "SCHEMA" => entry.schema = Some(value.to_owned()),
             "RELEASE_VERSION" => entry.release = Some(value.to_owned()),
             "DC" => entry.datacenter = Some(value.to_owned()),
+            "RACK" => entry.rack = Some(value.to_owned()),
             _ => {}
         }
     }
@@ -313,7 +315,8 @@ mod tests {
         let facts = facts("NORMAL");
         assert_eq!((facts.address, facts.tokens), (Some(OWN), 2));
         assert_eq!(facts.live, [OWN, PEER].into());
-        assert_eq!(facts.gossip[&OWN].datacenter.as_deref(), Some("eu"));
+        let own = &facts.gossip[&OWN];
+        assert_eq!((own.datacenter.as_deref(), own.rack.as_deref()), (Some("eu"), Some("r1")));
         assert_eq!((facts.load, facts.received), (Some(4096), Some(1234)));
     }
 

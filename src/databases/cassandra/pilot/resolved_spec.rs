@@ -28,6 +28,7 @@ impl ResolvedSpec {
         let version = spec.version.as_deref().unwrap_or_default();
         let release = version.parse().map_err(|error| rejected(&error))?;
         let heap = heap_bytes(spec.jvm.as_ref(), node.memory_limit).map_err(|e| rejected(&e))?;
+        let rack = rack_of(&node.pilot);
         let cassandra = spec.part::<CassandraNode>().unwrap_or_default();
         let cluster = spec.cluster_ref.as_ref().map(|cluster| cluster.name.clone());
         Ok(Self {
@@ -39,10 +40,7 @@ impl ResolvedSpec {
             datacenter: cassandra
                 .datacenter
                 .unwrap_or_else(|| names::DEFAULT_DATACENTER.to_owned()),
-            rack: cassandra
-                .rack
-                .or_else(|| spec.node_pool.clone())
-                .unwrap_or_else(|| "rack1".to_owned()),
+            rack,
             num_tokens: cassandra.num_tokens,
             jvm_options: spec.jvm.clone().unwrap_or_default().options,
             heap,
@@ -62,4 +60,10 @@ pub(super) fn in_datacenter<'a>(
 pub(super) fn datacenter_of(pilot: &Pilot) -> String {
     let told = pilot.spec.part::<CassandraNode>().and_then(|part| part.datacenter);
     told.unwrap_or_else(|| names::DEFAULT_DATACENTER.to_owned())
+}
+
+/// Returns the rack of a node, as its Pilot says.
+pub(super) fn rack_of(pilot: &Pilot) -> String {
+    let rack = pilot.spec.part::<CassandraNode>().and_then(|part| part.rack);
+    rack.or_else(|| pilot.spec.node_pool.clone()).unwrap_or_else(|| "rack1".to_owned())
 }
