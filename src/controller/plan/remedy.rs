@@ -179,8 +179,8 @@ impl fmt::Display for Remedy {
             ),
             Self::MoveData { predicate } => write!(
                 f,
-                "move them to a node pool with persistence, or give them up: add {predicate} to \
-                 {SKIPS}"
+                "move them to a node pool with persistence and the same rack, zone and roles, or \
+                 give them up: add {predicate} to {SKIPS}"
             ),
             Self::RenewTokens { predicate } => write!(
                 f,
@@ -203,7 +203,8 @@ impl fmt::Display for Remedy {
             Self::PutSizeBack { pool, size } => write!(
                 f,
                 "set persistence.size of node pool {pool} back to {size}; for larger volumes, add \
-                 a node pool with another storage class, and remove this one when it serves"
+                 a node pool with another storage class and the same rack, zone and roles, and \
+                 remove this one when it serves"
             ),
             Self::RestartNode { node } => write!(
                 f,

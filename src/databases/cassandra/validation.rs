@@ -125,6 +125,7 @@ impl ClusterRules for Cassandra {
         immutable(validator, &path.child("clusterName"), &now.cluster_name, &was.cluster_name);
         immutable(validator, &path.child("numTokens"), &now.num_tokens, &was.num_tokens);
         one_rung(validator, new, old);
+        warn_of_new_racks(validator, new, old);
         for (index, pool) in new.spec.node_pools.iter().enumerate() {
             let Some(before) = old.spec.node_pools.iter().find(|before| before.name == pool.name)
             else {
@@ -188,12 +189,7 @@ impl ClusterRules for Cassandra {
         ));
         }
         // W13
-        let mut sizes: BTreeMap<(&str, &str), i64> = BTreeMap::new();
-        for pool in &cluster.spec.node_pools {
-            let datacenter = pool.own.datacenter.as_deref().unwrap_or_default();
-            let rack = pool.own.rack.as_deref().unwrap_or(&pool.name);
-            *sizes.entry((datacenter, rack)).or_default() += i64::from(pool.replicas.unwrap_or(1));
-        }
+        let sizes = nodes_by_rack(cluster);
         let mut datacenters: Vec<&str> = sizes.keys().map(|(datacenter, _)| *datacenter).collect();
         datacenters.dedup();
         for datacenter in datacenters {
@@ -203,6 +199,37 @@ impl ClusterRules for Cassandra {
             if most - least > 1 {
                 validator.warn(format!("spec.nodePools: racks of datacenter {datacenter:?} differ in size by {}, so their nodes hold unequal shares of the data", most - least));
             }
+        }
+    }
+}
+
+/// Returns how many nodes the spec has in each datacenter and rack.
+fn nodes_by_rack(cluster: &CassandraCluster) -> BTreeMap<(&str, &str), i64> {
+    let mut sizes = BTreeMap::new();
+    for pool in &cluster.spec.node_pools {
+        let datacenter = pool.own.datacenter.as_deref().unwrap_or_default();
+        let rack = pool.own.rack.as_deref().unwrap_or(&pool.name);
+        *sizes.entry((datacenter, rack)).or_default() += i64::from(pool.replicas.unwrap_or(1));
+    }
+    sizes
+}
+
+/// W29: `NetworkTopologyStrategy` puts the replicas of a row into different racks, so the first
+/// node of a new rack becomes a replica of every row, unless the datacenter has more racks than
+/// replicas. The API server knows no keyspaces, so it warns of each new rack.
+fn warn_of_new_racks(validator: &mut Validator, new: &CassandraCluster, old: &CassandraCluster) {
+    if old.status.replicas.is_none_or(|replicas| replicas == 0) {
+        return;
+    }
+    let mut before = nodes_by_rack(old);
+    before.retain(|_, nodes| *nodes > 0);
+    for ((datacenter, rack), nodes) in nodes_by_rack(new) {
+        let has_nodes = before.keys().any(|(name, _)| *name == datacenter);
+        if nodes > 0 && has_nodes && !before.contains_key(&(datacenter, rack)) {
+            validator.warn(format!(
+                "spec.nodePools: rack {rack:?} is new in datacenter {datacenter:?}, so its first node may \
+                 receive a copy of every row; to replace a pool, give the new pool the rack of the old one"
+            ));
         }
     }
 }

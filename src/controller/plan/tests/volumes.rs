@@ -82,6 +82,7 @@ fn no_claim_grows_while_one_of_its_pool_cannot() {
     let message = "claim example-data-ex-demo-a-2 cannot grow: its class does not allow it";
     assert_eq!(block.message, message);
     assert_eq!(block.remedy, Remedy::PutSizeBack { pool: "a".into(), size: "1Gi".into() });
+    assert!(block.remedy.to_string().contains("the same rack"), "{}", block.remedy);
     let asked = sized("2Gi", |_, o| claim(o, 1).expansion = None);
     assert_eq!((asked.step, asked.waiting.unwrap().pilot.as_str()), (None, "ex-demo-a-1"));
 }
