@@ -53,6 +53,8 @@ struct RenderedConfig {
     data_found: bool,
     intent: ResolvedSpec,
     way: SeedPlan,
+    /// Addresses from which a node that joins awaits no schema.
+    other_majors: Vec<String>,
     files: RenderedFiles,
     /// How to get into the node; `None` where it is open.
     access: Option<NodeAccess>,
@@ -73,6 +75,7 @@ fn rendered(node: &DatabaseNode) -> Result<RenderedConfig, Error> {
     let way = seeds::choose(node, &state, data_found)?;
     let security = security::wanted(node.pilot.spec.security.as_ref(), intent.release)?;
     let is_member = state.joined && data_found;
+    let other_majors = if is_member { Vec::new() } else { seeds::peers_of_other_majors(node)? };
     let founding = security::asks_passwords(security)
         && (if is_member { state.founding_logins } else { way.founds || seeds::comes_first(node) });
     if security::asks_passwords(security) {
@@ -116,7 +119,7 @@ fn rendered(node: &DatabaseNode) -> Result<RenderedConfig, Error> {
             return Err(Error::ConfigRejected(format!("{} contains white space", path.display())));
         }
     }
-    Ok(RenderedConfig { state, data_found, intent, way, files, access })
+    Ok(RenderedConfig { state, data_found, intent, way, other_majors, files, access })
 }
 
 /// Writes the configuration folder and returns the process to start. Everything is rendered and
@@ -125,7 +128,8 @@ fn rendered(node: &DatabaseNode) -> Result<RenderedConfig, Error> {
 pub(super) fn configure(
     node: &DatabaseNode,
 ) -> Result<(ProcessSpec, JolokiaClient, Option<NodeAccess>), Error> {
-    let RenderedConfig { mut state, data_found, intent, way, files, access } = rendered(node)?;
+    let RenderedConfig { mut state, data_found, intent, way, other_majors, files, access } =
+        rendered(node)?;
     lay_out(node, FOLDERS, "conf", &files)?;
     let founding = access.as_ref().is_some_and(|access| access.founding);
     if founding {
@@ -167,7 +171,12 @@ pub(super) fn configure(
     state.rack.clone_from(&intent.rack);
     state.save(&node.data)?;
     let joins = !(state.joined && data_found);
-    Ok((process(node, &intent, &way, joins, &jmx_options), jolokia, access))
+    let mut process = process(node, &intent, &way, joins, &jmx_options);
+    let is_chosen = intent.jvm_options.iter().any(|option| option.starts_with(SCHEMA_IGNORED));
+    if !other_majors.is_empty() && !is_chosen {
+        process.args.push(format!("{SCHEMA_IGNORED}{}", other_majors.join(",")));
+    }
+    Ok((process, jolokia, access))
 }
 
 /// Returns the most bytes that any ready member of the datacenter reports to hold.
@@ -217,6 +226,10 @@ const RESET_PROGRESS: &str = "-Dcassandra.reset_bootstrap_progress=";
 /// place of 16 s or more (`Gossiper.waitToSettle`). A node that begins a ring is alone in it. The property
 /// counts at a start only.
 const GOSSIP_WAIT: &str = "-Dcassandra.skip_wait_for_gossip_to_settle=";
+
+/// Java property with addresses of nodes whose schema a join does not wait for, in 4.1 and 5.0
+/// (`MigrationCoordinator.getIgnoredEndpoints`); the storage port is the default.
+const SCHEMA_IGNORED: &str = "-Dcassandra.skip_schema_check_for_endpoints=";
 
 fn process(
     node: &DatabaseNode,
@@ -367,6 +380,44 @@ mod tests {
         state.joined = true;
         state.save(&node.data).unwrap();
         assert!(!args(&node).contains(&anew), "a member joins no more");
+    }
+
+    #[test]
+    fn only_a_join_to_two_majors_skips_schema_checks() {
+        let place = tempfile::tempdir().unwrap();
+        let mut node = node_in(place.path());
+        let member = |name: &str, host: &str, version: &str| {
+            let mut pilot = peer(name, host, true);
+            pilot.status.version = Some(version.to_owned());
+            pilot
+        };
+        let skipped = |node: &DatabaseNode| {
+            let args = configure(node).unwrap().0.args;
+            args.into_iter().find(|option| option.contains("skip_schema"))
+        };
+        node.peers = vec![member("b", "10.0.0.2", "5.0.6")];
+        assert_eq!(skipped(&node), None);
+        node.peers.push(member("c", "10.0.0.3", "4.1.10"));
+        node.peers.push(member("d", "10.0.0.4", "4.1.10"));
+        let expected = "-Dcassandra.skip_schema_check_for_endpoints=10.0.0.3,10.0.0.4".to_owned();
+        assert_eq!(skipped(&node), Some(expected));
+        let mut own = node.clone();
+        let option = "-Dcassandra.skip_schema_check_for_endpoints=10.0.0.3".to_owned();
+        own.pilot.spec.jvm =
+            serde_json::from_value(serde_json::json!({ "options": [option] })).unwrap();
+        assert_eq!(skipped(&own), None, "a user chose, in the file of options");
+        let mut alone = node.clone();
+        alone.peers.remove(0);
+        assert!(
+            matches!(validate(&alone), Err(Error::ConfigRejected(_))),
+            "no node gives it tables"
+        );
+        fs::create_dir_all(node.data.join("data/system/local-1")).unwrap();
+        let mut state = NodeState::load(&node.data).unwrap();
+        state.joined = true;
+        state.save(&node.data).unwrap();
+        assert_eq!(skipped(&node), None, "a member");
+        assert!(validate(&alone).is_ok(), "a member does not join");
     }
 
     #[test]

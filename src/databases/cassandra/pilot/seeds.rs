@@ -4,11 +4,11 @@
 //! node without data of its own names itself only when it is the recorded founder and no other node
 //! was ever a member; otherwise it waits for a ready node.
 
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{node_view::TRANSPORT, resolved_spec::ResolvedSpec, security, state::NodeState};
 use crate::{
-    api::v1beta1::Pilot,
+    api::{v1beta1::Pilot, validation::DatabaseVersion},
     databases::cassandra::v1beta1::{CassandraNode, CassandraPeer},
     pilot::{
         driver::{DatabaseNode, Error},
@@ -109,6 +109,46 @@ pub(super) fn ask_for_passwords(
         return Ok(());
     }
     Err(Error::NotYet("waits for a ready node that asks for passwords".to_owned()))
+}
+
+/// Returns the addresses of the peers that run another major release, for a node that joins.
+///
+/// A node joins once it has the schema of each version that gossip names, and a node receives the
+/// schema only from nodes of its own major release (`MigrationCoordinator.shouldPullFromEndpoint`,
+/// `awaitSchemaRequests`). So it must not wait for the schema of the other release, which has the
+/// same tables of users. Without a ready node of its own release it would join with no tables and
+/// receive no rows.
+pub(super) fn peers_of_other_majors(node: &DatabaseNode) -> Result<Vec<String>, Error> {
+    let version_of = |pilot: &Pilot| {
+        let version = pilot.status.version.as_ref().or(pilot.spec.version.as_ref());
+        DatabaseVersion::parse(version?)
+    };
+    let version = node.pilot.spec.version.as_deref().and_then(DatabaseVersion::parse);
+    let Some(own) = version.map(|version| version.major) else { return Ok(Vec::new()) };
+    let members = node.peers.iter().filter(|peer| !is_decommissioned(peer));
+    let (others, near): (Vec<&Pilot>, Vec<&Pilot>) =
+        members.partition(|peer| version_of(peer).is_some_and(|version| version.major != own));
+    let spec = node.pilot.spec.part::<CassandraNode>().unwrap_or_default();
+    let is_alone = spec.additional_seeds.is_empty() && !near.iter().any(|peer| is_ready(peer));
+    if is_alone && others.iter().any(|peer| is_ready(peer)) {
+        let why = format!(
+            "a node that joins receives its tables from nodes of its own major release only, and no \
+             node of Cassandra {own} is ready"
+        );
+        if near.iter().any(|peer| was_member(peer)) {
+            return Err(Error::NotYet(format!("waits: {why}")));
+        }
+        // The controller gives another version at once to a node that cannot start.
+        let mut ready = others.iter().filter(|peer| is_ready(peer));
+        let version = ready.find_map(|peer| peer.status.version.as_ref());
+        let version = version.map_or("theirs", String::as_str);
+        return Err(Error::ConfigRejected(format!(
+            "{why}; set spec.version of the cluster to {version} until this node has joined"
+        )));
+    }
+    let near: BTreeSet<String> = near.into_iter().filter_map(transport).collect();
+    let addresses = others.into_iter().filter_map(transport);
+    Ok(addresses.filter(|address| !near.contains(address)).collect())
 }
 
 /// Does the peer run with logins: it has users, or runs with the configuration that asks for them?
@@ -346,6 +386,63 @@ mod tests {
         node.pilot.status.phase = Some(crate::api::v1beta1::PilotPhase::Stopping);
         node.pilot.status.conditions = vec![left()];
         assert_eq!(choose(&node, &NodeState::default(), EMPTY).unwrap().replaces, None);
+    }
+
+    fn of_version(name: &str, host: &str, ready: bool, version: &str) -> Pilot {
+        let mut peer = peer(name, host, ready);
+        peer.status.version = Some(version.to_owned());
+        peer
+    }
+
+    #[test]
+    fn schema_is_not_awaited_from_other_majors() {
+        let mut node = node();
+        node.pilot.spec.version = Some("4.1.10".to_owned());
+        let others = |node: &DatabaseNode| peers_of_other_majors(node).unwrap();
+        node.peers = vec![of_version("b", "10.0.0.2", true, "4.1.10")];
+        assert_eq!(others(&node), [""; 0], "all of one major");
+        node.peers.push(of_version("c", "10.0.0.3", true, "4.0.19"));
+        assert_eq!(others(&node), [""; 0], "4.0 gives its schema to 4.1");
+        for (name, host, ready) in
+            [("d", "10.0.0.4", true), ("e", "10.0.0.5", false), ("f", "10.0.0.6", true)]
+        {
+            node.peers.push(of_version(name, host, ready, "5.0.6"));
+        }
+        // One that is down is in gossip as well.
+        assert_eq!(others(&node), ["10.0.0.4", "10.0.0.5", "10.0.0.6"]);
+        node.pilot.spec.version = Some("5.0.6".to_owned());
+        assert_eq!(others(&node), ["10.0.0.2", "10.0.0.3"]);
+        // A node that left is not in gossip, and another one may have its address.
+        node.peers[0].status.conditions = vec![left()];
+        assert_eq!(others(&node), ["10.0.0.3"]);
+        node.peers.push(of_version("g", "10.0.0.3", true, "5.0.6"));
+        assert_eq!(others(&node), [""; 0], "its address is that of a node of the own release");
+        // A peer whose version is not known may have the schema.
+        node.peers = vec![peer("b", "10.0.0.2", true), of_version("c", "10.0.0.3", true, "4.1.10")];
+        assert_eq!(others(&node), ["10.0.0.3"]);
+    }
+
+    #[test]
+    fn node_without_peer_of_its_major_does_not_join() {
+        let mut node = node();
+        // The lost node was the only one of the new release.
+        node.peers = vec![
+            of_version("b", "10.0.0.2", true, "4.1.10"),
+            of_version("c", "10.0.0.3", true, "4.1.10"),
+        ];
+        let rejected = peers_of_other_majors(&node).unwrap_err();
+        assert!(matches!(rejected, Error::ConfigRejected(_)), "{rejected}");
+        assert!(rejected.to_string().contains("spec.version of the cluster to 4.1.10"));
+        node.peers.push(of_version("d", "10.0.0.4", false, "5.0.6"));
+        let waits = peers_of_other_majors(&node).unwrap_err();
+        assert!(matches!(waits, Error::NotYet(_)), "d comes back: {waits}");
+        node.peers[2] = of_version("d", "10.0.0.4", true, "5.0.6");
+        assert_eq!(peers_of_other_majors(&node).unwrap(), ["10.0.0.2", "10.0.0.3"]);
+        node.peers.truncate(2);
+        node.pilot.spec.change_part::<CassandraNode>(|part| {
+            part.additional_seeds = vec!["seed.example.org".to_owned()];
+        });
+        assert_eq!(peers_of_other_majors(&node).unwrap().len(), 2, "nodes elsewhere may be of 5");
     }
 
     fn left() -> Condition {
