@@ -27,6 +27,7 @@ const HOPELESS: u32 = 3;
 /// Reasons of ends that another start alone does not repair.
 const KNOWN_ENDS: &[&str] = &[
     "AwayTooLong",
+    "CommitLogUnreadable",
     "ConfigRejected",
     "DiskFailed",
     "DiskFull",

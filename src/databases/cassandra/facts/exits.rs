@@ -92,12 +92,31 @@ pub const EXITS: ExitTable = &[
         "PreflightFailed",
         "a port of the database is in use by another process",
     ),
-    // disk_failure_policy: die. Read and write errors; corrupt files have a line of their own.
+    // `CommitLogReplayer` hands a `CommitLogReadException` ("Could not read commit log descriptor in
+    // file …", "Mutation checksum failure at …") to `JVMStabilityInspector.inspectCommitLogThrowable`,
+    // which ends a process that starts with this line and code 100, whatever the policy is. It
+    // tolerates a torn end of the last file.
+    (
+        Log("error while processing commit log during initialization"),
+        "CommitLogUnreadable",
+        "Cassandra cannot read a file of its commit log, which the last lines of its log name. \
+         Replace the node, if other nodes hold its data. Or let it start without the writes that it \
+         cannot read: set -Dcassandra.commitlog.ignorereplayerrors=true in jvm.options, take that \
+         out once the node serves, and repair",
+    ),
+    // `commit_failure_policy: die`, or `disk_failure_policy: die` of a user. Read and write errors; corrupt files have a line of their own.
     (
         Log("JVM state determined to be unstable"),
         "DiskFailed",
         "Cassandra could not read or write its files and ended; its last lines name the file. Look \
          at the disk, or replace the node",
+    ),
+    // `DefaultFSErrorHandler.handleStartupFSError`, with any policy but `best_effort` and `ignore`.
+    (
+        Log("due to file system exception on startup"),
+        "DiskFailed",
+        "Cassandra could not read or write its files as it started; its last lines name the file. \
+         Look at the disk, or replace the node",
     ),
     (
         Log("Fatal configuration error"),
@@ -166,6 +185,22 @@ mod tests {
                  Invalid tables: shop.a",
                 Some("AwayTooLong"),
             ),
+            (
+                100,
+                "ERROR [main] Exiting due to error while processing commit log during initialization.",
+                Some("CommitLogUnreadable"),
+            ),
+            (
+                100,
+                "org.apache.cassandra.io.sstable.CorruptSSTableException: Corrupted: /d/nb-1-big-Data.db",
+                Some("ProcessExited"),
+            ),
+            (
+                100,
+                "ERROR Exiting forcefully due to file system exception on startup, disk failure \
+                 policy \"stop\"",
+                Some("DiskFailed"),
+            ),
             (134, "#  SIGBUS (0x7) at pc=0x00007f6d, pid=7, tid=9", Some("DiskFull")),
             (134, "#  SIGSEGV (0xb) at pc=0x00007f6d, pid=7, tid=9", Some("ProcessExited")),
             (
@@ -177,5 +212,15 @@ mod tests {
             let tail = ["INFO before".to_owned(), line.to_owned()];
             assert_eq!(explained(code, &tail).map(|ending| ending.reason), reason, "{code} {line}");
         }
+    }
+
+    #[test]
+    fn commit_log_without_room_is_a_full_disk() {
+        let tail = [
+            "ERROR [main] Exiting due to error while processing commit log during initialization.",
+            "org.apache.cassandra.io.FSWriteError: java.io.IOException: No space left on device",
+        ];
+        let ending = explained(100, &tail.map(str::to_owned)).unwrap();
+        assert_eq!(ending.reason, "DiskFull");
     }
 }
