@@ -174,8 +174,12 @@ pub const JOIN_FAILED: &str = "JoinFailed";
 /// with the next one, which the pilot starts.
 pub const NEXT_LIFE: &str = "Founded";
 
+/// Reason of the Ready condition of a node that served and has served no client for too long, though
+/// its database answers: the pilot starts another process, unless the volume is full.
+pub const TRANSPORTS_STOPPED: &str = "TransportsStopped";
+
 /// The reasons for which the pilot ends a process that would go on, and starts another.
-pub const ENDINGS: &[&str] = &[JOIN_FAILED, NEXT_LIFE];
+pub const ENDINGS: &[&str] = &[JOIN_FAILED, NEXT_LIFE, TRANSPORTS_STOPPED];
 
 /// How a database answers when it is asked to decommission its node.
 #[derive(Clone, Debug, PartialEq)]

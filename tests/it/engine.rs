@@ -46,12 +46,12 @@ const DECISIONS: &[(&str, &str)] = &[
     ("cidr_authorizer", "absent is AllowAllCIDRAuthorizer"),
     ("client_encryption_options", "off either way; Navigator's own to decide"),
     ("cluster_name", "the cluster's"),
-    ("crypto_provider", "absent is the JVM's own, which needs no library of the machine"),
     (
-        "disk_failure_policy",
-        "die: the vendor's `stop` leaves a process that serves nobody; the pilot \
-      restarts one that ends, and says why",
+        "commit_failure_policy",
+        "die: the vendor's `stop` leaves a process that serves no client; the pilot restarts one \
+         that ends, and says why",
     ),
+    ("crypto_provider", "absent is the JVM's own, which needs no library of the machine"),
     ("endpoint_snitch", "racks and datacenters are in a file of the node's own"),
     ("inter_dc_tcp_nodelay", "built in is to send at once; waiting saves packets and costs time"),
     ("listen_address", "the pod's"),

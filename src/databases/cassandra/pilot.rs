@@ -5,6 +5,7 @@
 
 mod access;
 mod cleanup;
+mod client_service;
 mod configure;
 pub mod cql;
 mod data_resurrection;
@@ -42,6 +43,7 @@ use tracing::info;
 
 use self::{
     access::NodeAccess,
+    client_service::ClientService,
     cql::CqlTarget,
     decommission::DecommissionProgress,
     forgetting::RemovalWatch,
@@ -145,6 +147,7 @@ struct DriverState {
     /// Members of the ring that live, by the last observation.
     live: LiveNodes,
     ranges: Option<(Instant, RangeAvailability)>,
+    service: ClientService,
     join: JoinProgress,
     progress: DecommissionProgress,
     removal: Option<RemovalWatch>,
@@ -240,7 +243,11 @@ impl Driver for CassandraDriver {
             self.session.close().await;
             self.access.set(access)?;
             // Bytes that an earlier process sent do not count: a decommission begins again.
-            *self.seen() = DriverState { jolokia: Some(jolokia), ..DriverState::default() };
+            let is_off =
+                node.pilot.spec.config.get("start_native_transport") == Some(&json!(false));
+            let service = ClientService::new(is_off);
+            *self.seen() =
+                DriverState { jolokia: Some(jolokia), service, ..DriverState::default() };
             // A new process is asked again which ranges the node owns.
             self.upkeep_state(|upkeep| *upkeep = UpkeepState::default());
             self.note_logins(node);
@@ -282,6 +289,9 @@ impl Driver for CassandraDriver {
             let mut observation = observation::summarize(&facts, &ranges, state.as_ref(), cleanup);
             observation.not_heard.extend(open);
             observation.conditions.extend(condition);
+            if let Some((reason, message)) = self.seen().service.note(&facts) {
+                observation.hold_back(reason, message);
+            }
             if let Some(why) = self.seen().join.note(&facts) {
                 observation.hold_back(JOIN_FAILED, why);
             }

@@ -371,8 +371,12 @@ impl NodeMachine {
             }
             (MachineEvent::GaveUp, NodePhase::Up(up)) => {
                 let pid = up.pid;
-                self.gave_up = true;
-                self.terminate(pid, effects);
+                self.give_up(pid, effects);
+            }
+            // A start on a full volume would be refused.
+            (MachineEvent::StoppedServing, NodePhase::Up(up)) if up.served && !up.full => {
+                let pid = up.pid;
+                self.give_up(pid, effects);
             }
             (MachineEvent::Timer(MachineTimer::Hung), NodePhase::Up(up)) if up.answered => {
                 let pid = up.pid;
@@ -448,6 +452,12 @@ impl NodeMachine {
 
     fn is_held_by(&self, want: NodeIntent) -> bool {
         self.decommissioned || matches!(want, NodeIntent::Stopped | NodeIntent::Fenced)
+    }
+
+    /// Ends a process that another one shall follow, as after a crash.
+    fn give_up(&mut self, pid: i32, effects: &mut Vec<MachineEffect>) {
+        self.gave_up = true;
+        self.terminate(pid, effects);
     }
 
     fn crashed(&mut self, effects: &mut Vec<MachineEffect>) {

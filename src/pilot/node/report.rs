@@ -9,7 +9,9 @@ use crate::{
     },
     pilot::{
         database::{DrivenDatabase, PreparationCondition},
-        driver::{DatabaseCondition, FailedCheck, JOIN_FAILED, NEXT_LIFE, NodeObservation},
+        driver::{
+            DatabaseCondition, ENDINGS, FailedCheck, JOIN_FAILED, NEXT_LIFE, NodeObservation,
+        },
         kube::peers::VOLUME_HOLDS_DATA,
         node::machine::{HoldReason, NodeIntent, NodeMachine, NodePhase},
         process::takeover::SuccessorState,
@@ -350,7 +352,9 @@ fn ready(database: &DrivenDatabase, state: &NodeMachine, facts: &NodeFacts) -> C
         NodePhase::Backoff => {
             let ended = facts.termination.as_ref();
             let message = ended.and_then(|ended| ended.message.clone()).unwrap_or_default();
-            let known = ended_as(facts, KNOWN_ENDS).or_else(|| ended_as(facts, PASSING_ENDS));
+            let known = [KNOWN_ENDS, PASSING_ENDS, ENDINGS]
+                .into_iter()
+                .find_map(|ends| ended_as(facts, ends));
             (false, known.unwrap_or("ProcessExited"), message)
         }
         NodePhase::Held(HoldReason::Stopped) => {
@@ -495,6 +499,7 @@ mod tests {
             database::EXAMPLE,
             driver::{ReplicationRole, StopPlan},
             node::machine::{MachineEvent, MachineTimer, TimeLimits},
+            process::supervisor::ChildExit,
         },
     };
 
@@ -537,6 +542,31 @@ mod tests {
         let third = status(&EXAMPLE, &state, &facts, &second.conditions, &at(3));
         assert_eq!(find(&third, "Ready"), ("True", "ExampleStarted", 3));
         assert_eq!(third.phase, Some(PilotPhase::Running));
+    }
+
+    #[test]
+    fn node_that_stopped_serving_is_reported_until_its_restart() {
+        let mut state = fresh();
+        for event in [
+            MachineEvent::Intent { want: NodeIntent::Running, restart: None, changed: false },
+            MachineEvent::PreflightPassed(1),
+            MachineEvent::Turn { attempt: 1, may_found: false },
+            MachineEvent::Configured(1),
+            MachineEvent::Prepared(1),
+            MachineEvent::Spawned { pid: 7 },
+            MachineEvent::Observed { alive: true, serving: true },
+            MachineEvent::Observed { alive: true, serving: false },
+            MachineEvent::StoppedServing,
+            MachineEvent::Exited(ChildExit { code: Some(143), signal: None }),
+        ] {
+            state = state.step(event).0;
+        }
+        let reason = Some("TransportsStopped".to_owned());
+        let termination = Some(Termination { reason, ..Termination::default() });
+        let facts = NodeFacts { termination, ..NodeFacts::default() };
+        let reported = status(&EXAMPLE, &state, &facts, &[], &at(1));
+        assert_eq!(find(&reported, "Ready"), ("False", "TransportsStopped", 1));
+        assert_eq!(reported.phase, Some(PilotPhase::Starting));
     }
 
     #[test]

@@ -21,13 +21,18 @@ pub(crate) async fn three_nodes_live_through_an_outage_and_one_leaves(told: &Tol
     told.claim("three nodes started at once are one ring of three host ids");
     every_gauge_is_heard(&ring).await;
     told.claim("every gauge that docs/metrics.md names is told by nodes that joined");
-    for (key, value) in [("disk_failure_policy", "die"), ("internode_compression", "dc")] {
+    let settings = [
+        ("commit_failure_policy", "die"),
+        ("disk_failure_policy", "stop"),
+        ("internode_compression", "dc"),
+    ];
+    for (key, value) in settings {
         let asked = format!("SELECT value FROM system_views.settings WHERE name = '{key}'");
         let rows = ring.cql(0).run(&asked);
         let set = rows[0][0].clone().unwrap();
         assert_eq!(String::from_utf8_lossy(&set), value, "{key}");
     }
-    told.claim("it dies of a broken disk, and compresses what goes to other datacenters");
+    told.claim("it dies of a broken commit log, and compresses what goes to other datacenters");
 
     make_shop(&mut ring.cql(0), 3).await;
     let nodes: Vec<_> = (0..3).map(|index| ring.address(index)).collect();

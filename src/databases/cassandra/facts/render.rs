@@ -124,10 +124,17 @@ fn defaults(settings: &NodeSettings<'_>) -> Map<String, Value> {
     let mut yaml = Map::new();
     yaml.insert("partitioner".to_owned(), json!("org.apache.cassandra.dht.Murmur3Partitioner"));
     yaml.insert("commitlog_sync".to_owned(), json!("periodic"));
-    // By its built-in default Cassandra goes on with a failing disk. With the vendor's file it
-    // stops everything but the process, so no supervisor would restart it. With `die` the process
-    // ends; the pilot restarts it and reports why.
-    yaml.insert("disk_failure_policy".to_owned(), json!("die"));
+    // By its built-in default Cassandra goes on with a failing disk. With `stop`, the vendor's, it
+    // closes its ports when it cannot read or write a file, and the pilot restarts it; a corrupt
+    // SSTable fails the queries that read it (`DefaultFSErrorHandler`). With `die` a query that
+    // reads a corrupt SSTable ends the process, on all replicas if all have it
+    // (`JVMStabilityInspector.inspectThrowable`). With `best_effort` one failed read hides all rows
+    // of a table on the node, which serves on without them (`Keyspace.removeUnreadableSSTables`).
+    yaml.insert("disk_failure_policy".to_owned(), json!("stop"));
+    // With the vendor's `stop` a node that cannot write its commit log closes its ports and keeps
+    // its process (`CommitLog.handleCommitError`). With `die` the process ends; the pilot restarts
+    // it when there is room, and reports why.
+    yaml.insert("commit_failure_policy".to_owned(), json!("die"));
     yaml.insert("internode_compression".to_owned(), json!("dc"));
     // A node that was away for longer than tombstones are kept would bring deleted rows back;
     // Cassandra itself leaves out tables that keep none. The heartbeat file that this check reads
@@ -327,6 +334,19 @@ mod tests {
         assert_eq!(guards(Release::V4_1, own), [None, Some(json!(70))]);
         let off = json!({"data_disk_usage_percentage_fail_threshold": null});
         assert_eq!(guards(Release::V4_1, off), [None, None]);
+    }
+
+    #[test]
+    fn failure_policies_are_defaults_that_users_may_set() {
+        for release in [Release::V4_0, Release::V4_1, Release::V5_0] {
+            let policies = |config| {
+                let yaml = yaml(release, config);
+                ["disk_failure_policy", "commit_failure_policy"].map(|key| yaml[key].clone())
+            };
+            assert_eq!(policies(json!({})), ["stop", "die"]);
+            let own = json!({"disk_failure_policy": "die", "commit_failure_policy": "stop"});
+            assert_eq!(policies(own), ["die", "stop"]);
+        }
     }
 
     #[test]

@@ -4,7 +4,10 @@
 
 use std::time::Duration;
 
-use crate::pilot::{driver::DumpSignal, process::supervisor::ChildExit};
+use crate::pilot::{
+    driver::{DumpSignal, ENDINGS, TRANSPORTS_STOPPED},
+    process::supervisor::ChildExit,
+};
 
 /// What the API wants of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +68,8 @@ pub enum MachineEvent {
     },
     /// The process says that it cannot go on with what it began, and that a new process may.
     GaveUp,
+    /// The database answers and has served no client for too long.
+    StoppedServing,
     /// The data volume was looked at.
     Space {
         full: bool,
@@ -84,6 +89,17 @@ pub enum MachineEvent {
     CancelFailed,
     Signal(i32),
     Timer(MachineTimer),
+}
+
+impl MachineEvent {
+    /// Returns the event of a process that answers and is to be followed by another one, from the
+    /// reason for which its node does not serve; `None`: the process goes on.
+    pub fn from_reason(reason: &str) -> Option<Self> {
+        match reason {
+            TRANSPORTS_STOPPED => Some(Self::StoppedServing),
+            _ => ENDINGS.contains(&reason).then_some(Self::GaveUp),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

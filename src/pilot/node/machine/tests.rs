@@ -407,6 +407,26 @@ fn a_process_that_gave_up_is_stopped_without_a_flush_and_started_again_ever_late
     assert_eq!(state.life, NodePhase::Held(HoldReason::Stopped));
 }
 
+#[test]
+fn node_that_stopped_serving_is_restarted_like_a_crash() {
+    const STOPPED: MachineEvent = MachineEvent::StoppedServing;
+    assert_eq!(MachineEvent::from_reason("TransportsStopped"), Some(STOPPED));
+    assert_eq!(MachineEvent::from_reason("JoinFailed"), Some(MachineEvent::GaveUp));
+    assert_eq!(MachineEvent::from_reason("Starting"), None);
+    let serves = MachineEvent::Observed { alive: true, serving: true };
+    let deaf = MachineEvent::Observed { alive: true, serving: false };
+    let (state, effects) = up_and([serves.clone(), deaf.clone(), STOPPED]);
+    assert_eq!(effects, [MachineEffect::Signal { pid: 7, signal: TERM }]);
+    let (state, _) = state.step(exited(143));
+    assert_eq!((state.life, state.failures), (NodePhase::Backoff, 1));
+    let starts = up().into_iter().filter(|event| *event != serves);
+    let (state, _) = after(starts.chain([deaf.clone(), STOPPED]));
+    assert!(matches!(state.life, NodePhase::Up(_)), "it never served");
+    let full = MachineEvent::Space { full: true };
+    let (state, _) = up_and([serves, full, deaf, STOPPED]);
+    assert!(matches!(state.life, NodePhase::Up(_)), "no process could start on this volume");
+}
+
 /// Limits of a database that does not flush and cannot say what it is doing.
 const PLAIN: TimeLimits = TimeLimits { stop: StopPlan::DEFAULT, dump: None, ..LIMITS };
 
@@ -703,6 +723,7 @@ mod searches {
                     6 if index.index(8) < 3 => MachineEvent::Space { full: index.index(2) == 0 },
                     6 if index.index(8) == 3 => MachineEvent::SilenceLimit(SILENCE * 2),
                     6 if index.index(8) == 4 => MachineEvent::RestartOrdered(index.index(2) == 0),
+                    6 if index.index(8) == 5 => MachineEvent::StoppedServing,
                     6 => MachineEvent::Signal(libc::SIGUSR1),
                     7 => match world.preparing.take() {
                         Some(attempt) if index.index(3) > 0 => MachineEvent::Prepared(attempt),

@@ -133,16 +133,15 @@ impl NodeRunner {
                 }
                 let serving = matches!(&self.state.life, NodePhase::Up(up) if up.serving);
                 let current = self.state.pid() == Some(pid);
-                let gave_up = result.as_ref().as_ref().is_ok_and(|it| {
-                    it.reason.is_some_and(|reason| driver::ENDINGS.contains(&reason))
-                });
+                let reason = result.as_ref().as_ref().ok().and_then(|seen| seen.reason);
+                let ending = reason.and_then(MachineEvent::from_reason);
                 let event = current.then(|| self.report.observed(serving, *result));
-                match event {
-                    Some(event) if gave_up => {
+                match (event, ending) {
+                    (Some(event), Some(ending)) => {
                         self.step(event);
-                        Some(MachineEvent::GaveUp)
+                        Some(ending)
                     }
-                    event => event,
+                    (event, _) => event,
                 }
             }
             RunnerMessage::Decommission(result) => {
