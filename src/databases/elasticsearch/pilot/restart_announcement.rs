@@ -128,8 +128,19 @@ async fn remove(
         }
     }
     for names in batches(indices) {
-        if lead.holds() {
-            first = first.and(api.unset(&names, SETTING).await);
+        if !lead.holds() {
+            break;
+        }
+        let done = api.unset(&names, SETTING).await;
+        if !names.contains(',') || !matches!(done, Err(Error::Refused(_))) {
+            first = first.and(done);
+            continue;
+        }
+        // One index that is refused has all of its request refused.
+        for name in names.split(',') {
+            if lead.holds() {
+                first = first.and(api.unset(name, SETTING).await);
+            }
         }
     }
     first

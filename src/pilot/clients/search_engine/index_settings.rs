@@ -18,21 +18,34 @@ const WIDE: &str = "expand_wildcards=open,closed&allow_no_indices=true";
 /// Most bytes of index names in one request, whose first line may have 4 KiB at most.
 const NAMES: usize = 2 << 10;
 
+/// Blocks of an index under which the engine refuses every change of its settings but that of the
+/// block itself (`TransportUpdateSettingsAction.checkBlock`; they are of the level
+/// `METADATA_WRITE`).
+const READ_ONLY: [&str; 2] = ["read_only", "read_only_allow_delete"];
+
 #[derive(Debug, Deserialize)]
 struct IndexSettings {
     settings: Value,
 }
 
+impl IndexSettings {
+    /// Returns the text of a setting. 5.6 cannot be asked for flat settings.
+    fn text(&self, key: &str) -> Option<&str> {
+        self.settings.pointer(&format!("/{}", key.replace('.', "/")))?.as_str()
+    }
+
+    fn is_read_only(&self) -> bool {
+        READ_ONLY.iter().any(|block| self.text(&format!("index.blocks.{block}")) == Some("true"))
+    }
+}
+
 impl SearchClient {
-    /// Returns the names of the indices whose setting `key` has this value.
+    /// Returns the names of the indices whose setting `key` has this value, and which let it be
+    /// changed: those that are read-only refuse that, and would have all others refused with them.
     pub async fn indices_with(&self, key: &str, value: &str) -> Result<Vec<String>, Error> {
-        let path = format!("{INDICES}/{key}?{WIDE}");
+        let path = format!("{INDICES}/{key},index.blocks.*?{WIDE}");
         let all = self.hear::<BTreeMap<String, IndexSettings>>(&path).await.or_fail()?;
-        // 5.6 cannot be asked for flat settings.
-        let pointer = format!("/{}", key.replace('.', "/"));
-        let has = |index: &IndexSettings| {
-            index.settings.pointer(&pointer).is_some_and(|found| found == value)
-        };
+        let has = |index: &IndexSettings| index.text(key) == Some(value) && !index.is_read_only();
         Ok(all.into_iter().filter(|(_, index)| has(index)).map(|(name, _)| name).collect())
     }
 
@@ -83,6 +96,18 @@ fn encoded(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_index_is_read_only_by_the_blocks_that_refuse_its_settings() {
+        let is_read_only = |blocks: Value| {
+            let settings = json!({"index": {"blocks": blocks}});
+            IndexSettings { settings }.is_read_only()
+        };
+        assert!(is_read_only(json!({"read_only": "true"})));
+        assert!(is_read_only(json!({"read_only": "false", "read_only_allow_delete": "true"})));
+        assert!(!is_read_only(json!({"write": "true", "read_only": "false"})));
+        assert!(!IndexSettings { settings: json!({}) }.is_read_only());
+    }
 
     #[test]
     fn names_go_into_paths_in_as_many_requests_as_they_need() {

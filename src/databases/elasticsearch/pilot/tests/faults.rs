@@ -255,9 +255,7 @@ impl Cluster {
                 "transient": {},
             }),
             "/_nodes/shutdown" => json!({"nodes": reasons.unwrap_or_else(|| json!({}))}),
-            "/*,-.*/_settings/index.unassigned.node_left.delayed_timeout" => {
-                delays.unwrap_or_else(|| json!({}))
-            }
+            DELAYS => delays.unwrap_or_else(|| json!({})),
             _ => json!({"acknowledged": true}),
         }
     }
@@ -410,6 +408,7 @@ async fn a_node_is_flushed_unless_it_says_that_it_has_no_master() {
 }
 
 const DELAY_ALL: &str = "PUT /*,-.*/_settings";
+const DELAYS: &str = "/*,-.*/_settings/index.unassigned.node_left.delayed_timeout,index.blocks.*";
 
 async fn asked(server: &Server, place: &Path) -> BTreeSet<String> {
     server.script.set(None);
@@ -567,6 +566,65 @@ async fn a_restart_is_taken_back_when_the_node_is_back_whoever_leads_by_then() {
     driver.seen.lock().unwrap().restarts = restart_announcement::AnnouncementWatch::of_old();
     driver.lead_duties(&node, &LeaderPermit::alone()).await.unwrap();
     assert_eq!(server.changes(), ["PUT /logs/_settings".to_owned()].into());
+}
+
+/// Elasticsearch refuses the request of several indices when one of them refuses.
+#[tokio::test]
+async fn one_index_that_is_refused_does_not_hold_the_others() {
+    let server = |refused: &'static str, read_only: &'static str| async move {
+        let script = Arc::new(Script::default());
+        let requests = Arc::clone(&script);
+        let answer = move |method: &str, path: &str, _: &_| {
+            requests.ask(&format!("{method} {path}"));
+            if method == "PUT" && path.contains(refused) {
+                return Err(Failure::Status(403));
+            }
+            let delayed = |name: &str| {
+                let left = json!({"node_left": {"delayed_timeout": "300007ms"}});
+                let blocks = json!({"read_only": (name == read_only).to_string()});
+                json!({"settings": {"index": {"unassigned": left, "blocks": blocks}}})
+            };
+            Ok(match path {
+                DELAYS => json!({"a": delayed("a"), "b": delayed("b"), "c": delayed("c")}),
+                _ => SETTLED.answer(path),
+            })
+        };
+        let address = serve(port::HTTP, Box::new(answer)).await;
+        Server { cluster: SETTLED, address, script }
+    };
+    let place = tempfile::tempdir().unwrap();
+    let refuses = server("b", "").await;
+    let (driver, node) = driven(&refuses, place.path());
+    driver.lead_duties(&node, &LeaderPermit::alone()).await.unwrap_err();
+    let each = ["a,b,c", "a", "b", "c"].map(|names| format!("PUT /{names}/_settings"));
+    assert_eq!(refuses.changes(), each.into());
+
+    let read_only = server("b", "b").await;
+    let (driver, node) = driven(&read_only, place.path());
+    driver.lead_duties(&node, &LeaderPermit::alone()).await.unwrap();
+    assert_eq!(read_only.changes(), ["PUT /a,c/_settings".to_owned()].into());
+}
+
+/// An index that became read-only keeps the delay until it takes changes again: that is no reason to
+/// lead meanwhile.
+#[tokio::test]
+async fn a_delay_that_cannot_be_taken_back_yet_needs_no_leader() {
+    for (read_only, duty) in [("true", LeaderDuty::None), ("false", LeaderDuty::Cluster)] {
+        let answer = move |_: &str, path: &str, _: &_| {
+            Ok(match path {
+                DELAYS => json!({"logs": {"settings": {"index": {
+                    "unassigned": {"node_left": {"delayed_timeout": "300007ms"}},
+                    "blocks": {"read_only_allow_delete": read_only},
+                }}}}),
+                _ => SETTLED.answer(path),
+            })
+        };
+        let address = serve(port::HTTP, Box::new(answer)).await;
+        let server = Server { cluster: SETTLED, address, script: Arc::default() };
+        let place = tempfile::tempdir().unwrap();
+        let (driver, node) = driven(&server, place.path());
+        assert_eq!(driver.leader_duty(&node).await.unwrap(), duty, "{read_only}");
+    }
 }
 
 #[tokio::test]
