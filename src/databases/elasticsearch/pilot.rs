@@ -10,6 +10,7 @@ mod data_role;
 mod decommission;
 mod duty_look;
 mod lead_duties;
+mod master_role;
 mod observation;
 mod plugins;
 mod preflight;
@@ -36,11 +37,13 @@ use tracing::warn;
 
 use self::{
     access::NodeAccess,
+    master_role::MasterIntents,
     state::{MembershipChange, NodeState},
 };
 use super::{
     names::{self, port},
-    v1beta1::{ElasticsearchNode, PilotElasticsearchStatus, is_master},
+    predicates::VOTE_MOVED_AWAY,
+    v1beta1::{ElasticsearchNode, PilotElasticsearchStatus, holds_shards, is_master},
 };
 use crate::{
     api::pilot_part::PilotParts,
@@ -48,7 +51,7 @@ use crate::{
     engine::exit_explanation::ExitTable,
     error::chain,
     pilot::{
-        clients::search_engine::{EngineTraits, SearchClient, SearchLogin},
+        clients::search_engine::{EngineTraits, NodeView, SearchClient, SearchLogin},
         database::{DrivenDatabase, JavaLocation, PreparationCondition as Told},
         driver::{
             DatabaseNode, DecommissionState, Driver, DriverAnswer, DumpSignal, Error, FailedCheck,
@@ -129,6 +132,8 @@ struct DriverState {
     look: duty_look::DutyLook,
     /// What the vendor's tool has to do before the database starts again.
     change: Option<MembershipChange>,
+    /// Which other nodes are to be masters, by their Pilots as last seen.
+    masters: MasterIntents,
 }
 
 /// Returns a client for the node at `address`, which runs this release, where it is known.
@@ -177,6 +182,52 @@ impl ElasticsearchDriver {
         let address = address.ok_or_else(|| Error::NotYet(ADDRESS_UNKNOWN.to_owned()))?;
         let release = version.and_then(|version| version.parse().ok());
         Ok(client(address, release, access.login_as(user, self.access.pins())?))
+    }
+
+    /// Notes which roles the nodes are to have, this one and its peers.
+    fn note_roles(&self, node: &DatabaseNode) -> Result<(), Error> {
+        self.seen().masters = node.peers.iter().collect();
+        self.state.change(|state| data_role::note(state, node)).map(drop)
+    }
+
+    /// Adds the rules that hold the node's next roles back, while it has shards or a vote that do
+    /// not go with them.
+    async fn hold_roles_back(
+        &self,
+        api: &SearchClient,
+        facts: &NodeView,
+        seen: &mut NodeObservation,
+    ) {
+        let Some(next) = self.state.known().next_roles else { return };
+        if facts.holds_data && !holds_shards(&next) {
+            let on_disk = data_role::on_disk(&self.data, &self.volume, &next).await;
+            shards_left::block(api, facts, on_disk, seen).await;
+        }
+        let votes = facts.version.parse().is_ok_and(Release::votes);
+        if !votes || !facts.master_eligible || is_master(&next) {
+            return;
+        }
+        // The pilot reads the Pilots of the other masters more often while they matter.
+        seen.misses_peers = true;
+        let masters = self.seen().masters.clone();
+        let held = match master_role::judge(api, facts, &masters).await {
+            Ok(held) => held,
+            Err(error) => {
+                seen.not_heard.push(shards_left::open_question(error));
+                return seen.block(&VOTE_MOVED_AWAY, "does not say whether it has a vote");
+            }
+        };
+        let moved = held.is_empty();
+        seen.blockers.extend(held);
+        if self.state.known().vote_moved_away == moved {
+            return;
+        }
+        // The next start goes by what is on the volume.
+        let saved = self.state.glance(move |state| state.vote_moved_away = moved).await;
+        if moved && !matches!(saved, Ok(Some(()))) {
+            seen.block(&VOTE_MOVED_AWAY, "its volume does not take the note that its vote is gone");
+        }
+        seen.unsaved = seen.unsaved.take().or(unsaved(saved));
     }
 
     /// Decides whether the node serves: while it follows a master, and after that for as long as
@@ -243,7 +294,7 @@ impl Driver for ElasticsearchDriver {
     fn validate<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
         Box::pin(async move {
             configure::validate(node)?;
-            self.state.change(|state| data_role::note(state, node)).map(drop)
+            self.note_roles(node)
         })
     }
 
@@ -257,14 +308,15 @@ impl Driver for ElasticsearchDriver {
             self.access.set(access)?;
             let release = configure::release(node)?;
             let api = Some(client(node.address, Some(release), login.unwrap_or_default()));
-            *self.seen() = DriverState { api, ..DriverState::default() };
+            let masters = node.peers.iter().collect();
+            *self.seen() = DriverState { api, masters, ..DriverState::default() };
             Ok(process)
         })
     }
 
     fn refresh<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
         Box::pin(async move {
-            let noted = self.state.change(|state| data_role::note(state, node)).map(drop);
+            let noted = self.note_roles(node);
             let state = self.state.read()?;
             let waits = begin_anew::wait_for_cluster(node, &state).is_err();
             self.seen().change = begin_anew::due(node, &state).filter(|_| !waits);
@@ -332,10 +384,7 @@ impl Driver for ElasticsearchDriver {
             self.seen().elected = facts.is_master();
             let mut observation = observation::summarize(&facts, serving, &self.state.known());
             observation.unsaved = unsaved;
-            if let Some(next) = self.state.known().next_roles.filter(|_| facts.holds_data) {
-                let on_disk = data_role::on_disk(&self.data, &self.volume, &next).await;
-                shards_left::block(&api, &facts, on_disk, &mut observation).await;
-            }
+            self.hold_roles_back(&api, &facts, &mut observation).await;
             let change = self.seen().change.clone();
             if let Some(change) = change.filter(|_| !serving) {
                 observation.hold_back(JOIN_FAILED, begin_anew::sentence(&change));

@@ -31,6 +31,17 @@ pub const SHARDS_MAY_MOVE: Predicate = Predicate {
         "it is to lose its data role, and its shards may go to no other node",
     )
 };
+pub const VOTE_MOVED_AWAY: Predicate = Predicate::against_spec(
+    "VoteMovedAway",
+    "it is to lose its master role, and another master gets its vote first",
+);
+pub const VOTE_MAY_MOVE: Predicate = Predicate {
+    needs_person: true,
+    ..Predicate::against_spec(
+        "VoteMayMove",
+        "it is to lose its master role, and no other node keeps that role",
+    )
+};
 pub const COPIES_ELSEWHERE: Predicate = Predicate::against_departure(
     "CopiesElsewhere",
     "it is to leave, and an index wants more copies than nodes would remain, or rules of \
@@ -38,7 +49,8 @@ pub const COPIES_ELSEWHERE: Predicate = Predicate::against_departure(
 );
 pub const MASTERS_REMAIN: Predicate = Predicate::against_departure(
     "MastersRemain",
-    "it is to leave, and too few nodes that can be elected master would remain",
+    "it is to leave, and too few nodes that can be elected master would remain, or others are to \
+     be masters and do not run with that role yet",
 );
 
 pub const PREDICATES: &[Predicate] = &[
@@ -48,6 +60,8 @@ pub const PREDICATES: &[Predicate] = &[
     QUORUM_KEPT,
     SHARDS_MOVED_AWAY,
     SHARDS_MAY_MOVE,
+    VOTE_MOVED_AWAY,
+    VOTE_MAY_MOVE,
     COPIES_ELSEWHERE,
     MASTERS_REMAIN,
 ];

@@ -61,12 +61,16 @@ pub struct EngineTraits {
 /// The tables that were asked for last, with the identity of the state that they belong to.
 type TablesCache = Mutex<Option<(String, Arc<ClusterTables>)>>;
 
+/// How many voters are up, with the identity of the state that the figure belongs to.
+type VotersCache = Mutex<Option<(String, usize)>>;
+
 /// A client for the node beside the pilot.
 #[derive(Clone, Debug)]
 pub struct SearchClient {
     client: HttpClient,
     traits: EngineTraits,
     tables: Arc<TablesCache>,
+    voters_up: Arc<VotersCache>,
 }
 
 /// How a node is spoken to: nothing is said of the client, in plain text, by default.
@@ -133,7 +137,7 @@ impl SearchClient {
             None => HttpClient::new(format!("http://{host}:{port}"), authorization),
             Some(tls) => HttpClient::secured(format!("https://{host}:{port}"), authorization, tls),
         };
-        Self { client, traits, tables: Arc::default() }
+        Self { client, traits, tables: Arc::default(), voters_up: Arc::default() }
     }
 
     /// Asks the engine as whom it knows this client; returns the answer, whatever it is.

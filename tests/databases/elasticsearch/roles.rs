@@ -13,6 +13,7 @@ use crate::{report::Told, support::wait::until};
 
 const MOVED_AWAY: &str = "ShardsMovedAway";
 const MAY_MOVE: &str = "ShardsMayMove";
+const OF_ROLES: [&str; 4] = [MOVED_AWAY, MAY_MOVE, "VoteMovedAway", "VoteMayMove"];
 const DOCUMENTS: usize = 100;
 
 pub(crate) async fn a_data_role_goes(version: &'static str, told: &Told) {
@@ -101,7 +102,10 @@ async fn by_another_way(ensemble: &mut Ensemble, told: &Told) {
     runs_with(ensemble, 1, &["ingest"]).await;
     ensemble.settled(&[0, 1, 2]).await;
     included(ensemble).await;
-    told.claim("its indices want fewer copies: its shards move, and it runs with its new roles");
+    votes_settle(ensemble).await;
+    told.claim(
+        "its indices want fewer copies: its shards and its vote move, and it runs with its new roles",
+    );
 }
 
 /// No data node would be left: that is said, and taken back.
@@ -132,7 +136,7 @@ async fn free(ensemble: &Ensemble, node: usize) {
         .shows(ensemble.name(node), "nothing speaks against its roles", START, |pilot| {
             let newest = pilot.status.observed_generation == pilot.metadata.generation;
             let mut rules = pilot.status.blockers.iter().map(|one| one.predicate.as_str());
-            (newest && !rules.any(|rule| [MOVED_AWAY, MAY_MOVE].contains(&rule))).then_some(())
+            (newest && !rules.any(|rule| OF_ROLES.contains(&rule))).then_some(())
         })
         .await;
 }
@@ -181,6 +185,18 @@ async fn included(ensemble: &Ensemble) {
     until("no node is excluded", START, async || match excluded(ensemble).await {
         ids if ids.is_empty() => Ok(()),
         ids => Err(ids),
+    })
+    .await;
+}
+
+/// Waits until no vote is excluded.
+async fn votes_settle(ensemble: &Ensemble) {
+    let path = "/_cluster/state/metadata?filter_path=metadata.cluster_coordination";
+    until("the list of excluded votes is cleared", START, async || {
+        let state = ensemble.ask(0, Method::GET, path, None).await;
+        let votes = &state["metadata"]["cluster_coordination"];
+        let excluded = votes["voting_config_exclusions"].as_array();
+        if excluded.is_some_and(Vec::is_empty) { Ok(()) } else { Err(votes.to_string()) }
     })
     .await;
 }

@@ -184,6 +184,8 @@ fn the_list_of_predicates_is_closed() {
     let expected = [
         "ShardsMovedAway",
         "ShardsMayMove",
+        "VoteMovedAway",
+        "VoteMayMove",
         "CanaryHeld",
         "PhaseHeld",
         "RestartHelps",

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use tracing::warn;
 
-use super::{access::NodeAccess, data_role, security, seeds, state::NodeState};
+use super::{access::NodeAccess, data_role, master_role, security, seeds, state::NodeState};
 use crate::{
     databases::elasticsearch::{
         facts::{
@@ -56,7 +56,9 @@ fn rendered(node: &DatabaseNode) -> Result<RenderedConfig, Error> {
     }
     let mut elasticsearch = spec.part::<ElasticsearchNode>().unwrap_or_default();
     let kept = data_role::kept(&elasticsearch.roles, &state, release, &node.data);
+    let kept = kept.or_else(|| master_role::roles_to_keep(&elasticsearch.roles, &state, release));
     state.next_roles = kept.is_some().then(|| elasticsearch.roles.clone());
+    state.vote_moved_away &= kept.is_some();
     let config_hash = match &kept {
         None => spec.config_hash.clone().unwrap_or_else(|| config_hash(spec)),
         Some(roles) => {
@@ -100,7 +102,7 @@ fn rendered(node: &DatabaseNode) -> Result<RenderedConfig, Error> {
 pub(super) fn configure(node: &DatabaseNode) -> Result<(ProcessSpec, Option<NodeAccess>), Error> {
     let RenderedConfig { mut state, release, files, java, config_hash, security } = rendered(node)?;
     if let (Some(wanted), Some(kept)) = (&state.next_roles, &state.roles) {
-        warn!(?wanted, ?kept, "Keeping the data role, since shards are on the volume");
+        warn!(?wanted, ?kept, "Keeping the roles until the node's shards and vote have moved away");
     }
     for folder in ["data", "logs"] {
         let path = node.data.join(folder);

@@ -39,11 +39,15 @@ pub(super) fn kept(
     (holds_shards(&kept) && entries(data, is_master(wanted)) > 0).then_some(kept)
 }
 
-/// Notes in the state that the Pilot takes the data role off its node, or no longer does.
+/// Notes in the state that the Pilot takes the data role or the master role off its node, or no
+/// longer does.
 pub(super) fn note(state: &mut NodeState, node: &DatabaseNode) {
     let wanted = node.pilot.spec.part::<ElasticsearchNode>().unwrap_or_default().roles;
-    let had = state.roles.as_deref().is_none_or(holds_shards);
-    state.next_roles = (had && !holds_shards(&wanted)).then_some(wanted);
+    let had = |role: fn(&[String]) -> bool| state.roles.as_deref().is_none_or(role);
+    let loses_master = had(is_master) && !is_master(&wanted);
+    let loses_data = had(holds_shards) && !holds_shards(&wanted);
+    state.next_roles = (loses_data || loses_master).then_some(wanted);
+    state.vote_moved_away &= loses_master;
 }
 
 /// Does the Pilot want a node that holds no shards?
@@ -139,6 +143,12 @@ mod tests {
         assert_eq!(wants(&mut state, &["master"]), Some(roles(&["master"])));
         assert_eq!(wants(&mut state, &["data_warm"]), None);
         state.roles = Some(roles(&["master"]));
-        assert_eq!(wants(&mut state, &["ingest"]), None, "it holds none");
+        assert_eq!(wants(&mut state, &["master", "ingest"]), None, "it holds none");
+        assert_eq!(wants(&mut state, &["ingest"]), Some(roles(&["ingest"])), "it may vote");
+        state.vote_moved_away = true;
+        wants(&mut state, &["coordinating"]);
+        assert!(state.vote_moved_away);
+        assert_eq!(wants(&mut state, &["master"]), None);
+        assert!(!state.vote_moved_away, "the vote comes back with the role");
     }
 }

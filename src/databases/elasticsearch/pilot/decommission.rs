@@ -6,7 +6,11 @@
 
 use std::collections::BTreeSet;
 
-use super::{configure::release, state::NodeState};
+use super::{
+    configure::release,
+    master_role::{self, MasterIntents, RemainingMasters},
+    state::NodeState,
+};
 use crate::{
     api::{predicate::SPACE_ELSEWHERE, v1beta1::Decommission},
     databases::elasticsearch::{
@@ -30,7 +34,7 @@ pub(super) async fn decommission(
     most_shards: &mut usize,
 ) -> Result<DecommissionState, Error> {
     let release = release(node)?;
-    state.read()?;
+    let begun = state.read()?.decommissioning_since.is_some();
     let facts = api.view().await?;
     let Some(elected) = &facts.elected else {
         return Err(Error::NotYet("waits for an elected master".to_owned()));
@@ -46,7 +50,10 @@ pub(super) async fn decommission(
     };
     let quorum = if release.votes() { None } else { quorum(node) };
     let rest = RemainingNodes::ask(api, &facts, &excluded).await?;
-    if let Some(refusal) = rest.obstacle(&facts, stats.bytes, quorum.unwrap_or(1)) {
+    let intents: MasterIntents = node.peers.iter().collect();
+    let masters = intents.without(&rest.masters, master_role::own_name(&facts));
+    let refusal = master_obstacle(&facts, &masters, begun, quorum.unwrap_or(1));
+    if let Some(refusal) = refusal.or_else(|| rest.no_room(&facts, stats.bytes)) {
         return Ok(DecommissionState::Refused(refusal));
     }
     let (since, _) =
@@ -65,7 +72,8 @@ pub(super) async fn decommission(
         message,
     };
     let moving = |message: Option<String>| Ok(DecommissionState::Moving(progress(message)));
-    match holds(&facts, health, stats, &excluded, release.votes()) {
+    let votes = release.votes();
+    match holds(&facts, health, stats, &excluded).or_else(|| vote_hold(&facts, &masters, votes)) {
         Some(DecommissionHold::Waits(why)) => return moving(Some(why)),
         Some(DecommissionHold::Data) => {
             return Ok(match api.why_nothing_moves(&facts).await {
@@ -93,14 +101,13 @@ enum DecommissionHold {
     Waits(String),
 }
 
-/// Returns what keeps the node from leaving. `None`: it is excluded, and has no shard, no document
-/// and no vote; only then may it leave.
+/// Returns what keeps the node from leaving. `None`: it is excluded, and has no shard and no
+/// document. Only then, and without a vote, may it leave.
 fn holds(
     facts: &NodeView,
     health: &ClusterHealth,
     stats: &NodeUsage,
     excluded: &BTreeSet<String>,
-    votes: bool,
 ) -> Option<DecommissionHold> {
     if !excluded.contains(&facts.node_id) {
         // An empty node waits for the exclusion, too: otherwise it could get a new shard.
@@ -109,11 +116,20 @@ fn holds(
     if let Some(why) = facts.unserved(health) {
         return Some(DecommissionHold::Waits(why));
     }
-    if facts.shards_left() > 0 || stats.documents > 0 {
-        return Some(DecommissionHold::Data);
-    }
+    (facts.shards_left() > 0 || stats.documents > 0).then_some(DecommissionHold::Data)
+}
+
+/// Returns what keeps an empty node from leaving: the other masters, or its vote. `votes`: there is
+/// a voting configuration.
+fn vote_hold(
+    facts: &NodeView,
+    masters: &RemainingMasters,
+    votes: bool,
+) -> Option<DecommissionHold> {
+    let absence = masters.absence().filter(|_| facts.master_eligible);
     let votes = votes && facts.tables.voters.contains(&facts.node_id);
-    votes.then(|| DecommissionHold::Waits(WAITS_FOR_VOTE.to_owned()))
+    let waits = absence.or_else(|| votes.then(|| WAITS_FOR_VOTE.to_owned()));
+    waits.map(DecommissionHold::Waits)
 }
 
 pub(super) const WAITS_FOR_LIST: &str = "waits for the leading pilot to exclude it from allocation";
@@ -150,7 +166,8 @@ pub(super) fn quorum(node: &DatabaseNode) -> Option<i32> {
 #[derive(Debug, Default)]
 pub(super) struct RemainingNodes {
     pub(super) data_nodes: usize,
-    masters: i32,
+    /// Names of those that run with the role `master`.
+    masters: BTreeSet<String>,
     free_bytes: i64,
 }
 
@@ -165,29 +182,15 @@ impl RemainingNodes {
             if id == facts.node_id {
                 continue;
             }
-            rest.masters += i32::from(node.is_master_eligible());
+            if node.is_master_eligible() {
+                rest.masters.extend(facts.nodes.get(&id).cloned());
+            }
             if node.holds_data() && !excluded.contains(&id) {
                 rest.data_nodes += 1;
                 rest.free_bytes += node.free_bytes;
             }
         }
         Ok(rest)
-    }
-
-    /// Returns why the node may not leave; `None` when it may. `quorum`: masters that must remain.
-    fn obstacle(&self, facts: &NodeView, bytes: i64, quorum: i32) -> Option<DepartureRefusal> {
-        if facts.master_eligible && self.masters == 0 {
-            let why = "this is the last node that may be master; add one first";
-            return Some(DepartureRefusal::new(&MASTERS_REMAIN, why));
-        }
-        if facts.master_eligible && self.masters < quorum {
-            let why = format!(
-                "{} masters would remain, and minimumMasters is {quorum}; lower it or add one first",
-                self.masters
-            );
-            return Some(DepartureRefusal::new(&MASTERS_REMAIN, why));
-        }
-        self.no_room(facts, bytes)
     }
 
     /// Returns why the node's shards may not move away; `None` when they may.
@@ -223,6 +226,35 @@ impl RemainingNodes {
     }
 }
 
+/// Returns why a master may not leave; `None` when it may, or is none. `begun`: the departure has
+/// begun, so it keeps its vote while it waits for the other masters, and moves its shards.
+/// `quorum`: masters that must remain.
+fn master_obstacle(
+    facts: &NodeView,
+    masters: &RemainingMasters,
+    begun: bool,
+    quorum: i32,
+) -> Option<DepartureRefusal> {
+    if !facts.master_eligible {
+        return None;
+    }
+    let refused = |why: String| Some(DepartureRefusal::new(&MASTERS_REMAIN, why));
+    if masters.is_none() {
+        return refused("this is the last node that may be master; add one first".to_owned());
+    }
+    if let Some(why) = masters.absence().filter(|_| !begun) {
+        return refused(format!("{why}; bring them back, or wait until they do"));
+    }
+    let present = masters.present;
+    (present < usize::try_from(quorum).unwrap_or(0)).then(|| {
+        let why = format!(
+            "{present} masters would remain, and minimumMasters is {quorum}; lower it or add one \
+             first"
+        );
+        DepartureRefusal::new(&MASTERS_REMAIN, why)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -247,7 +279,8 @@ mod tests {
         let listed = BTreeSet::from(["n1".to_owned()]);
         let holds = |facts: &NodeView, documents: i64, listed: &BTreeSet<String>, votes: bool| {
             let stats = NodeUsage { documents, bytes: 0, heap_used: 0.0 };
-            holds(facts, &health("green", 0), &stats, listed, votes)
+            let held = holds(facts, &health("green", 0), &stats, listed);
+            held.or_else(|| vote_hold(facts, &masters(2, &[]), votes))
         };
         let empty = with(Vec::new(), &[]);
         assert_eq!(holds(&empty, 0, &listed, true), None);
@@ -264,30 +297,59 @@ mod tests {
         );
     }
 
+    fn masters(present: usize, absent: &[&str]) -> RemainingMasters {
+        let absent = absent.iter().map(|name| (*name).to_owned()).collect();
+        RemainingMasters { present, absent }
+    }
+
+    fn rest(data_nodes: usize, free_bytes: i64) -> RemainingNodes {
+        RemainingNodes { data_nodes, free_bytes, ..RemainingNodes::default() }
+    }
+
     #[test]
-    fn a_node_is_held_back_when_the_rest_cannot_do_without_it() {
+    fn a_node_is_held_back_when_the_rest_has_no_room_for_its_shards() {
         let facts = with(vec![shard(&[(Some("n1"), "STARTED"), (Some("n2"), "STARTED")])], &[]);
-        let rest =
-            |data_nodes, masters, free_bytes| RemainingNodes { data_nodes, masters, free_bytes };
-        assert_eq!(rest(2, 1, 1000).obstacle(&facts, 100, 1), None);
-        let short = rest(2, 1, 1000).obstacle(&facts, 100, 2).unwrap().why;
-        assert!(short.contains("minimumMasters is 2"), "{short}");
-        for (rest, rule, word) in [
-            (rest(2, 0, 1000), "MastersRemain", "master"),
-            (rest(1, 1, 1000), "CopiesElsewhere", "copies"),
-            (rest(2, 1, 100), "SpaceElsewhere", "room"),
-        ] {
-            let refusal = rest.obstacle(&facts, 100, 1).unwrap();
+        assert_eq!(rest(2, 1000).no_room(&facts, 100), None);
+        for (rest, rule, word) in
+            [(rest(1, 1000), "CopiesElsewhere", "copies"), (rest(2, 100), "SpaceElsewhere", "room")]
+        {
+            let refusal = rest.no_room(&facts, 100).unwrap();
             assert_eq!(refusal.predicate.name, rule);
             assert!(refusal.why.contains(word), "{refusal:?}");
         }
         let empty = with(Vec::new(), &[]);
-        assert_eq!(rest(0, 1, 0).obstacle(&empty, 0, 1), None);
+        assert_eq!(rest(0, 0).no_room(&empty, 0), None);
         let mut closed = empty;
         Arc::make_mut(&mut closed.tables).unlisted = vec!["old".to_owned()];
-        let reason = rest(2, 1, 1000).obstacle(&closed, 0, 1).unwrap().why;
+        let reason = rest(2, 1000).no_room(&closed, 0).unwrap().why;
         assert!(reason.contains("index old was closed"), "{reason}");
         let master = NodeView { holds_data: false, ..closed };
-        assert_eq!(rest(2, 1, 1000).obstacle(&master, 0, 1), None);
+        assert_eq!(rest(2, 1000).no_room(&master, 0), None);
+    }
+
+    #[test]
+    fn a_master_leaves_only_when_those_that_are_to_stay_run() {
+        let refused = |masters: &RemainingMasters, begun: bool, quorum: i32| {
+            master_obstacle(&facts(), masters, begun, quorum).map(|refusal| {
+                assert_eq!(refusal.predicate.name, "MastersRemain");
+                refusal.why
+            })
+        };
+        assert_eq!(refused(&masters(1, &[]), false, 1), None);
+        assert!(refused(&masters(0, &[]), true, 1).unwrap().contains("last node"));
+        let waits = masters(1, &["es-d-0", "es-d-1"]);
+        assert!(refused(&waits, false, 1).unwrap().contains("es-d-0, es-d-1"));
+        assert_eq!(refused(&masters(3, &["es-d-1"]), false, 1), None, "enough run");
+        let short = refused(&masters(1, &[]), false, 2).unwrap();
+        assert!(short.contains("1 masters would remain, and minimumMasters is 2"), "{short}");
+        let data = NodeView { master_eligible: false, ..facts() };
+        assert_eq!(master_obstacle(&data, &masters(0, &[]), false, 1), None);
+        // A departure that has begun goes on, and the node keeps its vote.
+        assert_eq!(refused(&waits, true, 1), None);
+        let Some(DecommissionHold::Waits(why)) = vote_hold(&facts(), &waits, true) else {
+            panic!("it leaves")
+        };
+        assert!(why.contains("es-d-0"), "{why}");
+        assert_eq!(vote_hold(&data, &waits, false), None);
     }
 }

@@ -18,13 +18,11 @@ use tracing::info;
 use super::{
     data_role,
     decommission::{MINIMUM_MASTERS, quorum},
+    master_role::{self, MasterIntents},
 };
 use crate::{
     api::v1beta1::{Pilot, PilotIntent},
-    databases::elasticsearch::{
-        facts::Release,
-        v1beta1::{self, ElasticsearchNode},
-    },
+    databases::elasticsearch::facts::Release,
     pilot::{
         clients::search_engine::{SearchClient, VotingConfiguration},
         driver::{DatabaseNode, Error, LeaderDuty, LeaderPermit},
@@ -40,6 +38,8 @@ struct ExclusionLists {
     nodes: BTreeMap<String, String>,
     /// Ids of the nodes that run with a data role; asked for only where it matters.
     holding: BTreeSet<String>,
+    /// Ids of the nodes that run with the role `master`; asked for only where it matters.
+    masters: BTreeSet<String>,
     votes: VotingConfiguration,
 }
 
@@ -61,7 +61,7 @@ pub(super) async fn carry_out(
     }
     match lists.ballot(&pilots) {
         VoteChange::Exclude(name) if lead.holds() => {
-            info!(node = name, "Taking a leaving node's vote");
+            info!(node = name, "Excluding the vote of a node that leaves or loses its master role");
             api.exclude_voter(&name, release.excludes_voters_by_query()).await
         }
         VoteChange::Clear if lead.holds() => {
@@ -82,7 +82,8 @@ pub(super) fn departure(node: &DatabaseNode, now: Timestamp) -> LeaderDuty {
         return LeaderDuty::Departure;
     }
     let concerns = |peer: &Pilot| asks_to_leave(peer) && !is_long_gone(peer, now);
-    let moves = node.peers.iter().chain([&node.pilot]).any(data_role::moves_shards);
+    let moves = |pilot: &Pilot| data_role::moves_shards(pilot) || master_role::moves_vote(pilot);
+    let moves = node.peers.iter().chain([&node.pilot]).any(moves);
     if moves || node.peers.iter().any(concerns) { LeaderDuty::Cluster } else { LeaderDuty::None }
 }
 
@@ -148,7 +149,12 @@ impl ExclusionLists {
             let capacities = api.capacities().await?.into_iter();
             holding = capacities.filter(|(_, node)| node.holds_data()).map(|(id, _)| id).collect();
         }
-        Ok(Some(Self { excluded, nodes: nodes.names, holding, votes }))
+        let concerns = |pilot: &&Pilot| asks_to_leave(pilot) || master_role::moves_vote(pilot);
+        let mut masters = BTreeSet::new();
+        if release.votes() && (!votes.excluded.is_empty() || pilots.iter().any(concerns)) {
+            masters = api.masters().await?;
+        }
+        Ok(Some(Self { excluded, nodes: nodes.names, holding, masters, votes }))
     }
 
     /// Returns the ids that the allocation exclusion should list: nodes that ask to leave, or to
@@ -170,35 +176,37 @@ impl ExclusionLists {
         self.excluded.iter().filter(|id| stays(id)).cloned().chain(leaving).collect()
     }
 
+    /// Returns the next change of the votes. The vote of a node that leaves is excluded when the
+    /// node is empty, that of a node that is to lose its master role at once; neither while no other
+    /// master could have it.
     fn ballot(&self, pilots: &[&Pilot]) -> VoteChange {
-        let leaving: Vec<&&Pilot> = pilots.iter().filter(|pilot| asks_to_leave(pilot)).collect();
-        let leaves = |id: &String| leaving.iter().any(|pilot| node_id(pilot) == Some(id));
-        let votes = |pilot: &Pilot| node_id(pilot).is_some_and(|id| self.votes.voters.contains(id));
-        let next = leaving.iter().find(|pilot| {
-            is_empty(pilot) && votes(pilot) && !self.votes.excluded.contains(name(pilot))
-        });
-        if let Some(pilot) = next {
-            // With two masters only one votes; the other gets the vote when the first one leaves
-            // (Elasticsearch keeps the number of voters odd).
-            let can_vote = |id: &String| {
-                let stays = |pilot: &&&Pilot| node_id(pilot) == Some(id) && is_master(pilot);
-                self.votes.voters.contains(id) || pilots.iter().any(|pilot| stays(&pilot))
-            };
-            let remains = self.nodes.keys().any(|id| !leaves(id) && can_vote(id));
-            // A node keeps its vote while no other node could take it over.
-            return if remains {
-                VoteChange::Exclude(name(pilot).to_owned())
-            } else {
-                VoteChange::Keep
-            };
-        }
-        let ours_and_done = |voter: &String| {
-            let pilot = pilots.iter().find(|pilot| name(pilot) == voter);
+        let excluded = &self.votes.excluded;
+        let masters = master_role::names(&self.masters, &self.nodes);
+        let is_done = |voter: &String| {
             let present = self.nodes.values().any(|name| name == voter);
-            pilot.map_or(!present, |pilot| !asks_to_leave(pilot))
+            // A node that loses the role has a vote again until it runs without.
+            let may_vote = !present || masters.contains(voter);
+            let pilot = pilots.iter().find(|pilot| name(pilot) == voter);
+            pilot.map_or(!present, |pilot| {
+                let loses_role = may_vote && master_role::gets_no_vote(pilot);
+                !asks_to_leave(pilot) && !loses_role
+            })
         };
-        if !self.votes.excluded.is_empty() && self.votes.excluded.iter().all(ours_and_done) {
+        if !excluded.is_empty() && excluded.iter().all(is_done) {
             return VoteChange::Clear;
+        }
+        let votes = |pilot: &Pilot| node_id(pilot).is_some_and(|id| self.votes.voters.contains(id));
+        let leaves = |pilot: &Pilot| asks_to_leave(pilot) && is_empty(pilot) && votes(pilot);
+        let loses = |pilot: &Pilot| master_role::moves_vote(pilot) && masters.contains(name(pilot));
+        let mut next = pilots.iter().filter(|pilot| !excluded.contains(name(pilot)));
+        let Some(next) = next.find(|pilot| leaves(pilot) || loses(pilot)) else {
+            return VoteChange::Keep;
+        };
+        // With two masters only one votes; the other gets the vote when the first one loses it
+        // (Elasticsearch keeps the number of voters odd).
+        let intents: MasterIntents = pilots.iter().copied().collect();
+        if intents.without(&masters, name(next)).is_enough() {
+            return VoteChange::Exclude(name(next).to_owned());
         }
         VoteChange::Keep
     }
@@ -219,10 +227,6 @@ fn is_empty(pilot: &Pilot) -> bool {
 
 pub(super) fn node_id(pilot: &Pilot) -> Option<&str> {
     pilot.status.identity.as_ref()?.node_id.as_deref()
-}
-
-fn is_master(pilot: &Pilot) -> bool {
-    pilot.spec.part::<ElasticsearchNode>().is_some_and(|part| v1beta1::is_master(&part.roles))
 }
 
 /// Returns the name of a Pilot's node, which is the Pilot's.
@@ -255,8 +259,8 @@ mod tests {
             v1beta1::{Decommission, Identity},
         },
         databases::elasticsearch::{
-            predicates::{SHARDS_MAY_MOVE, SHARDS_MOVED_AWAY},
-            v1beta1::PilotElasticsearchSpec,
+            predicates::{SHARDS_MAY_MOVE, SHARDS_MOVED_AWAY, VOTE_MAY_MOVE, VOTE_MOVED_AWAY},
+            v1beta1::{ElasticsearchNode, PilotElasticsearchSpec},
         },
         pilot::node::blockers::StopBlockers,
     };
@@ -298,8 +302,18 @@ mod tests {
 
     /// Returns the Pilot of a node that is to lose its data role, and reports these rules.
     fn loses(id: &str, rules: &[&'static Predicate]) -> Pilot {
+        keeps("master", id, rules)
+    }
+
+    /// Returns the Pilot of a node that is to lose its master role, and reports these rules.
+    fn loses_master(id: &str, rules: &[&'static Predicate]) -> Pilot {
+        keeps("data", id, rules)
+    }
+
+    /// Returns the Pilot of a node that is to have this role alone, and reports these rules.
+    fn keeps(role: &str, id: &str, rules: &[&'static Predicate]) -> Pilot {
         let mut pilot = stays(id);
-        pilot.spec.change_part::<ElasticsearchNode>(|part| part.roles = vec!["master".to_owned()]);
+        pilot.spec.change_part::<ElasticsearchNode>(|part| part.roles = vec![role.to_owned()]);
         let held = rules.iter().map(|rule| (*rule, String::new())).collect();
         pilot.status.blockers = StopBlockers::default().update(held, None);
         pilot
@@ -314,6 +328,7 @@ mod tests {
             excluded: set(excluded),
             nodes: present.iter().map(|id| ((*id).to_owned(), format!("es-{id}"))).collect(),
             holding: set(present),
+            masters: set(present),
             votes: VotingConfiguration { voters: set(present), excluded: set(excluded_voters) },
         }
     }
@@ -442,5 +457,73 @@ mod tests {
         assert_eq!(ballot(&left, &[stays("a"), stays("b"), empty("c")]), VoteChange::Keep);
         left.votes.voters.insert("c".to_owned());
         assert_eq!(ballot(&left, &[stays("a"), stays("b"), empty("c")]), VoteChange::Keep);
+    }
+
+    #[test]
+    fn the_vote_of_a_node_that_is_to_lose_its_master_role_is_excluded_until_it_runs_without() {
+        let (moves, may) = (&VOTE_MOVED_AWAY, &VOTE_MAY_MOVE);
+        let all = ["a", "b", "c"];
+        let taken = || VoteChange::Exclude("es-c".to_owned());
+        let of = |excluded: &[&str], masters: &[&str], nodes: &[&str], pilot: Pilot| {
+            let list = ExclusionLists { masters: set(masters), ..lists(&[], nodes, excluded) };
+            ballot(&list, &[stays("a"), stays("b"), pilot])
+        };
+        for (what, excluded, masters, rules, then) in [
+            ("it moves", &[][..], &all[..], &[moves][..], taken()),
+            ("it was not asked yet", &[], &all, &[], VoteChange::Keep),
+            ("it may not", &[], &all, &[may], VoteChange::Keep),
+            ("it is excluded", &["es-c"], &all, &[moves], VoteChange::Keep),
+            ("it may restart", &["es-c"], &all, &[], VoteChange::Keep),
+            ("it may not any more", &["es-c"], &all, &[may], VoteChange::Clear),
+            ("it runs without", &["es-c"], &["a", "b"], &[], VoteChange::Clear),
+            ("another is away", &[], &["b", "c"], &[moves], VoteChange::Keep),
+        ] {
+            let change = of(excluded, masters, &all, loses_master("c", rules));
+            assert_eq!(change, then, "{what}");
+        }
+        let restarts = of(&["es-c"], &["a", "b"], &["a", "b"], loses_master("c", &[]));
+        assert_eq!(restarts, VoteChange::Keep, "it restarts");
+        let reverted = Pilot { status: loses_master("c", &[moves]).status, ..stays("c") };
+        assert_eq!(of(&["es-c"], &all, &all, reverted), VoteChange::Clear, "the role is back");
+    }
+
+    #[test]
+    fn of_a_pool_that_loses_the_role_the_last_master_keeps_its_vote() {
+        let moves = |id: &str| loses_master(id, &[&VOTE_MOVED_AWAY]);
+        let pool = || vec![stays("a"), moves("b"), moves("c")];
+        let list = |excluded: &[&str]| lists(&[], &["a", "b", "c"], excluded);
+        let taken = |name: &str| VoteChange::Exclude(name.to_owned());
+        assert_eq!(ballot(&list(&[]), &pool()), taken("es-b"));
+        assert_eq!(ballot(&list(&["es-b"]), &pool()), taken("es-c"), "a stays");
+        assert_eq!(ballot(&list(&["es-b", "es-c"]), &pool()), VoteChange::Keep);
+        let all = [moves("a"), moves("b"), moves("c")];
+        assert_eq!(ballot(&list(&[]), &all), VoteChange::Keep, "no master would be left");
+        // New masters: while one of them does not run, none of the old ones loses its vote.
+        let grows = |running: &[&str]| {
+            let mut pilots = vec![moves("a"), moves("b"), moves("c")];
+            pilots.extend(["m", "n", "o"].map(stays));
+            let present: Vec<&str> = ["a", "b", "c"].iter().chain(running).copied().collect();
+            ballot(&lists(&[], &present, &[]), &pilots)
+        };
+        assert_eq!(grows(&["m", "n"]), VoteChange::Keep);
+        assert_eq!(grows(&["m", "n", "o"]), taken("es-a"));
+        // One node leaves at the same time.
+        let leaves = [stays("a"), empty("b"), moves("c")];
+        assert_eq!(ballot(&list(&[]), &leaves), taken("es-b"));
+        assert_eq!(ballot(&list(&["es-b"]), &leaves), taken("es-c"));
+        let gone = [stays("a"), loses_master("c", &[])];
+        let done = ExclusionLists { masters: set(&["a"]), ..list(&["es-b", "es-c"]) };
+        let done = ExclusionLists { nodes: lists(&[], &["a", "c"], &[]).nodes, ..done };
+        assert_eq!(ballot(&done, &gone), VoteChange::Clear);
+    }
+
+    #[test]
+    fn votes_that_people_excluded_stay_while_their_nodes_have_no_pilot() {
+        let list = |excluded: &[&str]| lists(&[], &["a", "b", "c", "theirs"], excluded);
+        let moves = [stays("a"), stays("b"), loses_master("c", &[&VOTE_MOVED_AWAY])];
+        let theirs = list(&["es-theirs"]);
+        assert_eq!(ballot(&theirs, &moves), VoteChange::Exclude("es-c".to_owned()));
+        let back = [stays("a"), stays("b"), stays("c")];
+        assert_eq!(ballot(&list(&["es-theirs", "es-c"]), &back), VoteChange::Keep);
     }
 }

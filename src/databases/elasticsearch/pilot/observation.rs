@@ -141,12 +141,11 @@ fn block(seen: &mut NodeObservation, facts: &NodeView, health: Option<&ClusterHe
         let why = format!("index {index} is closed, and no table says which nodes hold it");
         seen.block(&DATA_OUTLIVES_POD, why);
     }
-    let live = voters.iter().filter(|voter| facts.nodes.contains_key(*voter)).count();
-    // With one or two voters no order of restarts keeps the quorum.
-    if voters.contains(&facts.node_id)
-        && voters.len() > 2
-        && live.saturating_sub(1) < voters.len() / 2 + 1
-    {
+    let Some(up) = &facts.voters_up else { return };
+    // Voters that do not say with which roles they run may all be up; no more than those are.
+    let present = voters.iter().filter(|voter| facts.nodes.contains_key(*voter)).count();
+    let live = seen.hear(up.as_ref()).copied().unwrap_or(present);
+    if live.saturating_sub(1) < voters.len() / 2 + 1 {
         let why = format!("only {live} of {} voting masters are up", voters.len());
         seen.block(&QUORUM_KEPT, why);
     }
@@ -239,9 +238,23 @@ mod tests {
         assert_eq!(rules(&alone), ["ShardCopyElsewhere", "DataOutlivesPod"]);
         let single = with_shard(&[(Some("n1"), "STARTED")]);
         assert_eq!(rules(&single), ["DataOutlivesPod"], "no other copy is wanted");
-        let mut outage = facts();
-        outage.nodes.remove("n3");
+        let outage = NodeView { voters_up: Some(QueryAnswer::Said(2)), ..facts() };
         assert_eq!(rules(&outage), ["QuorumKept"]);
+    }
+
+    #[test]
+    fn voters_that_do_not_say_their_roles_are_an_open_question() {
+        let why = UnansweredQuery::new("/_nodes/n1,n2,n3/process", "1 nodes do not answer");
+        let silent = |present: usize| {
+            let mut facts = facts();
+            facts.nodes = facts.nodes.into_iter().take(present).collect();
+            facts.voters_up = Some(QueryAnswer::Not(why.clone()));
+            let seen = summarize(&facts, true, &NodeState::default());
+            assert_eq!(seen.not_heard, std::slice::from_ref(&why));
+            seen.blockers.iter().map(|(rule, _)| rule.name).collect::<Vec<_>>()
+        };
+        assert!(silent(3).is_empty(), "what held before still holds");
+        assert_eq!(silent(2), ["QuorumKept"], "a voter is gone, whatever the others say");
     }
 
     #[test]

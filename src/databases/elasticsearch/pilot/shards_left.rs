@@ -26,12 +26,17 @@ pub(super) async fn block(
     match judge(api, facts, on_disk).await {
         Ok(held) => seen.blockers.extend(held),
         Err(error) => {
-            seen.not_heard.push(match error {
-                Error::NotHeard(open) => open,
-                other => UnansweredQuery::new(CLUSTER_STATE, chain(&other).to_string()),
-            });
+            seen.not_heard.push(open_question(error));
             seen.block(&SHARDS_MOVED_AWAY, "does not say which shards are left to move away");
         }
+    }
+}
+
+/// Returns the question that the database left open, by the error of one that needs its answer.
+pub(super) fn open_question(error: Error) -> UnansweredQuery {
+    match error {
+        Error::NotHeard(open) => open,
+        other => UnansweredQuery::new(CLUSTER_STATE, chain(&other).to_string()),
     }
 }
 

@@ -26,9 +26,13 @@ pub(super) struct NodeState {
     /// Roles with which the database was started last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) roles: Option<Vec<String>>,
-    /// Roles that are wanted, none of which holds shards, while the node may have some.
+    /// Roles that are wanted, while the node may have shards or a vote that do not go with them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) next_roles: Option<Vec<String>>,
+    /// The node is to lose its master role, and by the last answer of the cluster it has no vote
+    /// and gets none.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) vote_moved_away: bool,
     /// Plugins that Navigator installed; only these are ever removed.
     pub(super) plugins: Vec<InstalledPlugin>,
     /// The plugin installation under way, if any.

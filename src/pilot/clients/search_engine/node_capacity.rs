@@ -1,15 +1,23 @@
 //! What each node of the cluster can take: its roles, and the room on its disks.
+//!
+//! A node says itself with which roles it runs, in every release. The cluster's state says it in
+//! late ones only (`DiscoveryNode.toXContent`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
 use super::SearchClient;
-use crate::pilot::{driver::Error, query_answer::UnansweredQuery};
+use crate::pilot::{
+    driver::Error,
+    query_answer::{QueryAnswer, UnansweredQuery},
+};
 
 const ROLES: &str = "/_nodes?timeout=3s&filter_path=_nodes.failed,nodes.*.version,nodes.*.roles";
 const ROOM: &str = "/_nodes/stats/fs?timeout=3s&filter_path=_nodes.failed,nodes.*.name,\
                     nodes.*.fs.total.available_in_bytes";
+/// Query for the roles of some nodes, with a part of the answer that costs a node little.
+const SOME_ROLES: &str = "process?timeout=3s&filter_path=_nodes.failed,nodes.*.roles";
 
 /// What a node can take.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,6 +57,12 @@ struct NodeRoles {
     roles: BTreeSet<String>,
 }
 
+impl NodeRoles {
+    fn is_master_eligible(&self) -> bool {
+        self.roles.contains("master")
+    }
+}
+
 #[derive(Debug, Deserialize)]
 struct NodeDiskSpace {
     fs: FileSystems,
@@ -65,15 +79,25 @@ struct FileSystem {
 }
 
 impl<T> NodesResponse<T> {
-    /// Returns the entries; fails when a node did not answer.
-    fn complete(self, question: &str) -> Result<BTreeMap<String, T>, Error> {
+    /// Returns the entries, unless a node did not answer.
+    fn complete(self, question: &str) -> QueryAnswer<BTreeMap<String, T>> {
         match self.answered.failed {
-            0 => Ok(self.nodes),
-            some => Err(Error::NotHeard(UnansweredQuery::new(
+            0 => QueryAnswer::Said(self.nodes),
+            some => QueryAnswer::Not(UnansweredQuery::new(
                 question,
                 format!("{some} nodes do not answer"),
-            ))),
+            )),
         }
+    }
+}
+
+impl NodesResponse<NodeRoles> {
+    /// Returns the ids of the nodes that run with the role `master`, unless a node did not answer.
+    fn masters(self, question: &str) -> QueryAnswer<BTreeSet<String>> {
+        self.complete(question).map(|nodes| {
+            let masters = nodes.into_iter().filter(|(_, node)| node.is_master_eligible());
+            masters.map(|(id, _)| id).collect()
+        })
     }
 }
 
@@ -84,14 +108,28 @@ impl SearchClient {
             self.hear::<NodesResponse<NodeRoles>>(ROLES),
             self.hear::<NodesResponse<NodeDiskSpace>>(ROOM),
         );
-        let nodes = nodes.or_fail()?.complete(ROLES)?;
-        let room = room.or_fail()?.complete(ROOM)?;
+        let nodes = nodes.and_then(|nodes| nodes.complete(ROLES)).or_fail()?;
+        let room = room.and_then(|room| room.complete(ROOM)).or_fail()?;
         let free = |id: &String| room.get(id).map_or(0, |room| room.fs.total.available_in_bytes);
         let capacity = |(id, NodeRoles { roles })| {
             let free_bytes = free(&id);
             (id, NodeCapacity { roles, free_bytes })
         };
         Ok(nodes.into_iter().map(capacity).collect())
+    }
+
+    /// Returns the ids of the nodes that run with the role `master`. Fails when a node did not
+    /// answer.
+    pub async fn masters(&self) -> Result<BTreeSet<String>, Error> {
+        let nodes = self.hear::<NodesResponse<NodeRoles>>(ROLES).await;
+        Ok(nodes.and_then(|nodes| nodes.masters(ROLES)).or_fail()?)
+    }
+
+    /// Returns those of the nodes with these ids that run with the role `master`.
+    pub(super) async fn masters_among(&self, ids: &[&str]) -> QueryAnswer<BTreeSet<String>> {
+        let path = format!("/_nodes/{}/{SOME_ROLES}", ids.join(","));
+        let nodes = self.hear::<NodesResponse<NodeRoles>>(&path).await;
+        nodes.and_then(|nodes| nodes.masters(&path))
     }
 }
 
@@ -105,7 +143,8 @@ mod tests {
             let said = serde_json::json!({"_nodes": {"failed": failed}, "nodes": {"n1": {}}});
             serde_json::from_value(said).unwrap()
         };
-        assert_eq!(answer(0).complete(ROLES).unwrap().len(), 1);
-        assert!(matches!(answer(1).complete(ROLES), Err(Error::NotHeard(_))));
+        assert!(matches!(answer(0).complete(ROLES), QueryAnswer::Said(nodes) if nodes.len() == 1));
+        assert!(matches!(answer(1).complete(ROLES), QueryAnswer::Not(_)));
+        assert!(matches!(answer(1).masters(ROLES), QueryAnswer::Not(_)));
     }
 }

@@ -45,6 +45,10 @@ pub struct NodeView {
     /// Names of the nodes in the cluster, by id.
     pub nodes: BTreeMap<String, String>,
     pub tables: Arc<ClusterTables>,
+    /// How many of the voters are in the cluster and run with the role `master`. A voter that was
+    /// restarted without the role keeps its id and cannot vote. `None` where it was not asked: this
+    /// node is no voter, or one of at most two.
+    pub voters_up: Option<QueryAnswer<usize>>,
     pub stats: QueryAnswer<NodeUsage>,
 }
 
@@ -169,7 +173,9 @@ impl SearchClient {
         let root = root?;
         let (node_id, node) = local.and_then(LocalAnswer::own).or_fail()?;
         let StateAnswer { state_uuid, cluster_uuid, master_node, nodes } = state.or_fail()?;
+        let nodes = names(nodes);
         let (mut tables, mut cluster_id, mut elected) = (Arc::default(), None, None);
+        let mut voters_up = None;
         // Without a master the tables may be out of date.
         if let Some(id) = master_node {
             // A bare archive of 9 lacks the module that answers at `/`.
@@ -178,6 +184,10 @@ impl SearchClient {
                 _ => root.heard::<RootAnswer>(ROOT).or_fail()?.cluster_uuid,
             };
             tables = self.tables(&state_uuid, (self.traits.votes)(&node.version)).await?;
+            // With one or two voters no order of restarts keeps the quorum.
+            if tables.voters.len() > 2 && tables.voters.contains(&node_id) {
+                voters_up = Some(self.voters_up(&state_uuid, &tables.voters, &nodes).await);
+            }
             cluster_id = Some(cluster_uuid).filter(|uuid| uuid != "_na_");
             elected = Some(ElectedMaster { id, health });
         }
@@ -190,10 +200,34 @@ impl SearchClient {
             plugins: node.plugins,
             elected,
             cluster_id,
-            nodes: names(nodes),
+            nodes,
             tables,
+            voters_up,
             stats,
         })
+    }
+
+    /// Counts the voters that are in the cluster and run with the role `master`. A node gets other
+    /// roles only by a restart, which makes another state of the cluster: so each state is asked
+    /// about once.
+    async fn voters_up(
+        &self,
+        state: &str,
+        voters: &BTreeSet<String>,
+        nodes: &BTreeMap<String, String>,
+    ) -> QueryAnswer<usize> {
+        if let Some((of, up)) = &*self.voters_up.lock().expect("no panic while held")
+            && of == state
+        {
+            return QueryAnswer::Said(*up);
+        }
+        let present = voters.iter().filter(|id| nodes.contains_key(*id)).map(String::as_str);
+        let up = self.masters_among(&present.collect::<Vec<_>>()).await.map(|up| up.len());
+        if let QueryAnswer::Said(up) = up {
+            let known = Some((state.to_owned(), up));
+            *self.voters_up.lock().expect("no panic while held") = known;
+        }
+        up
     }
 
     /// Does the node say that it follows no elected master?

@@ -49,6 +49,7 @@ pub(crate) fn facts() -> NodeView {
             voters: ids.iter().map(|id| (*id).to_owned()).collect(),
             ..ClusterTables::default()
         }),
+        voters_up: Some(QueryAnswer::Said(ids.len())),
         stats: QueryAnswer::Said(NodeUsage { documents: 7, bytes: 9, heap_used: 5.0 }),
     }
 }

@@ -22,7 +22,7 @@ use crate::{
     },
     databases::elasticsearch::{
         names::port,
-        predicates::{SHARDS_MAY_MOVE, SHARDS_MOVED_AWAY},
+        predicates::{SHARDS_MAY_MOVE, SHARDS_MOVED_AWAY, VOTE_MAY_MOVE, VOTE_MOVED_AWAY},
         v1beta1::{ElasticsearchNode, PilotElasticsearchSpec},
     },
     databases::testing::{Failure, Fault, Script, answered, serve},
@@ -50,10 +50,16 @@ struct Cluster {
     /// Ids that the allocation exclusion lists.
     excluded: &'static str,
     leaves: bool,
-    /// The Pilot of `n1` takes the data role off it; the rules that it reported last.
-    loses_role: Option<&'static [&'static Predicate]>,
-    /// Nodes that run without a data role.
+    /// Names of the nodes that have no vote.
+    voteless: &'static [&'static str],
+    /// The Pilot of `n1` takes roles off it: those that are left, and the rules that it reported
+    /// last.
+    loses_role: Option<(&'static str, &'static [&'static Predicate])>,
+    /// Nodes that run without a data role, and without the master role.
     without_data: &'static [&'static str],
+    without_master: &'static [&'static str],
+    /// The Pilots of `n2` and `n3` leave them the data role alone.
+    peers_hold_data_only: bool,
     /// The delay of the cluster's one index, where the index has one of its own.
     delay: Option<&'static str>,
     /// Reasons in the shutdown records of `n1`; `None` where the node shutdown API does not exist.
@@ -70,8 +76,11 @@ const SETTLED: Cluster = Cluster {
     voters: &["n1", "n2", "n3"],
     excluded: "",
     leaves: false,
+    voteless: &[],
     loses_role: None,
     without_data: &[],
+    without_master: &[],
+    peers_hold_data_only: false,
     delay: None,
     records: None,
 };
@@ -92,11 +101,18 @@ const STAGES: &[Cluster] = &[
         ..SETTLED
     },
     Cluster { what: "another voter is down", nodes: &["n1", "n2"], ..SETTLED },
+    Cluster { what: "another voter runs without its role", without_master: &["n3"], ..SETTLED },
     Cluster { what: "has the one copy", copies: &[("n1", "STARTED")], ..SETTLED },
     Cluster { what: "asks to leave", leaves: true, ..SETTLED },
     Cluster {
         what: "may not leave",
         copies: &[("n1", "STARTED"), ("n2", "STARTED"), ("n3", "STARTED")],
+        leaves: true,
+        ..SETTLED
+    },
+    Cluster {
+        what: "may not leave while another master does not run",
+        without_master: &["n3"],
         leaves: true,
         ..SETTLED
     },
@@ -128,24 +144,28 @@ const STAGES: &[Cluster] = &[
         leaves: true,
         ..SETTLED
     },
-    Cluster { what: "is to lose its role", loses_role: Some(&[&SHARDS_MOVED_AWAY]), ..SETTLED },
+    Cluster {
+        what: "is to lose its role",
+        loses_role: Some(("master", &[&SHARDS_MOVED_AWAY])),
+        ..SETTLED
+    },
     Cluster {
         what: "moves its shards away",
         excluded: "n1",
-        loses_role: Some(&[&SHARDS_MOVED_AWAY]),
+        loses_role: Some(("master", &[&SHARDS_MOVED_AWAY])),
         ..SETTLED
     },
     Cluster {
         what: "may not lose its role",
         copies: &[("n1", "STARTED"), ("n2", "STARTED"), ("n3", "STARTED")],
-        loses_role: Some(&[&SHARDS_MAY_MOVE]),
+        loses_role: Some(("master", &[&SHARDS_MAY_MOVE])),
         ..SETTLED
     },
     Cluster {
         what: "is the only one with the role that it is to lose",
         copies: &[("n1", "STARTED")],
         without_data: &["n2", "n3"],
-        loses_role: Some(&[&SHARDS_MAY_MOVE]),
+        loses_role: Some(("master", &[&SHARDS_MAY_MOVE])),
         ..SETTLED
     },
     Cluster {
@@ -153,7 +173,7 @@ const STAGES: &[Cluster] = &[
         copies: &[("n2", "STARTED"), ("n3", "STARTED")],
         documents: 0,
         excluded: "n1",
-        loses_role: Some(&[]),
+        loses_role: Some(("master", &[])),
         ..SETTLED
     },
     Cluster {
@@ -162,13 +182,50 @@ const STAGES: &[Cluster] = &[
         documents: 0,
         excluded: "n1",
         without_data: &["n1"],
-        loses_role: Some(&[]),
+        loses_role: Some(("master", &[])),
+        ..SETTLED
+    },
+    Cluster {
+        what: "is to lose its master role",
+        loses_role: Some(("data", &[&VOTE_MOVED_AWAY])),
+        ..SETTLED
+    },
+    Cluster {
+        what: "has an excluded vote that counts",
+        voteless: &["es-n1"],
+        loses_role: Some(("data", &[&VOTE_MOVED_AWAY])),
+        ..SETTLED
+    },
+    Cluster {
+        what: "is the only one with the master role",
+        voters: &["n1"],
+        without_master: &["n2", "n3"],
+        peers_hold_data_only: true,
+        loses_role: Some(("data", &[&VOTE_MAY_MOVE])),
+        ..SETTLED
+    },
+    Cluster {
+        what: "has no vote, and its master role",
+        voters: &["n2"],
+        voteless: &["es-n1"],
+        loses_role: Some(("data", &[])),
+        ..SETTLED
+    },
+    Cluster {
+        what: "has lost its master role",
+        voters: &["n2"],
+        voteless: &["es-n1"],
+        without_master: &["n1"],
+        loses_role: Some(("data", &[])),
         ..SETTLED
     },
 ];
 
 const MOVED_AWAY: &str = SHARDS_MOVED_AWAY.name;
 const MAY_MOVE: &str = SHARDS_MAY_MOVE.name;
+/// The rules that hold the next roles of a node back.
+const OF_ROLES: [&Predicate; 4] =
+    [&SHARDS_MOVED_AWAY, &SHARDS_MAY_MOVE, &VOTE_MOVED_AWAY, &VOTE_MAY_MOVE];
 
 struct Server {
     cluster: Cluster,
@@ -217,12 +274,16 @@ impl Cluster {
         let names = each(&|id| json!({"name": format!("es-{id}")}));
         let roles = |id: &str| {
             let data = (!self.without_data.contains(&id)).then_some("data");
-            json!(data.into_iter().chain(["master"]).collect::<Vec<_>>())
+            let master = (!self.without_master.contains(&id)).then_some("master");
+            json!(data.into_iter().chain(master).collect::<Vec<_>>())
         };
+        let voteless = self.voteless.iter().map(|name| json!({"node_name": name}));
+        let excluded_voters: Value = voteless.collect();
         let node = |id: &str| (!id.is_empty()).then(|| id.to_owned());
         let copies: Vec<_> =
             copies.iter().map(|(id, state)| json!({"node": node(id), "state": state})).collect();
         match path {
+            _ if path.ends_with("/process") => of_all(&|id| json!({"roles": roles(id)})),
             "/" => json!({"cluster_uuid": "u"}),
             "/_nodes/_local" => own(json!({"version": "7.17.29", "roles": roles("n1")})),
             "/_nodes/_local/stats/indices,jvm" => own(json!({
@@ -247,7 +308,7 @@ impl Cluster {
             "/_cluster/state/version,metadata/navigator-asks-for-no-index" => json!({
                 "state_uuid": "s",
                 "metadata": {"cluster_coordination": {
-                    "last_committed_config": voters, "voting_config_exclusions": [],
+                    "last_committed_config": voters, "voting_config_exclusions": excluded_voters,
                 }},
             }),
             "/_cluster/settings" => json!({
@@ -275,9 +336,15 @@ fn driven(server: &Server, place: &Path) -> (ElasticsearchDriver, DatabaseNode) 
         });
     }
     node.peers = vec![pilot("n2", false), pilot("n3", false)];
+    if server.cluster.peers_hold_data_only {
+        for peer in &mut node.peers {
+            let roles = vec!["data".to_owned()];
+            peer.spec.change_part::<ElasticsearchNode>(|part| part.roles = roles);
+        }
+    }
     let mut state = NodeState { address: Some(node.address), ..NodeState::default() };
-    if let Some(reported) = server.cluster.loses_role {
-        let roles = vec!["master".to_owned()];
+    if let Some((left, reported)) = server.cluster.loses_role {
+        let roles = vec![left.to_owned()];
         node.pilot.spec.change_part::<ElasticsearchNode>(|part| part.roles.clone_from(&roles));
         let held = reported.iter().map(|rule| (*rule, String::new())).collect();
         node.pilot.status.blockers = StopBlockers::default().update(held, None);
@@ -286,6 +353,7 @@ fn driven(server: &Server, place: &Path) -> (ElasticsearchDriver, DatabaseNode) 
     state.save(&node.data).unwrap();
     let driver = self::driver(&node.data);
     driver.recall();
+    driver.note_roles(&node).unwrap();
     driver.seen.lock().unwrap().restarts = restart_announcement::AnnouncementWatch::of_old();
     (driver, node)
 }
@@ -444,7 +512,7 @@ async fn what_holds_the_next_roles_back_is_told_with_a_way_out() {
         let (driver, node) = driven(&server, place.path());
         let of_role = |seen: NodeObservation| {
             let all = seen.blockers.into_iter();
-            all.filter(|(rule, _)| [MOVED_AWAY, MAY_MOVE].contains(&rule.name)).collect::<Vec<_>>()
+            all.filter(|(rule, _)| OF_ROLES.contains(rule)).collect::<Vec<_>>()
         };
         let told = of_role(driver.observe().await.unwrap());
         assert_eq!(told.iter().map(|(rule, _)| rule.name).collect::<Vec<_>>(), rules, "{what}");
@@ -460,6 +528,126 @@ async fn what_holds_the_next_roles_back_is_told_with_a_way_out() {
         driver.refresh(&back).await.unwrap_or_default();
         assert_eq!(of_role(driver.observe().await.unwrap()), [], "{what}");
     }
+}
+
+/// The node keeps its id when it is restarted without the role, and Elasticsearch counts its vote.
+#[tokio::test]
+async fn a_voter_that_runs_without_the_master_role_is_not_up() {
+    let stage = |what: &str| STAGES.iter().find(|stage| stage.what == what).unwrap().clone();
+    for (what, rule) in [
+        ("settled", None),
+        ("another voter is down", Some("QuorumKept")),
+        ("another voter runs without its role", Some("QuorumKept")),
+    ] {
+        let place = tempfile::tempdir().unwrap();
+        let server = Server::start(stage(what)).await;
+        let (driver, _) = driven(&server, place.path());
+        let seen = rules(&driver.observe().await.unwrap()).unwrap();
+        assert_eq!(seen, rule.into_iter().collect(), "{what}");
+        // The voters are asked once about each state of the cluster.
+        server.script.set(None);
+        driver.observe().await.unwrap();
+        assert!(server.script.asked().iter().all(|path| !path.ends_with("/process")), "{what}");
+    }
+    // With two voters no order of restarts keeps the quorum.
+    let two = Cluster { nodes: &["n1", "n2"], voters: &["n1", "n2"], ..SETTLED };
+    let server = Server::start(Cluster { without_master: &["n2"], ..two }).await;
+    let place = tempfile::tempdir().unwrap();
+    let (driver, _) = driven(&server, place.path());
+    assert_eq!(rules(&driver.observe().await.unwrap()).unwrap(), BTreeSet::new());
+}
+
+#[tokio::test]
+async fn a_departure_is_refused_with_the_names_and_the_setting_that_are_in_its_way() {
+    const THREE: &[(&str, &str)] = &[("n1", "STARTED"), ("n2", "STARTED"), ("n3", "STARTED")];
+    let leaves = Cluster { leaves: true, ..SETTLED };
+    let waits = Cluster { without_master: &["n3"], ..leaves.clone() };
+    let leaving = Cluster { leaves: true, copies: THREE, ..SETTLED };
+    for (cluster, refusal) in [
+        (leaves, None),
+        (waits, Some(("MastersRemain", "do not run with that role yet: es-n3"))),
+        (leaving, Some(("CopiesElsewhere", "lower number_of_replicas"))),
+    ] {
+        let place = tempfile::tempdir().unwrap();
+        let server = Server::start(cluster).await;
+        let (driver, node) = driven(&server, place.path());
+        match (driver.decommission(&node).await.unwrap(), refusal) {
+            (DecommissionState::Moving(_), None) => {}
+            (DecommissionState::Refused(found), Some((rule, why))) => {
+                assert_eq!(found.predicate.name, rule);
+                assert!(found.why.contains(why), "{found:?}");
+            }
+            other => panic!("{other:?}: {:?}", server.cluster),
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_master_role_is_kept_through_restarts_until_its_vote_is_gone() {
+    let moved = VOTE_MOVED_AWAY.name;
+    for (what, rules, words) in [
+        ("is to lose its master role", &[moved][..], "waits for the leading pilot to exclude"),
+        ("has an excluded vote that counts", &[moved], "still counts it"),
+        ("is the only one with the master role", &[VOTE_MAY_MOVE.name], "put the role back"),
+        ("has no vote, and its master role", &[], ""),
+    ] {
+        let place = tempfile::tempdir().unwrap();
+        let stage = STAGES.iter().find(|stage| stage.what == what).unwrap();
+        let server = Server::start(stage.clone()).await;
+        let (driver, mut node) = driven(&server, place.path());
+        let had = vec!["master".to_owned(), "data".to_owned()];
+        driver.state.change(|state| state.roles = Some(had.clone())).unwrap();
+        let seen = driver.observe().await.unwrap();
+        assert!(seen.misses_peers, "{what}: what their Pilots say matters soon");
+        let told = seen.blockers.into_iter().filter(|(rule, _)| OF_ROLES.contains(rule));
+        let told: Vec<_> = told.collect();
+        assert_eq!(told.iter().map(|(rule, _)| rule.name).collect::<Vec<_>>(), rules, "{what}");
+        assert!(told.iter().all(|(_, why)| why.contains(words)), "{told:?}");
+
+        // The next start, whatever the reason for it.
+        let starts_with = || {
+            let settings = std::fs::read_to_string(node.config.join("elasticsearch.yml")).unwrap();
+            let settings: serde_yaml::Value = serde_yaml::from_str(&settings).unwrap();
+            let roles = settings["node.roles"].as_sequence().unwrap().iter();
+            roles.map(|role| role.as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        driver.configure(&node).await.unwrap();
+        let wanted = vec!["data".to_owned()];
+        assert_eq!(starts_with(), if rules.is_empty() { wanted } else { had.clone() }, "{what}");
+        let state = NodeState::load(&node.data).unwrap();
+        assert_eq!((state.next_roles.is_none(), state.vote_moved_away), (rules.is_empty(), false));
+        // The edit is reverted.
+        node.pilot.spec.change_part::<ElasticsearchNode>(|part| part.roles.clone_from(&had));
+        driver.configure(&node).await.unwrap();
+        let settings = std::fs::read_to_string(node.config.join("elasticsearch.yml")).unwrap();
+        assert!(settings.contains("master"), "{settings}");
+        assert_eq!(NodeState::load(&node.data).unwrap().next_roles, None);
+    }
+}
+
+/// What is on the volume decides about the next start: an answer that was not heard changes nothing
+/// of it, and a vote that came back does.
+#[tokio::test]
+async fn that_the_vote_is_gone_is_noted_and_taken_back() {
+    let stage = |what: &str| STAGES.iter().find(|stage| stage.what == what).unwrap().clone();
+    let place = tempfile::tempdir().unwrap();
+    let server = Server::start(stage("has no vote, and its master role")).await;
+    let (driver, node) = driven(&server, place.path());
+    let moved = || NodeState::load(&node.data).unwrap().vote_moved_away;
+    driver.observe().await.unwrap();
+    assert!(moved());
+    let votes = "GET /_cluster/state/version,metadata/navigator-asks-for-no-index".to_owned();
+    let fault = Fault { request: votes, from_there_on: true, failure: Failure::Status(503) };
+    server.script.set(Some(fault));
+    drop(driver.observe().await);
+    assert!(moved(), "it did not say");
+    // A user cleared the list by hand.
+    let back = Server::start(stage("is to lose its master role")).await;
+    let (driver, _) = driven(&back, place.path());
+    driver.state.change(|state| state.vote_moved_away = true).unwrap();
+    let seen = driver.observe().await.unwrap();
+    assert!(seen.blockers.iter().any(|(rule, _)| *rule == &VOTE_MOVED_AWAY));
+    assert!(!moved());
 }
 
 #[tokio::test]
@@ -483,6 +671,7 @@ async fn each_stage_is_what_it_is_called() {
         seen.extend(server.changes().iter().map(|change| match change.as_str() {
             "PUT /_cluster/settings" => "excludes",
             "POST /_cluster/voting_config_exclusions" => "takes the vote",
+            "DELETE /_cluster/voting_config_exclusions" => "gives the vote back",
             "PUT /logs/_settings" => "takes its delay back",
             "DELETE /_nodes/n1/shutdown" => "takes its record back",
             other => panic!("{}: {other}", stage.what),
@@ -496,8 +685,11 @@ async fn each_stage_is_what_it_is_called() {
         "ShardCopyElsewhere",
         MAY_MOVE,
         MOVED_AWAY,
+        VOTE_MAY_MOVE.name,
+        VOTE_MOVED_AWAY.name,
         "done",
         "excludes",
+        "gives the vote back",
         "moves",
         "refused",
         "takes its delay back",
@@ -645,6 +837,7 @@ async fn a_leader_is_asked_for_while_there_is_something_to_do_and_at_no_other_ti
     let of_people =
         Cluster { what: "without a Pilot", nodes: &["n1", "n2", "n3", "n4"], ..SETTLED };
     let of_people = Cluster { excluded: "n4", ..of_people };
+    let moves = |rule: &Predicate| [&SHARDS_MOVED_AWAY, &VOTE_MOVED_AWAY].contains(&rule);
     for stage in STAGES.iter().chain([&theirs, &left_behind, &of_people]) {
         let place = tempfile::tempdir().unwrap();
         let server = Server::start(stage.clone()).await;
@@ -656,7 +849,7 @@ async fn a_leader_is_asked_for_while_there_is_something_to_do_and_at_no_other_ti
         driver.lead_duties(&node, &LeaderPermit::alone()).await.unwrap();
         let expected = match server.changes().is_empty() {
             _ if stage.leaves => LeaderDuty::Departure,
-            _ if stage.loses_role.is_some_and(|told| told == [&SHARDS_MOVED_AWAY]) => {
+            _ if stage.loses_role.is_some_and(|(_, told)| told.iter().any(|rule| moves(rule))) => {
                 LeaderDuty::Cluster
             }
             true => LeaderDuty::None,
