@@ -32,7 +32,7 @@ pub use self::{
     allocation_explain::StuckShard,
     cluster_settings::AllocationExclusion,
     cluster_tables::{ClusterTables, Shard, ShardCopy},
-    index_settings::batches,
+    index_settings::{ReplicaRange, batches},
     node_capacity::NodeCapacity,
     node_view::{
         CLUSTER_STATE, ClusterHealth, ElectedMaster, HealthStatus, NodePlugin, NodeUsage, NodeView,

@@ -42,6 +42,15 @@ impl Release {
         self >= Self::new(7, 8)
     }
 
+    /// Does an index that expands its replicas by itself (`index.auto_expand_replicas`) leave out
+    /// the nodes that are excluded from allocation? Earlier releases count every data node, and
+    /// lower the replicas only when one is gone
+    /// (`FilterAllocationDecider.shouldAutoExpandToNode`, elasticsearch#48974; once all nodes are of
+    /// such a release, #50361).
+    pub fn lowers_replicas_by_filters(self) -> bool {
+        self >= Self::new(7, 6)
+    }
+
     /// Does a node always answer for its own state? Such releases warn when `local` asks for that.
     pub fn answers_for_itself(self) -> bool {
         self.major >= 9
@@ -114,6 +123,8 @@ mod tests {
         }
         assert!("7.17.29".parse::<Release>().unwrap().is_secured());
         assert!(!"7.16.3".parse::<Release>().unwrap().is_secured());
+        assert!("7.6.0".parse::<Release>().unwrap().lowers_replicas_by_filters());
+        assert!(!"7.5.2".parse::<Release>().unwrap().lowers_replicas_by_filters());
         assert!("7.10.0".parse::<Release>().unwrap().lists_roles());
         assert!(!"7.8.1".parse::<Release>().unwrap().lists_roles());
     }

@@ -4,7 +4,7 @@
 //! leading pilot writes the lists that move its shards and its vote (`lead_duties`), so no two
 //! pilots write them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     configure::release,
@@ -14,12 +14,14 @@ use super::{
 use crate::{
     api::{predicate::SPACE_ELSEWHERE, v1beta1::Decommission},
     databases::elasticsearch::{
+        facts::Release,
         predicates::{COPIES_ELSEWHERE, MASTERS_REMAIN},
         v1beta1::ElasticsearchNode,
     },
     pilot::{
         clients::search_engine::{
-            AllocationExclusion, ClusterHealth, NodeUsage, NodeView, SearchClient, StuckShard,
+            AllocationExclusion, ClusterHealth, NodeUsage, NodeView, ReplicaRange, SearchClient,
+            Shard, StuckShard,
         },
         driver::{DatabaseNode, DecommissionState, DepartureRefusal, Error},
         node::blockers::now,
@@ -169,6 +171,11 @@ pub(super) struct RemainingNodes {
     /// Names of those that run with the role `master`.
     masters: BTreeSet<String>,
     free_bytes: i64,
+    /// The ranges of `index.auto_expand_replicas`, by index. Known of indices with a shard on the
+    /// node and more copies than data nodes would remain.
+    replica_ranges: BTreeMap<String, ReplicaRange>,
+    /// Elasticsearch lowers the replicas of such an index before the node has left.
+    lowers_replicas: bool,
 }
 
 impl RemainingNodes {
@@ -190,7 +197,23 @@ impl RemainingNodes {
                 rest.free_bytes += node.free_bytes;
             }
         }
+        let here = facts.tables.shards.iter().filter(|shard| shard.is_on(&facts.node_id));
+        let wide = here.filter(|shard| shard.copies.len() > rest.data_nodes);
+        let wide: BTreeSet<&str> = wide.map(|shard| shard.index.as_str()).collect();
+        if !wide.is_empty() {
+            rest.replica_ranges = api.replica_ranges(&wide).await?;
+            rest.lowers_replicas =
+                facts.version.parse().is_ok_and(Release::lowers_replicas_by_filters);
+        }
         Ok(rest)
+    }
+
+    /// Returns how many copies of the shard's index the remaining nodes must hold at least.
+    fn copies(&self, shard: &Shard) -> usize {
+        match self.replica_ranges.get(&shard.index) {
+            Some(range) if self.lowers_replicas => shard.copies.len().min(range.least + 1),
+            _ => shard.copies.len(),
+        }
     }
 
     /// Returns why the node's shards may not move away; `None` when they may.
@@ -203,12 +226,18 @@ impl RemainingNodes {
             return Some(DepartureRefusal::new(&COPIES_ELSEWHERE, why));
         }
         let here = facts.tables.shards.iter().filter(|shard| shard.is_on(&facts.node_id));
-        let widest = here.max_by_key(|shard| shard.copies.len())?;
-        let copies = widest.copies.len();
+        let widest = here.max_by_key(|shard| self.copies(shard))?;
+        let copies = self.copies(widest);
         if copies > self.data_nodes {
+            let remedy = match self.replica_ranges.get(&widest.index) {
+                Some(ReplicaRange { text, .. }) => {
+                    format!("change index.auto_expand_replicas, which is {text},")
+                }
+                None => "lower number_of_replicas".to_owned(),
+            };
             let why = format!(
-                "index {} wants {copies} copies, and {} data nodes would remain; lower \
-                 number_of_replicas or add a node first",
+                "index {} wants {copies} copies, and {} data nodes would remain; {remedy} or add a \
+                 node first",
                 widest.name, self.data_nodes
             );
             return Some(DepartureRefusal::new(&COPIES_ELSEWHERE, why));
@@ -325,6 +354,32 @@ mod tests {
         assert!(reason.contains("index old was closed"), "{reason}");
         let master = NodeView { holds_data: false, ..closed };
         assert_eq!(rest(2, 1000).no_room(&master, 0), None);
+    }
+
+    #[test]
+    fn an_index_that_expands_by_itself_needs_the_lower_bound_of_its_range_alone() {
+        let copies = [(Some("n1"), "STARTED"), (Some("n2"), "STARTED"), (Some("n3"), "STARTED")];
+        let facts = with(vec![shard(&copies)], &[]);
+        let refused = |data_nodes: usize, range: &str, lowers_replicas: bool| {
+            let least = range.split('-').next().unwrap().parse().unwrap();
+            let range = ReplicaRange { text: range.to_owned(), least };
+            let rest = RemainingNodes {
+                replica_ranges: BTreeMap::from([("logs".to_owned(), range)]),
+                lowers_replicas,
+                ..rest(data_nodes, 1000)
+            };
+            rest.no_room(&facts, 100).map(|refusal| refusal.why)
+        };
+        assert_eq!(refused(2, "0-all", true), None);
+        assert_eq!(refused(1, "0-1", true), None);
+        let short = refused(1, "1-all", true).unwrap();
+        assert!(short.contains("wants 2 copies, and 1 data nodes"), "{short}");
+        assert!(short.contains("index.auto_expand_replicas, which is 1-all"), "{short}");
+        assert!(refused(0, "0-1", true).unwrap().contains("wants 1 copies"));
+        let old = refused(2, "0-all", false).unwrap();
+        assert!(old.contains("wants 3 copies") && old.contains("0-all"), "{old}");
+        let plain = rest(2, 1000).no_room(&facts, 100).unwrap().why;
+        assert!(plain.contains("lower number_of_replicas"), "{plain}");
     }
 
     #[test]

@@ -1,14 +1,17 @@
 //! One setting of all indices: which of them have a value, giving it to those without one, and
-//! taking it back.
+//! taking it back; and how many replicas they have at least.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+};
 
 use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{PATIENCE, SearchClient};
-use crate::pilot::driver::Error;
+use crate::pilot::{driver::Error, query_answer::UnansweredQuery};
 
 /// All indices but those whose name begins with a dot: these are the system's, whose settings may
 /// not be changed.
@@ -18,6 +21,10 @@ const WIDE: &str = "expand_wildcards=open,closed&allow_no_indices=true";
 /// Most bytes of index names in one request, whose first line may have 4 KiB at most.
 const NAMES: usize = 2 << 10;
 
+/// Path that asks for the replicas of all indices, the system's and hidden ones too. Every index
+/// has a number, so an index without one was not heard.
+const REPLICAS: &str = "/*/_settings/index.number_of_replicas,index.auto_expand_replicas\
+                        ?expand_wildcards=all&allow_no_indices=true";
 /// Blocks of an index under which the engine refuses every change of its settings but that of the
 /// block itself (`TransportUpdateSettingsAction.checkBlock`; they are of the level
 /// `METADATA_WRITE`).
@@ -39,6 +46,24 @@ impl IndexSettings {
     }
 }
 
+/// The range of replicas in which the engine chooses by the number of data nodes,
+/// `index.auto_expand_replicas`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaRange {
+    /// The setting: `0-1`, `0-all`.
+    pub text: String,
+    /// Fewest replicas.
+    pub least: usize,
+}
+
+impl ReplicaRange {
+    /// Reads the setting; `None` where the engine does not choose: it is `false` then.
+    fn parse(text: &str) -> Option<Self> {
+        let least = text.split_once('-')?.0.trim().parse().ok()?;
+        Some(Self { text: text.to_owned(), least })
+    }
+}
+
 impl SearchClient {
     /// Returns the names of the indices whose setting `key` has this value, and which let it be
     /// changed: those that are read-only refuse that, and would have all others refused with them.
@@ -47,6 +72,26 @@ impl SearchClient {
         let all = self.hear::<BTreeMap<String, IndexSettings>>(&path).await.or_fail()?;
         let has = |index: &IndexSettings| index.text(key) == Some(value) && !index.is_read_only();
         Ok(all.into_iter().filter(|(_, index)| has(index)).map(|(name, _)| name).collect())
+    }
+
+    /// Returns the ranges of those of the indices that expand their replicas by themselves. Fails
+    /// when the answer leaves one of the indices out.
+    pub async fn replica_ranges(
+        &self,
+        indices: &BTreeSet<&str>,
+    ) -> Result<BTreeMap<String, ReplicaRange>, Error> {
+        let all = self.hear::<BTreeMap<String, IndexSettings>>(REPLICAS).await.or_fail()?;
+        let mut ranges = BTreeMap::new();
+        for &name in indices {
+            let index = all.get(name).filter(|one| one.text("index.number_of_replicas").is_some());
+            let Some(index) = index else {
+                let why = format!("leaves index {name} out");
+                return Err(UnansweredQuery::new(REPLICAS, why).into());
+            };
+            let range = index.text("index.auto_expand_replicas").and_then(ReplicaRange::parse);
+            ranges.extend(range.map(|range| (name.to_owned(), range)));
+        }
+        Ok(ranges)
     }
 
     /// Gives the setting `key` to every index that has no value of its own.
@@ -107,6 +152,15 @@ mod tests {
         assert!(is_read_only(json!({"read_only": "false", "read_only_allow_delete": "true"})));
         assert!(!is_read_only(json!({"write": "true", "read_only": "false"})));
         assert!(!IndexSettings { settings: json!({}) }.is_read_only());
+    }
+
+    #[test]
+    fn replica_range_has_a_lower_bound_unless_it_is_off() {
+        let least = |text: &str| ReplicaRange::parse(text).map(|range| range.least);
+        for (text, expected) in [("0-1", Some(0)), ("0-all", Some(0)), ("2-5", Some(2))] {
+            assert_eq!(least(text), expected);
+        }
+        assert_eq!((least("false"), least("")), (None, None));
     }
 
     #[test]

@@ -60,6 +60,8 @@ struct Cluster {
     without_master: &'static [&'static str],
     /// The Pilots of `n2` and `n3` leave them the data role alone.
     peers_hold_data_only: bool,
+    /// The range in which the cluster's one index chooses its replicas.
+    expands: &'static str,
     /// The delay of the cluster's one index, where the index has one of its own.
     delay: Option<&'static str>,
     /// Reasons in the shutdown records of `n1`; `None` where the node shutdown API does not exist.
@@ -81,6 +83,7 @@ const SETTLED: Cluster = Cluster {
     without_data: &[],
     without_master: &[],
     peers_hold_data_only: false,
+    expands: "false",
     delay: None,
     records: None,
 };
@@ -107,6 +110,13 @@ const STAGES: &[Cluster] = &[
     Cluster {
         what: "may not leave",
         copies: &[("n1", "STARTED"), ("n2", "STARTED"), ("n3", "STARTED")],
+        leaves: true,
+        ..SETTLED
+    },
+    Cluster {
+        what: "may leave, since its index wants fewer copies then",
+        copies: &[("n1", "STARTED"), ("n2", "STARTED"), ("n3", "STARTED")],
+        expands: "0-all",
         leaves: true,
         ..SETTLED
     },
@@ -159,6 +169,13 @@ const STAGES: &[Cluster] = &[
         what: "may not lose its role",
         copies: &[("n1", "STARTED"), ("n2", "STARTED"), ("n3", "STARTED")],
         loses_role: Some(("master", &[&SHARDS_MAY_MOVE])),
+        ..SETTLED
+    },
+    Cluster {
+        what: "may lose its role, since its index wants fewer copies then",
+        copies: &[("n1", "STARTED"), ("n2", "STARTED"), ("n3", "STARTED")],
+        expands: "0-1",
+        loses_role: Some(("master", &[&SHARDS_MOVED_AWAY])),
         ..SETTLED
     },
     Cluster {
@@ -284,6 +301,13 @@ impl Cluster {
             copies.iter().map(|(id, state)| json!({"node": node(id), "state": state})).collect();
         match path {
             _ if path.ends_with("/process") => of_all(&|id| json!({"roles": roles(id)})),
+            "/*/_settings/index.number_of_replicas,index.auto_expand_replicas" => {
+                let index = json!({
+                    "number_of_replicas": (copies.len() - 1).to_string(),
+                    "auto_expand_replicas": self.expands,
+                });
+                json!({"logs": {"settings": {"index": index}}})
+            }
             "/" => json!({"cluster_uuid": "u"}),
             "/_nodes/_local" => own(json!({"version": "7.17.29", "roles": roles("n1")})),
             "/_nodes/_local/stats/indices,jvm" => own(json!({
@@ -498,6 +522,11 @@ async fn what_holds_the_next_roles_back_is_told_with_a_way_out() {
         ("moves its shards away", &[MOVED_AWAY], "1 shards with 9 bytes are left to move away"),
         ("may not lose its role", &[MAY_MOVE], "wants 3 copies, and 2 data nodes would remain"),
         (
+            "may lose its role, since its index wants fewer copies then",
+            &[MOVED_AWAY],
+            "waits for the leading pilot",
+        ),
+        (
             "is the only one with the role that it is to lose",
             &[MAY_MOVE],
             "it holds 1 shards, and no other node has a data role; add a node pool with one, or \
@@ -566,7 +595,9 @@ async fn a_departure_is_refused_with_the_names_and_the_setting_that_are_in_its_w
     for (cluster, refusal) in [
         (leaves, None),
         (waits, Some(("MastersRemain", "do not run with that role yet: es-n3"))),
-        (leaving, Some(("CopiesElsewhere", "lower number_of_replicas"))),
+        (leaving.clone(), Some(("CopiesElsewhere", "lower number_of_replicas"))),
+        (Cluster { expands: "0-all", ..leaving.clone() }, None),
+        (Cluster { expands: "2-all", ..leaving }, Some(("CopiesElsewhere", "which is 2-all"))),
     ] {
         let place = tempfile::tempdir().unwrap();
         let server = Server::start(cluster).await;
@@ -579,6 +610,9 @@ async fn a_departure_is_refused_with_the_names_and_the_setting_that_are_in_its_w
             }
             other => panic!("{other:?}: {:?}", server.cluster),
         }
+        // The replicas are asked about only where they are in the way.
+        let asked = server.script.asked().iter().any(|path| path.contains("auto_expand"));
+        assert_eq!(asked, server.cluster.copies.len() > 2);
     }
 }
 
