@@ -6,7 +6,10 @@
 //! half-way goes on, and entries that an earlier leader left behind come off.
 //!
 //! Only ids of nodes are written to the allocation exclusion: what people exclude by name, address
-//! or attribute is never touched. A node whose vote people excluded stays excluded while it is in
+//! or attribute is never touched. The ids of nodes with a Pilot are Navigator's alone: the setting
+//! does not say who wrote an id, so one that a person wrote looks like one that a leader left
+//! behind, which would keep shards off a node for ever. It is taken off, and the log says how to
+//! exclude such a node. A node whose vote people excluded stays excluded while it is in
 //! the cluster and has no Pilot.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,6 +57,10 @@ pub(super) async fn carry_out(
     let wanted = lists.exclusions(&pilots);
     if wanted != lists.excluded && lead.holds() {
         info!(?wanted, was = ?lists.excluded, "Changing which nodes hold no shards");
+        for node in lists.nodes_to_include(&wanted) {
+            // The setting does not say who excluded it.
+            info!(node, "Including a node that stays; to keep shards off it, exclude it by _name");
+        }
         api.exclude(&wanted).await?;
     }
     if !release.votes() {
@@ -174,6 +181,13 @@ impl ExclusionLists {
         let leaves = |pilot: &Pilot| asks_to_leave(pilot) || data_role::moves_shards(pilot);
         let leaving = known.iter().filter(|(_, pilot)| leaves(pilot)).map(|(id, _)| (*id).into());
         self.excluded.iter().filter(|id| stays(id)).cloned().chain(leaving).collect()
+    }
+
+    /// Returns the names of the nodes in the cluster that `wanted` takes off the allocation
+    /// exclusion.
+    fn nodes_to_include<'a>(&'a self, wanted: &BTreeSet<String>) -> Vec<&'a str> {
+        let nodes_to_include = self.excluded.difference(wanted).filter_map(|id| self.nodes.get(id));
+        nodes_to_include.map(String::as_str).collect()
     }
 
     /// Returns the next change of the votes. The vote of a node that leaves is excluded when the
@@ -358,6 +372,13 @@ mod tests {
             let list = lists(before, &nodes, &[]);
             assert_eq!(exclusions(&list, &pilots), set(after), "{what}");
         }
+    }
+
+    #[test]
+    fn nodes_that_are_included_again_are_told_by_name_while_they_are_in_the_cluster() {
+        let list = lists(&["a", "b", "gone"], &["a", "b"], &[]);
+        assert_eq!(list.nodes_to_include(&set(&["b"])), ["es-a"]);
+        assert!(list.nodes_to_include(&set(&["a", "b"])).is_empty(), "gone is no node to speak of");
     }
 
     #[test]
