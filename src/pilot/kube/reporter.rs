@@ -4,7 +4,8 @@
 //! (the controller marks a silent pilot) is put right, and a Pilot that was made again is filled
 //! again. Every write is a heartbeat. Figures, which always move, wait for the next heartbeat; so a
 //! node of which nothing else changes writes one request each `HEARTBEAT`. A report that the server
-//! refuses, or that meets a newer object, holds up no heartbeat. While there is no Pilot, or another
+//! refuses, or that meets a newer object, holds up no heartbeat; after a refusal the heartbeat says that
+//! what the Pilot shows is of before. While there is no Pilot, or another
 //! pilot holds the name, nothing is written, and a report never overwrites one that this pilot has
 //! not seen.
 
@@ -22,7 +23,10 @@ use tokio::{
 use tracing::{debug, warn};
 
 use crate::{
-    api::v1beta1::{Decommission, PilotStatus},
+    api::{
+        predicate::HOLDINGS_KNOWN,
+        v1beta1::{Blocker, Decommission, NodeChange, PilotStatus},
+    },
     error::chain,
     pilot::kube::{
         backoff::RetryBackoff,
@@ -63,6 +67,7 @@ pub async fn run(
         report_backoff: RetryBackoff::default(),
         troubled: false,
         refused: false,
+        hold_refused: false,
         next_write: Instant::now(),
         next_report: Instant::now(),
         next_heartbeat: Instant::now(),
@@ -116,6 +121,8 @@ struct StatusReporter {
     /// Failed writes have been logged, and in `refused` the refusal of the report.
     troubled: bool,
     refused: bool,
+    /// The server refuses also the blocker that says so.
+    hold_refused: bool,
     next_write: Instant,
     /// No report is tried before this moment, but for the last one at shutdown.
     next_report: Instant,
@@ -168,7 +175,9 @@ impl StatusReporter {
         if !report && !beat {
             return;
         }
-        let mut body = if report { changes } else { Map::new() };
+        let hold = (!report && self.refused && !self.hold_refused).then(|| self.hold()).flatten();
+        let holds = hold.is_some();
+        let mut body = if report { changes } else { hold.unwrap_or_default() };
         body.insert("lastHeartbeatTime".to_owned(), json!(Time(Timestamp::now())));
         // A report replaces the status that it was compared with. A heartbeat replaces nothing.
         let revision = self.revision.as_ref().map(|(_, revision)| *revision).filter(|_| report);
@@ -182,7 +191,7 @@ impl StatusReporter {
                 self.next_write = now + PACE;
                 self.next_heartbeat = now + HEARTBEAT;
                 if report {
-                    self.refused = false;
+                    (self.refused, self.hold_refused) = (false, false);
                     self.report_backoff.reset();
                 }
             }
@@ -202,6 +211,10 @@ impl StatusReporter {
                 self.next_write = now + PACE;
                 self.next_report = now + self.report_backoff.pause();
             }
+            Err(error) if holds && is_refusal(&error) => {
+                self.hold_refused = true;
+                self.next_write = now + PACE;
+            }
             Err(error) => {
                 if !std::mem::replace(&mut self.troubled, true) {
                     warn!(error = %chain(&error), "Status cannot be written");
@@ -209,6 +222,27 @@ impl StatusReporter {
                 self.next_write = now + self.backoff.pause();
             }
         }
+    }
+}
+
+impl StatusReporter {
+    /// Returns the change of the status by which no rule is taken to be met that this pilot could not
+    /// report of; `None` where the server has it.
+    fn hold(&self) -> Option<Map<String, Value>> {
+        let mut blockers = self.server.blockers.clone();
+        if blockers.iter().any(|blocker| blocker.predicate == HOLDINGS_KNOWN.name) {
+            return None;
+        }
+        blockers.push(Blocker {
+            predicate: HOLDINGS_KNOWN.name.to_owned(),
+            against: vec![NodeChange::Stop, NodeChange::Join, NodeChange::Leave],
+            message: "the server refuses the report of this pilot, so what it says is of before; \
+                      the log of the pilot has the reason"
+                .to_owned(),
+            since: Some(Time(Timestamp::now())),
+            observed_time: None,
+        });
+        Some(Map::from_iter([("blockers".to_owned(), json!(blockers))]))
     }
 }
 
@@ -327,8 +361,22 @@ mod tests {
         status.as_object().unwrap().keys().eq(["lastHeartbeatTime"])
     }
 
+    /// Does the write say that the report was refused, and nothing else?
+    fn holds(status: &Value) -> bool {
+        status.as_object().unwrap().keys().eq(["blockers", "lastHeartbeatTime"])
+    }
+
     /// An API that answers every report with this code; returns the writes that were tried.
     fn refusing(code: u16, reason: &'static str) -> (Client, Arc<Mutex<Vec<Value>>>) {
+        refusing_but(code, reason, is_bare)
+    }
+
+    /// The same, of an API that takes such reports.
+    fn refusing_but(
+        code: u16,
+        reason: &'static str,
+        takes: fn(&Value) -> bool,
+    ) -> (Client, Arc<Mutex<Vec<Value>>>) {
         let tried = Arc::new(Mutex::new(Vec::new()));
         let noted = tried.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -341,7 +389,13 @@ mod tests {
                 let mut answer_code = 200;
                 if parts.method == http::Method::PATCH {
                     let status = serde_json::from_slice::<Value>(&body).unwrap()["status"].take();
-                    if !is_bare(&status) {
+                    let taken = noted.lock().unwrap();
+                    let known = taken.iter().chain([&status]).filter(|status| takes(status));
+                    if let Some(held) = known.rev().find(|status| holds(status)) {
+                        answer["status"] = held.clone();
+                    }
+                    drop(taken);
+                    if !takes(&status) {
                         answer_code = code;
                         answer = json!({"kind": "Status", "status": "Failure", "reason": reason,
                             "code": code, "message": "", "details": {}, "metadata": {}});
@@ -363,6 +417,32 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_report_that_meets_an_edit_each_time_holds_up_no_heartbeat() {
         heartbeats_go_on(refusing(409, "Conflict")).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_a_refusal_the_heartbeat_says_that_the_report_is_of_before() {
+        let takes = |status: &Value| is_bare(status) || holds(status);
+        let (client, tried) = refusing_but(422, "Invalid", takes);
+        let cluster = PilotApi::new(&client, &EXAMPLE, "default", "p");
+        let mut pilot = Pilot::default();
+        pilot.metadata.uid = Some("u".to_owned());
+        pilot.metadata.resource_version = Some("1".to_owned());
+        let known = json!({"predicate": "PeersUp", "message": "one is down"});
+        pilot.status.blockers = vec![serde_json::from_value(known).unwrap()];
+        let intents = intent::IntentSender::new(Some(IntentSnapshot { pilot, remembered: false }));
+        let status = PilotStatus { phase: Some(PilotPhase::Running), ..PilotStatus::default() };
+        let (_wanted, wanted) = watch::channel(status);
+        let beat = IntGauge::new("beat", "beat").unwrap();
+        let run = run(cluster, wanted, intents, name_holder::alone(), beat, Shutdown::new());
+        drop(tokio::time::timeout(Duration::from_secs(125), run).await);
+        let tried = tried.lock().unwrap();
+        let said: Vec<&Value> = tried.iter().filter(|status| holds(status)).collect();
+        assert_eq!(said.len(), 1, "the server has it after that: {tried:?}");
+        let rules: Vec<_> = said[0]["blockers"].as_array().unwrap().iter().collect();
+        let names: Vec<_> = rules.iter().map(|rule| rule["predicate"].as_str().unwrap()).collect();
+        assert_eq!(names, ["PeersUp", HOLDINGS_KNOWN.name], "what held before still holds");
+        assert_eq!(rules[1]["against"], json!(["Stop", "Join", "Leave"]));
+        assert!(tried.iter().filter(|status| is_bare(status)).count() >= 2, "{tried:?}");
     }
 
     async fn heartbeats_go_on((client, tried): (Client, Arc<Mutex<Vec<Value>>>)) {
