@@ -154,3 +154,20 @@ async fn a_cluster_that_is_deleted_at_once_takes_its_claims_with_it() {
     harness.settle().await;
     assert!(claim(&harness, CLAIM).is_null());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_without_marks_is_not_taken_by_what_late_caches_say_of_its_pod() {
+    let harness = Harness::new(1);
+    harness.settle().await;
+    let mut late = harness.caches();
+    late.retain(|object| object["metadata"]["name"] != CLAIM);
+    {
+        let mut server = harness.api.server();
+        server.delete(&id("pods", "ex-shop-a-0"));
+        server.delete(&id("persistentvolumeclaims", CLAIM));
+    }
+    keep_claim(&harness, None, None);
+    let kept = marks(&harness);
+    harness.reconcile_with(&late).await;
+    assert_eq!(marks(&harness), kept, "it is of another client");
+}
