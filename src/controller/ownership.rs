@@ -72,7 +72,7 @@ pub(crate) fn is_left_behind(
 }
 
 /// Returns why a name that the cluster needs cannot be used: an object or a claim of this name is
-/// another cluster's, or nobody says whose it is. Asked before anything is made.
+/// another cluster's, or nothing says whose it is. Asked before anything is made.
 pub(super) async fn name_conflict(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
@@ -139,10 +139,12 @@ async fn claim_conflict(
 ) -> Result<Option<StallCause>, Error> {
     let name = claim_name(desired, &pool.set_name, ordinal);
     let has_pod = pool.members.get(&ordinal).is_some_and(|member| member.pod.is_some());
+    // The StatefulSet makes no claim of a later node yet: nodes are added one by one.
+    let is_later = pool.set.is_some() && ordinal > pool.replicas().max(pool.returning());
     let found = match ctx.stores.claims.named(&desired.namespace, &name) {
         Some(claim) => Some(claim.metadata.clone()),
         // The node's pod uses it already.
-        None if has_pod => None,
+        None if has_pod || is_later => None,
         // No cache holds a claim without our labels.
         None => {
             let resource = ApiResource::erase::<PersistentVolumeClaim>(&());

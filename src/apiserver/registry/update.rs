@@ -267,7 +267,7 @@ impl Registry {
         let validate = || self.kind.validate_update(call.version, part, &next, &current.hub);
         let validation = request_cost::work(weight, validate);
         self.accept(call, name, validation)?;
-        if part == ObjectPart::Main {
+        if part == ObjectPart::Main && next["spec"] != current.hub["spec"] {
             self.validate_beside(call, name, &next, Some(&current.hub)).await?;
         }
         self.confirm(call, write, Some((&next, owners.as_ref()))).await?;

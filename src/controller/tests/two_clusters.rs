@@ -91,7 +91,7 @@ fn meddle(server: &mut Server, random: &mut StdRng) {
                         0 => meta["annotations"] = json!({}),
                         1 => meta["labels"] = json!({}),
                         2 => meta["labels"][EXAMPLE.names.cluster_label] = json!(other),
-                        _ => meta["annotations"] = json!({CLUSTER_UID: "nobody"}),
+                        _ => meta["annotations"] = json!({CLUSTER_UID: "gone"}),
                     }
                 });
             }
