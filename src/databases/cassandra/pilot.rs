@@ -31,6 +31,8 @@ mod state;
 mod upkeep;
 
 use std::{
+    collections::BTreeSet,
+    net::IpAddr,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard},
     time::{Duration, Instant},
@@ -146,7 +148,8 @@ struct DriverState {
     logins: KnownLogins,
     /// Members of the ring that live, by the last observation.
     live: LiveNodes,
-    ranges: Option<(Instant, RangeAvailability)>,
+    /// The ranges, by the nodes that were down when Cassandra was asked for them, and when that was.
+    ranges: Option<(Instant, BTreeSet<IpAddr>, RangeAvailability)>,
     service: ClientService,
     join: JoinProgress,
     progress: DecommissionProgress,
@@ -199,12 +202,15 @@ impl CassandraDriver {
             self.seen().ranges = None;
             return Ok(RangeAvailability::default());
         }
-        let known = self.seen().ranges.clone();
-        if let Some((_, ranges)) = known.filter(|(when, _)| when.elapsed() < RANGES_EVERY) {
-            return Ok(ranges);
+        let down = &facts.unreachable;
+        if let Some((when, then, ranges)) = &self.seen().ranges
+            && when.elapsed() < RANGES_EVERY
+            && then == down
+        {
+            return Ok(ranges.clone());
         }
         let ranges = RangeAvailability::ask(jolokia, facts).await?;
-        self.seen().ranges = Some((Instant::now(), ranges.clone()));
+        self.seen().ranges = Some((Instant::now(), down.clone(), ranges.clone()));
         Ok(ranges)
     }
 

@@ -41,8 +41,6 @@ const REFUSAL: Duration = Duration::from_secs(3);
 /// before the first stream and after the last one; told too early, Cassandra answers [`UNDER_WAY`].
 const STALLED: Duration = Duration::from_secs(60);
 const UNDER_WAY: &str = "still decommissioning";
-/// The operation that tells a keyspace's replication in words.
-const REPLICATION: &str = "getKeyspaceReplicationInfo";
 
 /// What the pilot saw of the decommission since this process was last told to leave.
 #[derive(Debug, Default)]
@@ -217,9 +215,9 @@ async fn obstacle(
     }
     let keyspaces = keyspaces::of_users(jolokia).await?;
     let mut largest = 0;
-    for (keyspace, info) in keyspaces::about(jolokia, REPLICATION, keyspaces).await? {
+    for (keyspace, info) in keyspaces::about(jolokia, keyspaces::REPLICATION, keyspaces).await? {
         let info = info.or_fail()?;
-        let factors = replication_factors(info.as_str().unwrap_or_default());
+        let factors = keyspaces::replication_factors(info.as_str().unwrap_or_default());
         if let Some(reason) = others.too_few_for(&keyspace, &factors)? {
             return Ok(Some(reason));
         }
@@ -319,7 +317,7 @@ impl<'a> RemainingMembers<'a> {
                 None => return Ok(None),
             },
             _ => {
-                let question = format!("{REPLICATION}({keyspace})");
+                let question = format!("{}({keyspace})", keyspaces::REPLICATION);
                 return Err(UnansweredQuery::new(&question, format!("answered {factors:?}")).into());
             }
         };
@@ -331,18 +329,6 @@ impl<'a> RemainingMembers<'a> {
             DepartureRefusal::new(&REPLICATION_FACTOR, why)
         }))
     }
-}
-
-/// Returns the replication factors in `…{class=…, replication_factor=3}` or `{eu=3/1, us=2}`, by
-/// name.
-fn replication_factors(info: &str) -> BTreeMap<String, usize> {
-    info.split(|c: char| c.is_whitespace() || "{},()[]\"'".contains(c))
-        .filter_map(|part| part.split_once(['=', ':']))
-        .filter_map(|(name, value)| {
-            let digits = value.split('/').next().unwrap_or(value);
-            Some((name.to_owned(), digits.parse().ok()?))
-        })
-        .collect()
 }
 
 /// The nodes that take the data of a node that leaves.
@@ -504,16 +490,17 @@ mod tests {
             ("{class=NetworkTopologyStrategy, us=9}", false),
             ("{class=NetworkTopologyStrategy, eu=3/1}", true),
         ] {
-            let refusal = others.too_few_for("shop", &replication_factors(info)).unwrap();
+            let refusal =
+                others.too_few_for("shop", &keyspaces::replication_factors(info)).unwrap();
             assert_eq!(refusal.is_some(), refused, "{info}");
         }
         for unsaid in ["", "null", "{class=NetworkTopologyStrategy}"] {
-            let answer = others.too_few_for("shop", &replication_factors(unsaid));
+            let answer = others.too_few_for("shop", &keyspaces::replication_factors(unsaid));
             assert!(matches!(answer, Err(Error::NotHeard(_))), "{unsaid:?}: {answer:?}");
         }
         let nowhere = RemainingMembers { datacenter: None, ..others };
         let info = "{class=NetworkTopologyStrategy, eu=2}";
-        let answer = nowhere.too_few_for("shop", &replication_factors(info));
+        let answer = nowhere.too_few_for("shop", &keyspaces::replication_factors(info));
         assert!(matches!(answer, Err(Error::NotHeard(_))), "{answer:?}");
     }
 

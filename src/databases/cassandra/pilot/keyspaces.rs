@@ -1,5 +1,7 @@
 //! Asks Cassandra for its keyspaces, and for each keyspace something about it.
 
+use std::collections::{BTreeMap, HashMap};
+
 use serde_json::Value;
 
 use super::node_view::STORAGE_SERVICE;
@@ -30,12 +32,49 @@ pub(super) fn is_users(keyspace: &str) -> bool {
 
 const RANGES: &str = "getRangeToEndpointMap";
 
-/// Asks for the replicas of each range of each of the keyspaces.
+/// The operation that describes how a keyspace is replicated: its strategy and the options.
+pub(super) const REPLICATION: &str = "getKeyspaceReplicationInfo";
+
+/// Asks for the replicas of each range, for each group of keyspaces that are replicated alike: a
+/// strategy places the replicas by its options and the tokens of the ring alone
+/// (`AbstractReplicationStrategy.calculateNaturalReplicas`). The map of one keyspace has a line for each
+/// token of the ring, and many keyspaces would exceed what an answer may hold.
 pub(super) async fn replicas(
     jolokia: &JolokiaClient,
     keyspaces: Vec<String>,
-) -> Result<Vec<(String, QueryAnswer<Value>)>, Error> {
-    about(jolokia, RANGES, keyspaces).await
+) -> Result<Vec<(Vec<String>, QueryAnswer<Value>)>, Error> {
+    let mut groups: Vec<Vec<String>> = Vec::new();
+    let mut known = HashMap::new();
+    for (keyspace, info) in about(jolokia, REPLICATION, keyspaces).await? {
+        // A keyspace whose replication is not known is asked for by itself.
+        let info = info.figure();
+        let info = info.as_ref().and_then(Value::as_str);
+        match info.filter(|info| !replication_factors(info).is_empty()) {
+            Some(info) => {
+                let group = *known.entry(info.to_owned()).or_insert(groups.len());
+                if group == groups.len() {
+                    groups.push(Vec::new());
+                }
+                groups[group].push(keyspace);
+            }
+            None => groups.push(vec![keyspace]),
+        }
+    }
+    let first = groups.iter().map(|group| group[0].clone()).collect();
+    let answers = about(jolokia, RANGES, first).await?;
+    Ok(groups.into_iter().zip(answers).map(|(group, (_, answer))| (group, answer)).collect())
+}
+
+/// Returns the replication factors in `…{class=…, replication_factor=3}` or `{eu=3/1, us=2}`, by
+/// name.
+pub(super) fn replication_factors(info: &str) -> BTreeMap<String, usize> {
+    info.split(|c: char| c.is_whitespace() || "{},()[]\"'".contains(c))
+        .filter_map(|part| part.split_once(['=', ':']))
+        .filter_map(|(name, value)| {
+            let digits = value.split('/').next().unwrap_or(value);
+            Some((name.to_owned(), digits.parse().ok()?))
+        })
+        .collect()
 }
 
 /// The open question after an answer to [`replicas`] that is not understood.

@@ -72,16 +72,17 @@ impl RangeAvailability {
     pub(super) async fn ask(jolokia: &JolokiaClient, facts: &NodeView) -> Result<Self, Error> {
         let mut ranges = Self { places: places(jolokia, facts).await?, ..Self::default() };
         let keyspaces = keyspaces::of_users(jolokia).await?;
-        for (keyspace, map) in keyspaces::replicas(jolokia, keyspaces).await? {
+        for (alike, map) in keyspaces::replicas(jolokia, keyspaces).await? {
+            let keyspace = &alike[0];
             let Value::Object(map) = map.or_fail()? else {
-                return Err(unclear_replicas(&keyspace).into());
+                return Err(unclear_replicas(keyspace).into());
             };
             for replicas in map.values() {
                 let replicas = parse_addresses(replicas);
                 if replicas.is_empty() {
-                    return Err(unclear_replicas(&keyspace).into());
+                    return Err(unclear_replicas(keyspace).into());
                 }
-                ranges.weigh(&keyspace, &replicas, facts);
+                ranges.weigh(keyspace, &replicas, facts);
             }
         }
         Ok(ranges)

@@ -33,11 +33,13 @@ pub(super) async fn ask(
         let own = facts.address;
         replicas.is_array().then(|| own.is_some_and(|own| parse_addresses(replicas).contains(&own)))
     };
-    for (keyspace, map) in keyspaces::replicas(jolokia, keyspaces).await? {
+    for (alike, map) in keyspaces::replicas(jolokia, keyspaces).await? {
         match RangeMap::read(&map.or_fail()?, is_own) {
-            RangeMap::Own(ranges) => drop(owned.insert(keyspace, ranges)),
+            RangeMap::Own(ranges) => {
+                owned.extend(alike.into_iter().map(|keyspace| (keyspace, ranges.clone())));
+            }
             RangeMap::OtherPartitioner => {}
-            RangeMap::Nonsense => return Err(unclear_replicas(&keyspace).into()),
+            RangeMap::Nonsense => return Err(unclear_replicas(&alike[0]).into()),
         }
     }
     Ok(owned)

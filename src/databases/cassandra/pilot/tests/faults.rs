@@ -8,7 +8,10 @@ use std::{collections::BTreeSet, fs, net::IpAddr, path::Path, sync::Arc};
 use futures::future::join_all;
 use serde_json::{Value, json};
 
-use super::{super::CassandraDriver, driver, node_in};
+use super::{
+    super::{CassandraDriver, keyspaces},
+    driver, node_in,
+};
 use crate::{
     api::v1beta1::Decommission,
     databases::testing::{Failure, Fault, Script, answered, serve},
@@ -274,6 +277,29 @@ async fn each_stage_is_what_it_is_called() {
         "refused",
     ];
     assert_eq!(seen, all.into());
+}
+
+#[tokio::test]
+async fn keyspaces_that_are_replicated_alike_are_asked_for_once() {
+    let keyspaces = || ["logs", "shop", "system_auth"].map(str::to_owned).to_vec();
+    let asked = async |failure: Option<Failure>| {
+        let place = tempfile::tempdir().unwrap();
+        let server = Server::start(SETTLED).await;
+        let (driver, _) = driven(&server, place.path());
+        let at = "StorageService.getKeyspaceReplicationInfo";
+        server.script.set(failure.map(|failure| Fault {
+            request: at.to_owned(),
+            from_there_on: false,
+            failure,
+        }));
+        let jolokia = driver.jolokia().unwrap();
+        let found = keyspaces::replicas(&jolokia, keyspaces()).await.unwrap();
+        found.into_iter().map(|(alike, _)| alike).collect::<Vec<_>>()
+    };
+    assert_eq!(asked(None).await, [keyspaces()]);
+    let each: Vec<_> = keyspaces().into_iter().map(|one| vec![one]).collect();
+    assert_eq!(asked(Some(Failure::Garbage)).await, each, "two answers that say nothing");
+    assert_eq!(asked(Some(Failure::Empty)).await, each);
 }
 
 mod searches {
