@@ -114,6 +114,9 @@ pub struct ManagedDatabase {
     pub config_hash: fn(&PilotSpec) -> String,
     /// May a node with this spec be elected to lead its peers?
     pub eligible: fn(&PilotSpec) -> bool,
+    /// Returns the datacenter of a node with this spec, where the database keeps copies of its data by
+    /// datacenter: the nodes of each have a quorum of their own.
+    pub datacenter: fn(&PilotSpec) -> Option<String>,
     /// Does a node with this spec keep data that must not be lost?
     pub keeps_data: fn(&PilotSpec) -> bool,
     /// What a pilot reports of its node.

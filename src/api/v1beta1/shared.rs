@@ -62,7 +62,8 @@ pub struct UpdateStrategy {
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub type_: Option<String>,
     /// Nodes that may be down at once when Navigator stops one or lets one leave, as a number or
-    /// percentage of all; at least 1, the default. More than one only within one node pool.
+    /// percentage of all; at least 1, the default. More than one only within one node pool, or in
+    /// different datacenters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<IntOrString>,
     /// `InPlace` (default): a restart that another setting or `restartedAt` needs keeps the pod; its

@@ -159,11 +159,13 @@ impl<'a> StepGate<'a> {
             self.is_other(&node.name()) && !self.left_before(node) && !is_new(node)
         };
         let away: Vec<_> = absence::down(self.world).filter(counts).collect();
+        // More than one node may be down only within one pool, or within different datacenters: copies
+        // of the same rows are in other pools.
         let own = self.subject.and_then(|member| self.pool_of(member));
-        // More than one node may be down only within one pool: copies of the same rows are in
-        // others.
-        let within = away.iter().all(|node| own == Some(node.pool.name.as_str()));
-        let most = if within && !self.vacates() {
+        let apart = |node: &AbsentNode<'_>| {
+            own == Some(node.pool.name.as_str()) || self.is_in_another_datacenter(node)
+        };
+        let most = if away.iter().all(apart) && !self.vacates() {
             self.world.desired.strategy.max_unavailable(self.world.running().count())
         } else {
             1
@@ -182,6 +184,17 @@ impl<'a> StepGate<'a> {
             },
         });
         Some(Verdict::Held { waiting: None, blocked: block.into_iter().collect() })
+    }
+
+    /// Are the node of the step and `node` in different datacenters, as far as their specs say?
+    fn is_in_another_datacenter(&self, node: &AbsentNode<'_>) -> bool {
+        let datacenter = |member: &Member| {
+            let pilot = member.pilot.as_ref()?;
+            (self.world.desired.database.datacenter)(&pilot.spec)
+        };
+        let own = self.subject.and_then(datacenter);
+        let other = node.member.and_then(datacenter);
+        own.zip(other).is_some_and(|(own, other)| own != other)
     }
 
     /// Is the step the answer to a request?

@@ -80,6 +80,7 @@ pub(crate) const EXAMPLE: ManagedDatabase = ManagedDatabase {
     fit: |_, _| (),
     config_hash: |spec| config_hash::config_hash(spec, Vec::new()),
     eligible: |_| false,
+    datacenter: |spec| Some(spec.parts.value("example")?["datacenter"].as_str()?.to_owned()),
     keeps_data: |_| true,
     reports,
     gauges: &["load"],

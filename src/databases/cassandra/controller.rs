@@ -33,6 +33,7 @@ pub const DATABASE: ManagedDatabase = ManagedDatabase {
         if ordinal == 0 { vec![(label::SEED, Some("true"))] } else { Vec::new() }
     },
     config_hash: facts::config_hash,
+    datacenter: |spec| spec.part::<CassandraNode>()?.datacenter,
     gauges: &["loadBytes"],
     login: Some(&LoginNames {
         admin: "admin",

@@ -20,6 +20,10 @@ pub const PEERS_UP: Predicate = Predicate {
     calm: true,
     ..Predicate::against_stop("PeersUp", "another node is down, as seen from this one")
 };
+/// [`PEERS_UP`] where all nodes that are down are in other datacenters: this one may stop, as
+/// `RangesKeepQuorum` judges each datacenter by itself.
+pub const PEERS_UP_ELSEWHERE: Predicate =
+    Predicate { against: &[NodeChange::Join, NodeChange::Leave], ..PEERS_UP };
 pub const RING_SETTLED: Predicate = Predicate {
     against: ANY_CHANGE,
     calm: true,

@@ -1,5 +1,7 @@
 //! Nodes that are lost, left or refused: what hides nothing any more, and which word leads on.
 
+use serde_json::json;
+
 use super::*;
 use crate::{
     api::v1beta1::{ForgetPhase, ForgottenNode, NodeChange},
@@ -603,4 +605,28 @@ fn a_node_that_never_joined_and_finds_no_machine_holds_no_restart() {
     let no_room = PodFailure { reason: "Unschedulable", message, lasts: true };
     let restart = PlannedStep::Restart { pilot: "ex-demo-a-2".into(), pod: "pod-2".into() };
     assert_eq!((after(None), after(Some(no_room))), (None, Some(restart)));
+}
+
+#[test]
+fn nodes_of_two_datacenters_may_be_away_together() {
+    let after = |datacenters: [&str; 2], most: i32| {
+        planned(&[("a", 3), ("b", 3)], &[("a", 3), ("b", 3)], |d, o| {
+            d.strategy.unavailable = IntOrString::Int(most);
+            for (pool, datacenter) in datacenters.into_iter().enumerate() {
+                for ordinal in 0..3 {
+                    let part = json!({"datacenter": datacenter});
+                    pilot(o, pool, ordinal).spec.parts.insert("example", part);
+                }
+            }
+            pod(o, 0, 2).ready = false;
+            pilot(o, 0, 2).ready = false;
+            pilot(o, 0, 2).hearing.gone = Duration::from_secs(60);
+            pod(o, 1, 2).hash = "old".into();
+        })
+        .step
+    };
+    let restart = PlannedStep::Restart { pilot: "ex-demo-b-2".into(), pod: "pod-2".into() };
+    assert_eq!(after(["eu", "us"], 2), Some(restart));
+    assert_eq!(after(["eu", "us"], 1), None);
+    assert_eq!(after(["eu", "eu"], 2), None, "copies of the same rows are in the other pool");
 }

@@ -12,7 +12,8 @@ use crate::{
     databases::cassandra::{
         names::port,
         predicates::{
-            self, PEERS_UP, RANGES_KEEP_QUORUM, RING_SETTLED, SCHEMA_AGREEMENT, STREAMS_IDLE,
+            self, PEERS_UP, PEERS_UP_ELSEWHERE, RANGES_KEEP_QUORUM, RING_SETTLED, SCHEMA_AGREEMENT,
+            STREAMS_IDLE,
         },
         v1beta1::{CassandraCleanup, CassandraNode, CassandraPeer, PilotCassandraStatus},
     },
@@ -137,7 +138,8 @@ fn block(seen: &mut NodeObservation, facts: &NodeView, ranges: &RangeAvailabilit
         seen.block(&RING_SETTLED, unsettled.join(", "));
     }
     if !facts.unreachable.is_empty() {
-        seen.block(&PEERS_UP, format!("{} down as seen from here", list(&facts.unreachable)));
+        let rule = if ranges.are_down_elsewhere(facts) { &PEERS_UP_ELSEWHERE } else { &PEERS_UP };
+        seen.block(rule, format!("{} down as seen from here", list(&facts.unreachable)));
     }
     if let Some(LostQuorum { keyspace, datacenter }) = &ranges.stopping_loses {
         let place = datacenter.as_ref().map(|name| format!(" in datacenter {name}"));
@@ -184,11 +186,14 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::databases::cassandra::{
-        names,
-        pilot::{
-            node_view::StreamState,
-            tests::{OWN, PEER, answers, facts, parse},
+    use crate::{
+        api::v1beta1::NodeChange,
+        databases::cassandra::{
+            names,
+            pilot::{
+                node_view::StreamState,
+                tests::{OWN, PEER, answers, facts, parse},
+            },
         },
     };
 
@@ -259,6 +264,24 @@ mod tests {
             summarize(&parse(vec![Value::Null; 7]), &RangeAvailability::default(), None, None);
         assert!(seen.alive && !seen.serving);
         assert_eq!(seen.reason, Some("Starting"));
+    }
+
+    #[test]
+    fn a_node_that_is_down_in_another_datacenter_holds_no_stop() {
+        let mut facts = NodeView { unreachable: [PEER].into(), ..facts("NORMAL") };
+        let against = |facts: &NodeView| {
+            let seen = summarize(facts, &RangeAvailability::default(), None, None);
+            assert_eq!(seen.blockers.len(), 1);
+            seen.blockers[0].0.against.contains(&NodeChange::Stop)
+        };
+        for (node, datacenter) in [(OWN, "eu"), (PEER, "us")] {
+            facts.gossip.get_mut(&node).unwrap().datacenter = Some(datacenter.to_owned());
+        }
+        assert!(!against(&facts));
+        for datacenter in [Some("eu".to_owned()), Some("UNKNOWN_DC".to_owned()), None] {
+            facts.gossip.get_mut(&PEER).unwrap().datacenter = datacenter;
+            assert!(against(&facts), "it may be in this datacenter");
+        }
     }
 
     #[test]

@@ -126,6 +126,16 @@ impl RangeAvailability {
         }
     }
 
+    /// Are all nodes that are down in other datacenters than this one? Not where a place is not known.
+    pub(super) fn are_down_elsewhere(&self, facts: &NodeView) -> bool {
+        let own = facts.address.and_then(|own| self.datacenter_of(&own, facts));
+        let is_elsewhere = |node: &IpAddr| {
+            let other = self.datacenter_of(node, facts);
+            own.zip(other).is_some_and(|(own, other)| own != other)
+        };
+        facts.unreachable.iter().all(is_elsewhere)
+    }
+
     /// Returns the datacenter of a replica, as gossip or the snitch knows it.
     fn datacenter_of<'a>(&'a self, node: &IpAddr, facts: &'a NodeView) -> Option<&'a str> {
         let gossip = facts.gossip.get(node).and_then(|state| state.datacenter.as_deref());
