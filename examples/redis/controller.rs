@@ -1,7 +1,7 @@
 //! How clusters of Redis are run on Kubernetes. Pure.
 
 use navigator::{
-    api::v1beta1::PilotStatus,
+    api::v1beta1::{Pilot, PilotStatus},
     controller::{
         ClusterService, DesiredCluster, LoginNames, ManagedClusterKind, ManagedDatabase, NodeLabel,
         NodeReport, SecuredCondition, ServiceExposure,
@@ -72,8 +72,8 @@ fn role(status: &PilotStatus) -> Option<&'static str> {
     ["primary", "replica"].into_iter().find(|known| *known == role)
 }
 
-fn node_labels(_ordinal: u32, status: Option<&PilotStatus>) -> Vec<NodeLabel> {
-    vec![(ROLE, status.and_then(role))]
+fn node_labels(_ordinal: u32, pilot: Option<&Pilot>) -> Vec<NodeLabel> {
+    vec![(ROLE.into(), pilot.and_then(|pilot| role(&pilot.status)))]
 }
 
 #[cfg(test)]
@@ -100,11 +100,12 @@ mod tests {
         assert_eq!((&*desired.pools[0].set, desired.pools[0].replicas), ("redis-shop-a", 3));
         let client = services(&desired).pop().unwrap();
         assert_eq!(client.name, "redis-shop-client");
-        let mut status = PilotStatus::default();
-        assert_eq!(node_labels(0, Some(&status)), [(ROLE, None)]);
+        let mut pilot = Pilot::default();
+        assert_eq!(node_labels(0, Some(&pilot)), [(ROLE.into(), None)]);
         let role = "primary".to_owned();
-        status.set_part::<RedisNode>(&PilotRedisStatus { role, ..PilotRedisStatus::default() });
-        let labels = node_labels(0, Some(&status));
-        assert_eq!(labels[0].1.map(|value| (labels[0].0, value)).as_slice(), client.marks);
+        let status = PilotRedisStatus { role, ..PilotRedisStatus::default() };
+        pilot.status.set_part::<RedisNode>(&status);
+        let labels = node_labels(0, Some(&pilot));
+        assert_eq!(labels[0].1.map(|value| (&*labels[0].0, value)).as_slice(), client.marks);
     }
 }

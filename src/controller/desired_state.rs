@@ -4,6 +4,7 @@
 //! a [`DesiredCluster`]; everything after that is the same code for all databases. Pure.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
@@ -28,7 +29,8 @@ use crate::{
         database_names::DatabaseNames,
         v1beta1::{
             API_VERSION, ClusterSecurity, ClusterStatus, ImageSpec, NetworkAccess, Persistence,
-            PilotSpec, PilotStatus, PodTemplate, SecurityRungs, Services, UpdateStrategy, VERSION,
+            Pilot, PilotSpec, PilotStatus, PodTemplate, SecurityRungs, Services, UpdateStrategy,
+            VERSION,
         },
     },
     engine::{password::PasswordHashing, users::DocumentedRole},
@@ -106,8 +108,8 @@ pub struct ManagedDatabase {
     /// Annotations of StatefulSets that only this database has.
     pub set_annotations: fn(&DesiredCluster) -> Vec<(&'static str, String)>,
     /// Labels of one node's pod and Pilot beside those of its pool, from the node's ordinal and its
-    /// pilot's report. A label without a value is taken off.
-    pub node_labels: fn(u32, Option<&PilotStatus>) -> Vec<NodeLabel>,
+    /// Pilot. A label without a value is taken off.
+    pub node_labels: fn(u32, Option<&Pilot>) -> Vec<NodeLabel>,
     /// Adapts the specs of Pilots to the nodes that exist.
     pub fit: fn(&mut DesiredCluster, &[ExistingPool]),
     /// Hash of the part of a Pilot's spec whose change needs a restart of the node.
@@ -171,7 +173,7 @@ pub struct LoginNames {
 pub type SecuredCondition = (&'static str, &'static str, &'static str);
 
 /// Key of a label, and its value; `None` where the node must not have the label.
-pub type NodeLabel = (&'static str, Option<&'static str>);
+pub type NodeLabel = (Cow<'static, str>, Option<&'static str>);
 
 /// What a pilot reports of its node, in the terms that every database shares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -332,11 +332,11 @@ async fn label_nodes(ctx: &ControllerContext, desired: &DesiredCluster) -> Resul
         let pilot =
             objects.pilots.iter().find(|pilot| pilot.metadata.name.as_deref() == Some(name));
         let mut labels = serde_json::Map::new();
-        let wanted = (desired.database.node_labels)(ordinal, pilot.map(|pilot| &pilot.status));
+        let wanted = (desired.database.node_labels)(ordinal, pilot.map(|pilot| &**pilot));
         for (key, value) in wanted {
-            let found = meta.labels.as_ref().and_then(|labels| labels.get(key));
+            let found = meta.labels.as_ref().and_then(|labels| labels.get(&*key));
             if found.map(String::as_str) != value {
-                labels.insert(key.to_owned(), json!(value));
+                labels.insert(key.into_owned(), json!(value));
             }
         }
         if labels.is_empty() {

@@ -24,7 +24,7 @@ pub(crate) fn pilot_body(
 ) -> Value {
     let mut labels = pool_labels(desired, pool);
     for (key, value) in (desired.database.node_labels)(ordinal, None) {
-        labels.extend(value.map(|value| (key.to_owned(), value.to_owned())));
+        labels.extend(value.map(|value| (key.into_owned(), value.to_owned())));
     }
     let mut spec = json!(pool.pilot);
     if let Some(spec) = spec.as_object_mut() {

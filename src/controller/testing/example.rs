@@ -76,7 +76,9 @@ pub(crate) const EXAMPLE: ManagedDatabase = ManagedDatabase {
     desired: managed_cluster::desired::<Example>,
     services,
     set_annotations: |_| Vec::new(),
-    node_labels: |ordinal, _| if ordinal == 0 { vec![(SEED, Some("true"))] } else { Vec::new() },
+    node_labels: |ordinal, _| {
+        if ordinal == 0 { vec![(SEED.into(), Some("true"))] } else { Vec::new() }
+    },
     fit: |_, _| (),
     config_hash: |spec| config_hash::config_hash(spec, Vec::new()),
     eligible: |_| false,

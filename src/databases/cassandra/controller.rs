@@ -30,7 +30,7 @@ pub const DATABASE: ManagedDatabase = ManagedDatabase {
     termination_grace: Duration::from_secs(300),
     node_labels: |ordinal, _| {
         // A pod template cannot set a label for one ordinal.
-        if ordinal == 0 { vec![(label::SEED, Some("true"))] } else { Vec::new() }
+        if ordinal == 0 { vec![(label::SEED.into(), Some("true"))] } else { Vec::new() }
     },
     config_hash: facts::config_hash,
     datacenter: |spec| spec.part::<CassandraNode>()?.datacenter,

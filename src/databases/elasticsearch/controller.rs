@@ -13,15 +13,16 @@ use super::{
         Elasticsearch, ElasticsearchCluster, ElasticsearchNode, ElasticsearchNodePool,
         PilotElasticsearchSpec, is_master, keeps_data,
     },
+    validation,
 };
 use crate::{
     api::{
         pilot_part::PilotParts,
-        v1beta1::{Config, PilotSpec, PilotStatus},
+        v1beta1::{Config, Pilot, PilotSpec, PilotStatus},
     },
     controller::{
         ClusterService, DesiredCluster, ExistingPool, LoginNames, ManagedClusterKind,
-        ManagedDatabase, NodeReport, SecuredCondition, ServiceExposure,
+        ManagedDatabase, NodeLabel, NodeReport, SecuredCondition, ServiceExposure,
     },
     engine::{password::PasswordHashing, settings::dotted_names},
 };
@@ -33,6 +34,7 @@ pub const DATABASE: ManagedDatabase = ManagedDatabase {
     // has pods in it only after half of this period.
     termination_grace: Duration::from_secs(300),
     set_annotations: |desired| vec![(names::VERSION_ANNOTATION, desired.version.clone())],
+    node_labels: |_, pilot| pilot.map(role_labels).unwrap_or_default(),
     fit: fit_quorum,
     config_hash: facts::config_hash,
     eligible: |spec| is_master(&told(spec).roles),
@@ -89,6 +91,20 @@ impl ManagedClusterKind for Elasticsearch {
         let role = |role: &String| (format!("{}{role}", label::ROLE_PREFIX), "true".to_owned());
         pool.own.roles.iter().map(role).collect()
     }
+}
+
+/// Returns the label of each role: a pod that a node keeps through a restart was made with those of an
+/// earlier spec. Until the node runs as its spec says, its labels stay.
+fn role_labels(pilot: &Pilot) -> Vec<NodeLabel> {
+    if pilot.status.config_hash.is_none() || pilot.status.config_hash != pilot.spec.config_hash {
+        return Vec::new();
+    }
+    let roles = told(&pilot.spec).roles;
+    let label = |role: &str| {
+        let has = roles.iter().any(|own| own == role);
+        (format!("{}{role}", label::ROLE_PREFIX).into(), has.then_some("true"))
+    };
+    validation::known_roles().map(label).collect()
 }
 
 /// Returns Elasticsearch's part of a Pilot's spec.
@@ -272,5 +288,23 @@ mod tests {
         assert_eq!(quorum(&new), None);
         let (one, three) = (old(1, None), old(5, None));
         assert_eq!(one.pools[0].config_hash(), three.pools[0].config_hash());
+    }
+
+    #[test]
+    fn a_node_has_the_labels_of_the_roles_that_it_runs_with() {
+        let mut pilot = Pilot::default();
+        let roles = PilotElasticsearchSpec {
+            roles: vec!["data".to_owned()],
+            ..PilotElasticsearchSpec::default()
+        };
+        pilot.spec.set_part::<ElasticsearchNode>(&roles);
+        pilot.spec.config_hash = Some("new".to_owned());
+        pilot.status.config_hash = Some("old".to_owned());
+        assert_eq!(role_labels(&pilot), [], "it restarts later");
+        pilot.status.config_hash = Some("new".to_owned());
+        let labels = role_labels(&pilot);
+        let label = |role: &str| (format!("{}{role}", label::ROLE_PREFIX).into(), None::<&str>);
+        assert!(labels.contains(&label("master")), "{labels:?}");
+        assert!(labels.contains(&(label("data").0, Some("true"))), "{labels:?}");
     }
 }

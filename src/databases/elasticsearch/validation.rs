@@ -36,6 +36,11 @@ const LATER_ROLES: &[(&str, (u64, u64))] = &[
     ("data_frozen", (7, 12)),
 ];
 
+/// Returns the names of all roles that a node may have.
+pub(super) fn known_roles() -> impl Iterator<Item = &'static str> {
+    BASIC_ROLES.iter().copied().chain(LATER_ROLES.iter().map(|(role, _)| *role))
+}
+
 /// Names that `ReservedRolesStore` of 7.17 or 8.19 has: a file cannot say what they allow.
 const RESERVED_ROLES: &[&str] = &[
     "apm_system",
