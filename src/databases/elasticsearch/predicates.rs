@@ -9,7 +9,10 @@ pub const HEALTH_NOT_RED: Predicate = Predicate {
 };
 pub const NO_SHARD_MOVEMENT: Predicate = Predicate {
     calm: true,
-    ..Predicate::against_stop("NoShardMovement", "shards move or recover, anywhere in the cluster")
+    ..Predicate::against_stop(
+        "NoShardMovement",
+        "shards recover, or move to this node or away from it",
+    )
 };
 pub const SHARD_COPY_ELSEWHERE: Predicate = Predicate::against_stop(
     "ShardCopyElsewhere",

@@ -111,11 +111,17 @@ fn block(seen: &mut NodeObservation, facts: &NodeView, health: Option<&ClusterHe
         };
         seen.block(&HEALTH_NOT_RED, why);
     }
-    let moving = health.map_or(0, ClusterHealth::moving);
-    if moving > 0 {
-        seen.block(&NO_SHARD_MOVEMENT, format!("{moving} shards move or recover"));
-    }
     let ClusterTables { shards, unlisted, voters, read_only: _ } = &*facts.tables;
+    let recovering = health.map_or(0, |health| health.initializing_shards);
+    let moving = shards.iter().filter(|shard| shard.moves_at(&facts.node_id)).count();
+    if recovering > 0 {
+        seen.block(&NO_SHARD_MOVEMENT, format!("{recovering} shards recover"));
+    } else if moving > 0 {
+        seen.block(
+            &NO_SHARD_MOVEMENT,
+            format!("{moving} shards move to this node or away from it"),
+        );
+    }
     let (alone, single): (Vec<&Shard>, Vec<&Shard>) = shards
         .iter()
         .filter(|shard| shard.only_started_on(&facts.node_id))
@@ -236,6 +242,15 @@ mod tests {
         };
         let alone = with_shard(&[(Some("n1"), "STARTED"), (None, "UNASSIGNED")]);
         assert_eq!(rules(&alone), ["ShardCopyElsewhere", "DataOutlivesPod"]);
+        let moving = |from: &str, to: &str| {
+            let mut facts = with_shard(&[(Some(from), "RELOCATING"), (Some("n4"), "STARTED")]);
+            let copies = &mut Arc::make_mut(&mut facts.tables).shards[0].copies;
+            copies[0].relocating_node = Some(to.to_owned());
+            rules(&facts)
+        };
+        assert_eq!(moving("n1", "n2"), ["NoShardMovement"]);
+        assert_eq!(moving("n2", "n1"), ["NoShardMovement"]);
+        assert_eq!(moving("n2", "n3"), [""; 0], "rebalancing elsewhere may never end");
         let single = with_shard(&[(Some("n1"), "STARTED")]);
         assert_eq!(rules(&single), ["DataOutlivesPod"], "no other copy is wanted");
         let outage = NodeView { voters_up: Some(QueryAnswer::Said(2)), ..facts() };

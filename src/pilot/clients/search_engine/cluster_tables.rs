@@ -21,6 +21,7 @@ use crate::pilot::driver::Error;
 const TABLES: &str = "/_cluster/state/version,routing_table,blocks?local=true\
                       &filter_path=state_uuid,routing_table.indices.*.shards.*.state,\
                       routing_table.indices.*.shards.*.node,\
+                      routing_table.indices.*.shards.*.relocating_node,\
                       blocks.indices.*.4.description,blocks.indices.*.12.description";
 /// Id of the block that stands on every closed index.
 const CLOSED: &str = "4";
@@ -52,6 +53,9 @@ pub struct Shard {
 pub struct ShardCopy {
     pub state: String,
     pub node: Option<String>,
+    /// The node that the copy moves to.
+    #[serde(default)]
+    pub relocating_node: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -145,6 +149,15 @@ impl ClusterTables {
 impl Shard {
     pub fn is_on(&self, node: &str) -> bool {
         self.copies.iter().any(|copy| copy.node.as_deref() == Some(node))
+    }
+
+    /// Does a copy of the shard move to `node`, or away from it?
+    pub fn moves_at(&self, node: &str) -> bool {
+        let moves = |copy: &ShardCopy| {
+            let to = copy.relocating_node.as_deref();
+            to.is_some() && [copy.node.as_deref(), to].contains(&Some(node))
+        };
+        self.copies.iter().any(moves)
     }
 
     pub fn is_served(&self) -> bool {

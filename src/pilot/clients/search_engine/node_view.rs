@@ -63,8 +63,9 @@ pub struct ElectedMaster {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct ClusterHealth {
     pub status: HealthStatus,
-    relocating_shards: u64,
-    initializing_shards: u64,
+    /// Shards that are being built, in the whole cluster, without those that only move
+    /// (`ClusterShardHealth`).
+    pub initializing_shards: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -316,13 +317,6 @@ impl StatsAnswer {
             }),
             None => QueryAnswer::Not(UnansweredQuery::new(STATS, "leaves this node out")),
         }
-    }
-}
-
-impl ClusterHealth {
-    /// Returns the number of shards that are moving or being built, in the whole cluster.
-    pub fn moving(&self) -> u64 {
-        self.relocating_shards + self.initializing_shards
     }
 }
 

@@ -11,8 +11,8 @@ use crate::pilot::{
     query_answer::QueryAnswer,
 };
 
-pub(crate) fn health(status: &str, moving: u64) -> ClusterHealth {
-    let said = json!({"status": status, "relocating_shards": moving, "initializing_shards": 0});
+pub(crate) fn health(status: &str, initializing: u64) -> ClusterHealth {
+    let said = json!({"status": status, "initializing_shards": initializing});
     serde_json::from_value(said).unwrap()
 }
 
@@ -21,6 +21,7 @@ pub(crate) fn shard(copies: &[(Option<&str>, &str)]) -> Shard {
     let copy = |(node, state): &(Option<&str>, &str)| ShardCopy {
         state: (*state).to_owned(),
         node: node.map(str::to_owned),
+        relocating_node: None,
     };
     Shard {
         index: "logs".to_owned(),

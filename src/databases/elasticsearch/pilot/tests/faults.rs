@@ -319,7 +319,7 @@ impl Cluster {
                 of_all(&|id| json!({"name": id, "fs": {"total": {"available_in_bytes": 1000}}}))
             }
             "/_cluster/health" => {
-                json!({"status": health, "relocating_shards": moving, "initializing_shards": 0})
+                json!({"status": health, "initializing_shards": moving})
             }
             "/_cluster/state/version,master_node,nodes" => {
                 json!({"state_uuid": "s", "master_node": "n2", "nodes": names})
