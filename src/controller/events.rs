@@ -229,7 +229,10 @@ pub(crate) fn of_status(
             // Both at once are one piece of news.
             let ready = turns.pop_if(|turn| turn.reason == "Ready").map(|turn| turn.note);
             let rest = ready.map(|ready| format!(": {ready}")).unwrap_or_default();
-            let note = format!("{} has ended{rest}", operation.type_);
+            let note = match &operation.message {
+                Some(why) if operation.phase == "Failed" => format!("{}: {why}", operation.type_),
+                _ => format!("{} has ended{rest}", operation.type_),
+            };
             notices.push(EventNotice::normal("OperationFinished", note));
         }
         if let Some(operation) = &after.operation {

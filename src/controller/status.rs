@@ -218,7 +218,13 @@ fn versions(observed: &ObservedCluster) -> Vec<VersionCount> {
         let word = member.pilot.as_ref().is_some_and(|pilot| pilot.given_up.is_some());
         member.abandoned() || (word && !member.serving())
     };
-    for member in observed.pools.iter().flat_map(existing).filter(|member| !given_up(member)) {
+    // A volume keeps what was written while its node is stopped.
+    let is_kept = |member: &Member| {
+        let holds = member.claim.as_ref().is_some_and(|claim| claim.holds_data);
+        member.pod.is_some() || (holds && !member.decommissioned())
+    };
+    let members = observed.pools.iter().flat_map(|pool| pool.members.values());
+    for member in members.filter(|member| is_kept(member) && !given_up(member)) {
         if let Some(version) = member.pilot.as_ref().and_then(|pilot| pilot.version.clone()) {
             *counts.entry(version).or_default() += 1;
         }

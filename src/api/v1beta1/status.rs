@@ -38,10 +38,10 @@ pub struct ClusterStatus {
     /// Health of the database cluster; absent while unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<Health>,
-    /// Lowest version that a pilot reports as running.
+    /// Lowest of the versions that the nodes run, or ran before they stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Running versions and how many nodes run each, at most 10.
+    /// Versions that the nodes run, or ran before they stopped, and how many nodes each, at most 10.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["version"]))]
     pub versions: Vec<VersionCount>,
@@ -222,7 +222,7 @@ pub struct Operation {
     /// `Start`, `Vacate` or `Secure`.
     #[serde(rename = "type", default)]
     pub type_: String,
-    /// `Pending`, `Running`, `Blocked`, `Done` or `Failed`.
+    /// `Pending`, `Running`, `Blocked`, `Done`, or `Failed` where the spec was changed before it ended.
     #[serde(default)]
     pub phase: String,
     /// When it began.

@@ -34,14 +34,14 @@ pub(super) fn operation(
     }
     let Some(type_) = plan.operation else {
         return match before {
-            Some(before) => (None, Some(ended(before, now))),
+            Some(before) => (None, Some(ended(desired, before, now))),
             None => (None, last),
         };
     };
     let (base, last) = match before {
         Some(before) if before.type_ == type_.as_str() => (before, last),
         before => {
-            let last = before.map(|before| ended(before, now)).or(last);
+            let last = before.map(|before| ended(desired, before, now)).or(last);
             let id = format!("{}-{}", desired.generation, type_.as_str().to_lowercase());
             let fresh = Operation {
                 id,
@@ -97,9 +97,18 @@ pub(crate) fn is_held_long(operation: &Operation) -> bool {
     operation.message.as_deref().is_some_and(|message| message.ends_with(HELD_LONG))
 }
 
-fn ended(operation: Operation, now: Timestamp) -> Operation {
+/// Closes an operation. Where the spec was edited since the last status, which had the operation under
+/// way, nothing shows that it reached its end.
+fn ended(desired: &DesiredCluster, operation: Operation, now: Timestamp) -> Operation {
+    let edited = desired.status.observed_generation != Some(desired.generation);
+    let (phase, message) = if edited {
+        ("Failed", Some("the spec was changed before it ended".to_owned()))
+    } else {
+        ("Done", operation.message)
+    };
     Operation {
-        phase: "Done".to_owned(),
+        phase: phase.to_owned(),
+        message,
         completion_time: Some(Time(seconds(now))),
         steps: Vec::new(),
         blocked_by: Vec::new(),

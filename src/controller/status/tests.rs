@@ -8,7 +8,7 @@ use crate::controller::{
     observe::{BlockerFacts, PilotFacts, PodFacts, PodFailure, condition},
     plan::tests::lose_account,
     plan::{OperationType, PlannedStep, plan},
-    testing::sample::{desired, observed},
+    testing::sample::{desired, initialized, observed},
 };
 
 fn at(seconds: i64) -> Timestamp {
@@ -322,6 +322,21 @@ fn a_step_that_was_held_up_and_never_taken_is_skipped_and_not_done() {
 }
 
 #[test]
+fn an_operation_that_an_edit_ends_is_not_done() {
+    let mut cluster = desired(&[("a", 2)], "new");
+    cluster.status.conditions = vec![initialized()];
+    let one = observed(&[("a", 1)], "new");
+    assert_eq!(reconcile_status(&mut cluster, &one, 0).operation.unwrap().type_, "ScaleUp");
+    cluster.pools[0].replicas = 1;
+    cluster.generation += 1;
+    let last = reconcile_status(&mut cluster, &one, 10).last_operation.unwrap();
+    assert_eq!((last.type_.as_str(), last.phase.as_str()), ("ScaleUp", "Failed"));
+    assert_eq!(last.message.as_deref(), Some("the spec was changed before it ended"));
+    let later = reconcile_status(&mut cluster, &one, 20);
+    assert_eq!(later.last_operation.unwrap().phase, "Failed");
+}
+
+#[test]
 fn versions_are_ordered_by_number() {
     assert_eq!(by_version("4.1.9", "4.1.10"), Ordering::Less);
     assert_eq!(by_version("5.0", "4.1.10"), Ordering::Greater);
@@ -343,6 +358,20 @@ fn a_version_that_only_given_up_data_were_written_by_counts_no_more() {
     assert_eq!(told(Some("claim-1"), "claim-1", false), ["5.0.6"]);
     assert_eq!(told(Some("claim-1"), "later", false), ["5.0.6"], "it has a new volume");
     assert_eq!(told(Some("claim-1"), "later", true), ["5.0.6", "5.1.0"], "it serves again");
+}
+
+#[test]
+fn the_versions_of_stopped_nodes_are_known() {
+    let told = |change: fn(&mut Member)| {
+        let mut found = observed(&[("a", 1)], "new");
+        let node = found.pools[0].members.get_mut(&0).unwrap();
+        node.pod = None;
+        change(node);
+        versions(&found).into_iter().map(|count| count.version).collect::<Vec<_>>()
+    };
+    assert_eq!(told(|_| ()), ["5.0.6"], "no downgrade of its data is accepted");
+    assert_eq!(told(|node| node.claim = None), [""; 0]);
+    assert_eq!(told(|node| node.pilot.as_mut().unwrap().decommissioned = true), [""; 0]);
 }
 
 #[test]
