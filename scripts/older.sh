@@ -6,8 +6,8 @@
 # a release would cost minutes for a program that is only to be as old.
 set -euo pipefail
 out=$(realpath -m "${1:?usage: older.sh OUT}")
-# The last commit in which clusters were owners of what is made for them: a user who has not upgraded since runs it.
-commit=598c51ad52c925d694e91a523b577483bcdf27d1
+# The last commit whose volumes do not name their cluster by its uid.
+commit=8bf7d128f6df4129233a5f5d00ef49c2ea09b543
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 . tests/testbed/cache.sh

@@ -1,7 +1,7 @@
 """The upgrade job: an older Navigator is installed and runs a Cassandra; then this one is installed over it, and then the older one again.
 
-The pilot changes, its database does not, and what the older server stored is there. Clusters are owners no more, and are again for the
-older one. The older program is that of scripts/older.sh. Leaves this one installed.
+The pilot changes, its database does not, and what the older server stored is there. Volumes get the uid of their cluster, which the older one
+does not write. The older program is that of scripts/older.sh. Leaves this one installed.
 """
 import json
 import os
@@ -14,8 +14,8 @@ from cluster import Cassandra
 from navigator import install, is_installed, remove
 
 NS = "upgraded"
-# The older one knows no word for security, and what it made is open.
-KEPT = Cassandra(NS, mode=None)
+KEPT = Cassandra(NS)
+CLUSTER_UID = "navigator.jetstack.io/cluster-uid"
 ROWS = 1_000
 NAVIGATOR = ROOT / "bin/navigator"
 OLDER = ROOT / ".cache/older/navigator"
@@ -82,34 +82,14 @@ def install_older(manifest):
         is_installed()
 
 
-def owners():
-    """How many objects that were made for the cluster name it as their owner, and how many there are."""
-    kinds = "statefulsets,services,serviceaccounts,roles,rolebindings,poddisruptionbudgets"
-    found = get(kinds, "-n", NS, "-l", f"navigator.jetstack.io/cassandra-cluster-name={KEPT.name}")
-    uid = KEPT.uid()
-    return sum(any(owner["uid"] == uid for owner in thing["metadata"].get("ownerReferences", [])) for thing in found), len(found)
-
-
-def all_own(wanted):
-    """For wait(): do all name it, or none?"""
-    def check():
-        named, there = owners()
-        return (named == (there if wanted else 0) and there > 5) or f"{named} of {there} name the cluster as owner"
-    return check
-
-
-def one_budget(name):
-    """For wait(): is this the only budget? Under two, Kubernetes evicts no pod."""
-    return lambda: KEPT.names("pdb") == [name] or str(KEPT.names("pdb"))
+def volumes_have_the_uid():
+    """For wait(): does each claim of the cluster name the cluster by its uid?"""
+    found = [claim_["metadata"].get("annotations", {}).get(CLUSTER_UID) for claim_ in KEPT.get("pvc")]
+    return (len(found) == 1 and found == [KEPT.uid()]) or str(found)
 
 
 def go_back(manifest):
-    """As docs/releases.md says."""
-    controller = ("deployment", "-n", "navigator", "navigator-controller")
-    flag = [{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--owner-references"}]
-    kubectl("patch", *controller, "--type", "json", "-p", json.dumps(flag))
-    KEPT.wait("every object names its owner", all_own(True))
-    KEPT.wait("the budget is that of the pool", one_budget(KEPT.set))
+    """As docs/install.md says for the manifest."""
     with away("the server is replaced"):
         kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=manifest)
         is_installed()
@@ -120,7 +100,6 @@ def go_back(manifest):
     kubectl("delete", *seeds)
     KEPT.wait("the Service again", lambda: (get(*seeds) or {"metadata": {"uid": uid}})["metadata"]["uid"] != uid or "it is gone")
     claim("the older controller has nothing against them", not KEPT.told("Stalled"), KEPT.told("Stalled"))
-    KEPT.wait("there is one budget", one_budget(KEPT.set))
 
 
 def stored():
@@ -178,11 +157,8 @@ def job():
         KEPT.wait("another program", lambda: pilot()["pilotProgram"] != installed or installed)
         claim("every pilot is current", pilots_are("True", "PilotsCurrent").endswith(second))
     with step("nothing else has changed"):
-        KEPT.wait("no object has the cluster as its owner", all_own(False))
-        KEPT.wait("the budget is that of the cluster", one_budget(f"cass-{KEPT.name}"))
-        kept = {name: (uid, spec | ({"security": {"mode": "Open"}} if name.startswith("CassandraCluster/") else {}))
-                for name, (uid, spec) in objects.items()}
-        claim("what the older server stored is there as it was, and said to be open", len(objects) == 2 and stored() == kept, (kept, stored()))
+        KEPT.wait("its volume has the uid of the cluster", volumes_have_the_uid)
+        claim("what the older server stored is there as it was", len(objects) == 2 and stored() == objects, (objects, stored()))
         claim("the process runs another file", program() != file, file)
         pod = KEPT.pod()
         container = pod["spec"]["ephemeralContainers"]
@@ -205,8 +181,6 @@ def job():
         go_back(older)
         with away("the server is replaced"):
             install()
-            KEPT.wait("no object has the cluster as its owner", all_own(False))
-            KEPT.wait("the budget is that of the cluster", one_budget(f"cass-{KEPT.name}"))
             pilots_are("True", "PilotsCurrent")
         claim("database, pod and container are as before", [what_stays()[part] for part in ("database", "pod", "restarts")] ==
               [before[part] for part in ("database", "pod", "restarts")], (before, what_stays()))
