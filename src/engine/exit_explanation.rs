@@ -53,6 +53,35 @@ pub fn explain_exit(table: ExitTable, code: i32, log_tail: &[String]) -> Option<
     Some(ExitExplanation { reason, message, left: matches!(sign, ExitSign::Left(_)) })
 }
 
+/// Most bytes of a line of the log in a message.
+const LINE: usize = 200;
+
+/// Returns what the log says of the end of a process: the line with the sign that explains the end, from
+/// that sign on. Where no text explains it, and `is_start` says that the process never served, the last
+/// line that names an exception or an error: a line of a start holds settings and no data of users.
+pub fn telling_line(
+    table: ExitTable,
+    code: i32,
+    log_tail: &[String],
+    is_start: bool,
+) -> Option<String> {
+    let sign = table.iter().map(|(sign, ..)| *sign).find(|sign| sign.is_seen(code, log_tail));
+    let mut lines = log_tail.iter().rev().map(|line| line.trim());
+    let line = match sign {
+        Some(ExitSign::Log(text) | ExitSign::Left(text)) => {
+            lines.find_map(|line| Some(&line[line.find(text)?..]))
+        }
+        Some(ExitSign::Code(_)) | None => {
+            let names = |line: &&str| line.contains("Exception") || line.contains("Error");
+            lines.find(names).filter(|_| is_start)
+        }
+    }?;
+    Some(match line.char_indices().map(|(at, _)| at).find(|at| *at > LINE) {
+        Some(end) => format!("{}…", &line[..end]),
+        None => line.to_owned(),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,6 +103,22 @@ mod tests {
         for asked in [0, 143] {
             assert_eq!(reason(asked, "no space"), None);
         }
+    }
+
+    #[test]
+    fn the_log_is_quoted_from_the_sign_on() {
+        let told = |code, line: &str, is_start| {
+            let tail = [line.to_owned(), "see the log".to_owned()];
+            telling_line(TABLE, code, &tail, is_start)
+        };
+        assert_eq!(told(1, "[x] no space on /data", false).as_deref(), Some("no space on /data"));
+        let why = "IllegalArgumentException: unknown [a.b]";
+        assert_eq!(told(1, why, true).as_deref(), Some(why));
+        assert_eq!(told(134, why, true).as_deref(), Some(why));
+        assert_eq!(told(1, why, false), None, "it may be about data");
+        assert_eq!(told(1, "nothing", true), None);
+        let long = told(1, &format!("no space {}", "ä".repeat(300)), true).unwrap();
+        assert!(long.len() < LINE + 8 && long.ends_with('…'), "{long}");
     }
 
     #[test]

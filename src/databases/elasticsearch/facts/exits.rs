@@ -16,6 +16,12 @@ pub const EXITS: ExitTable = &[
         "ConfigRejected",
         "Elasticsearch does not know a key of spec.config; is a plugin missing?",
     ),
+    // `AbstractScopedSettings.validate` calls a setting of the keystore a secure one.
+    (
+        Log("unknown secure setting"),
+        "ConfigRejected",
+        "Elasticsearch does not know a setting of its keystore; is a plugin missing?",
+    ),
     (Log("java.lang.OutOfMemoryError"), "OutOfMemory", HEAP),
     (
         Log("failed to obtain node locks"),
@@ -63,6 +69,7 @@ mod tests {
             (137, "", None),
             (78, "", Some("PreflightFailed")),
             (1, "unknown setting [no.such.setting] please check", Some("ConfigRejected")),
+            (1, "unknown secure setting [no.such.setting] please", Some("ConfigRejected")),
             (127, "", Some("OutOfMemory")),
             (1, "IllegalStateException: failed to obtain node locks", Some("PreflightFailed")),
         ] {

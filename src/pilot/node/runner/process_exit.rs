@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     api::v1beta1::Termination,
+    engine::exit_explanation::telling_line,
     pilot::{
         driver::JOIN_FAILED,
         node::machine::{HoldReason, MachineEvent, NodePhase},
@@ -83,6 +84,13 @@ impl NodeRunner {
             (false, ..) => ("ProcessExited", format!("{title} {exit}")),
         };
         let (reason, message) = blamed_on_the_volume(full, (reason, message));
+        let quotes = !asked && !by_kernel && explained.is_none_or(|ending| !ending.left);
+        let exits = self.ctx.driver.exits();
+        let line = telling_line(exits, exit.status().into(), &tail, !served).filter(|_| quotes);
+        let message = match line {
+            Some(line) => format!("{message}; its log says: {line}"),
+            None => message,
+        };
         if reason == DISK_FULL {
             self.starting.shortage.note(Instant::now());
         }
