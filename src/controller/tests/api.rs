@@ -59,9 +59,23 @@ impl Fault {
     }
 }
 
-/// Identifies an object by plural and name; one namespace is enough. A namespace itself is
-/// `namespaces/<name>`.
+/// Identifies an object by plural and name. Names in other namespaces than `default` have their namespace
+/// in front: `other/shop`. A namespace itself is `namespaces/<name>`.
 pub(super) type Id = (String, String);
+
+/// Returns the name of an object in an [`Id`].
+pub(super) fn in_namespace(namespace: &str, name: &str) -> String {
+    if ["", "default"].contains(&namespace) {
+        name.to_owned()
+    } else {
+        format!("{namespace}/{name}")
+    }
+}
+
+/// Returns the namespace of an object.
+pub(super) fn namespace(object: &Value) -> &str {
+    object["metadata"]["namespace"].as_str().unwrap_or("default")
+}
 
 pub(super) fn id(plural: &str, name: &str) -> Id {
     (plural.to_owned(), name.to_owned())
@@ -122,6 +136,8 @@ struct Target {
     id: Id,
     status: bool,
     ephemeral: bool,
+    /// The namespace of the collection or object, where the path names one.
+    namespace: Option<String>,
     /// The path names a collection, to list it or to create objects in it.
     collection: bool,
     /// The API group; empty for the core.
@@ -133,19 +149,33 @@ impl Target {
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         let (group, parts) =
             if parts[0] == "api" { ("", &parts[2..]) } else { (parts[1], &parts[3..]) };
-        let (plural, name, part) = match parts {
-            ["namespaces", name] => ("namespaces", *name, ""),
-            ["namespaces", name, "status"] => ("namespaces", *name, "status"),
-            ["namespaces", _, plural] => (*plural, "", ""),
-            ["namespaces", _, plural, name] => (*plural, *name, ""),
-            ["namespaces", _, plural, name, part @ ("status" | "ephemeralcontainers")] => {
-                (*plural, *name, *part)
+        let (namespace, plural, name, part) = match parts {
+            ["namespaces", name] => (None, "namespaces", *name, ""),
+            ["namespaces", name, "status"] => (None, "namespaces", *name, "status"),
+            ["namespaces", ns, plural] => (Some(*ns), *plural, "", ""),
+            ["namespaces", ns, plural, name] => (Some(*ns), *plural, *name, ""),
+            ["namespaces", ns, plural, name, part @ ("status" | "ephemeralcontainers")] => {
+                (Some(*ns), *plural, *name, *part)
             }
             other => panic!("unexpected path {other:?}"),
         };
         let (status, ephemeral) = (part == "status", part == "ephemeralcontainers");
-        let (id, collection, group) = (id(plural, name), name.is_empty(), group.to_owned());
-        Self { id, status, ephemeral, collection, group }
+        let (collection, group) = (name.is_empty(), group.to_owned());
+        let namespace = namespace.map(str::to_owned);
+        let name = match &namespace {
+            Some(namespace) if !collection => in_namespace(namespace, name),
+            _ => name.to_owned(),
+        };
+        Self { id: id(plural, &name), status, ephemeral, namespace, collection, group }
+    }
+
+    /// Returns the object that a write of `body` is for.
+    fn named(&self, body: &Value) -> Id {
+        if !self.collection {
+            return self.id.clone();
+        }
+        let name = body["metadata"]["name"].as_str().unwrap_or_default();
+        id(&self.id.0, &in_namespace(self.namespace.as_deref().unwrap_or_default(), name))
     }
 
     /// Returns the subresource, as it follows a resource or a name.
@@ -264,8 +294,8 @@ impl Server {
                 refused.map_or(Ok(body), |code| Err(refuse(*code, "a class of this server")));
             return (answer, false);
         }
-        let name = body["metadata"]["name"].as_str().unwrap_or_default();
-        let name = if target.collection { name } else { &target.id.1 };
+        let named = target.named(&body);
+        let name = &named.1;
         self.writes.push(format!("{method} {}/{name}{}", target.id.0, target.part()));
         let number = self.writes.len() - 1;
         if *method == Method::DELETE {
@@ -285,8 +315,7 @@ impl Server {
                 (Err(refuse(500, "InternalError")), false)
             }
             Some(Fault::CrashBefore) => {
-                let id = id(&target.id.0, name);
-                self.late = Some((method.clone(), id, apply, body));
+                self.late = Some((method.clone(), named, apply, body));
                 (Ok(Value::Null), true)
             }
             Some(Fault::CrashAfter) => (self.write(method, target, apply, body), true),
@@ -314,6 +343,7 @@ impl Server {
         let items: Vec<_> = self
             .of(&target.id.0)
             .filter(|object| object["metadata"]["labels"][label] == wanted)
+            .filter(|object| target.namespace.as_ref().is_none_or(|ns| namespace(object) == ns))
             .collect();
         Ok(json!({"metadata": {"resourceVersion": self.version.to_string()}, "items": items}))
     }
@@ -323,7 +353,8 @@ impl Server {
         let (method, id, apply, body) = self.late.take().unwrap();
         let collection = method == Method::POST;
         let group = String::new();
-        let target = Target { id, status: false, ephemeral: false, collection, group };
+        let namespace = Some(namespace(&body).to_owned());
+        let target = Target { id, status: false, ephemeral: false, namespace, collection, group };
         drop(self.write(&method, &target, apply, body));
     }
 
@@ -333,11 +364,7 @@ impl Server {
     }
 
     fn write(&mut self, method: &Method, target: &Target, apply: bool, body: Value) -> Answer {
-        let id = if target.collection {
-            (target.id.0.clone(), body["metadata"]["name"].as_str().unwrap().to_owned())
-        } else {
-            target.id.clone()
-        };
+        let id = target.named(&body);
         let found = self.objects.get(&id).cloned();
         let trespass = match (&found, &self.writer) {
             (Some(found), Some(writer)) => self.trespass(method, &id, found, writer),
@@ -418,15 +445,16 @@ impl Server {
         }
         let is_of = |cluster: &Value, uid: &str| cluster["metadata"]["uid"] == uid;
         let of_writer = self.of(EXAMPLE.names.plural).find(|cluster| is_of(cluster, writer));
+        let is_near = of_writer.is_some_and(|cluster| namespace(cluster) == namespace(found));
         let name = of_writer.map(|cluster| cluster["metadata"]["name"].clone()).unwrap_or_default();
         let lives = owner.as_deref().is_some_and(|owner| {
             self.of(EXAMPLE.names.plural).any(|cluster| is_of(cluster, owner))
         });
         let labelled = &found["metadata"]["labels"][EXAMPLE.names.cluster_label];
-        let pod = self.objects.get(&id("pods", at.1.trim_start_matches("example-data-")));
+        let pod = self.objects.get(&id("pods", &at.1.replace("example-data-", "")));
         let is_used =
             labelled.is_null() && pod.and_then(|pod| self.owner(pod)).as_deref() == Some(writer);
-        let is_free = !lives && (*labelled == name || is_used);
+        let is_free = !lives && is_near && (*labelled == name || is_used);
         let is_deletion = *method == Method::DELETE && at.0 == "persistentvolumeclaims";
         if ["namespaces", "nodes"].contains(&at.0.as_str()) || is_free && !is_deletion {
             return None;
@@ -499,7 +527,7 @@ impl Server {
     }
 
     fn create(&mut self, id: &Id, mut body: Value) -> Answer {
-        let closed = self.objects.get(&("namespaces".to_owned(), "default".to_owned()));
+        let closed = self.objects.get(&("namespaces".to_owned(), namespace(&body).to_owned()));
         if closed.is_some_and(|ns| ns["metadata"].get("deletionTimestamp").is_some()) {
             let causes = json!({"causes": [{"reason": "NamespaceTerminating", "message": ""}]});
             return Err(Refusal { code: 403, reason: "Forbidden", details: causes });

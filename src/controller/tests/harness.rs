@@ -26,7 +26,7 @@ use super::{
         status_pace::StatusPace,
         testing::example::DATABASE,
     },
-    api::{Api, Id, id},
+    api::{Api, Id, id, in_namespace, namespace},
 };
 use crate::{
     api::v1beta1::{API_VERSION, PilotSecurity, SecurityRungs},
@@ -41,7 +41,8 @@ pub(super) fn cluster_id() -> Id {
 
 pub(super) struct Harness {
     pub(super) api: Api,
-    /// Name of the cluster that is reconciled.
+    /// Namespace and name of the cluster that is reconciled.
+    namespace: &'static str,
     name: &'static str,
     pub(super) database: &'static ManagedDatabase,
     /// Pilots that are asked to leave finish moving their data away.
@@ -97,6 +98,7 @@ impl Harness {
         }
         Self {
             api,
+            namespace: "default",
             name: "shop",
             database: &DATABASE,
             drains_end: true,
@@ -116,18 +118,24 @@ impl Harness {
 
     /// Returns a harness of another cluster in the same namespace.
     pub(super) fn beside(&self, name: &'static str) -> Self {
-        Self { api: self.api.clone(), name, ..Self::new(0) }
+        self.elsewhere("default", name)
+    }
+
+    /// Returns a harness of another cluster behind the same API.
+    pub(super) fn elsewhere(&self, namespace: &'static str, name: &'static str) -> Self {
+        Self { api: self.api.clone(), namespace, name, ..Self::new(0) }
     }
 
     fn key(&self) -> ClusterKey {
-        let name = self.name.into();
-        ClusterKey { kind: DATABASE.names.kind, namespace: "default".into(), name }
+        let (namespace, name) = (self.namespace.into(), self.name.into());
+        ClusterKey { kind: DATABASE.names.kind, namespace, name }
     }
 
     /// Returns a copy of this harness in its present state.
     pub(super) fn copy(&self) -> Self {
         let Self {
             api,
+            namespace,
             name,
             database,
             drains_end,
@@ -147,6 +155,7 @@ impl Harness {
         let (strips, owner_references, cordoned) = (*strips, *owner_references, *cordoned);
         Self {
             api: api.copy(),
+            namespace,
             name,
             database,
             drains_end,
@@ -297,7 +306,8 @@ impl Harness {
         let ctx = self.context(caches, claim);
         let key = self.key();
         let cluster = caches.iter().find(|object| {
-            object["kind"] == "ExampleCluster" && object["metadata"]["name"] == *key.name
+            let is_here = namespace(object) == self.namespace;
+            is_here && object["kind"] == "ExampleCluster" && object["metadata"]["name"] == *key.name
         });
         let uid = cluster.map(|cluster| cluster["metadata"]["uid"].as_str().unwrap().to_owned());
         self.api.server().writer = uid;
@@ -356,7 +366,8 @@ impl Harness {
         for set in &sets {
             let name = set["metadata"]["name"].as_str().unwrap();
             let replicas = set["spec"]["replicas"].as_u64().unwrap();
-            wanted.extend((0..replicas).map(|ordinal| (format!("{name}-{ordinal}"), set)));
+            let pod = |ordinal| in_namespace(namespace(set), &format!("{name}-{ordinal}"));
+            wanted.extend((0..replicas).map(|ordinal| (pod(ordinal), set)));
         }
         let pods: Vec<String> =
             server.objects.keys().filter(|(p, _)| p == "pods").map(|(_, n)| n.clone()).collect();
@@ -392,15 +403,17 @@ impl Harness {
                 server.tell_refusal(&name, set);
                 continue;
             }
-            let claim = id("persistentvolumeclaims", &format!("example-data-{name}"));
+            let own_name = name.rsplit('/').next().unwrap().to_owned();
+            let claim_name = format!("example-data-{own_name}");
+            let claim = id("persistentvolumeclaims", &in_namespace(namespace(set), &claim_name));
             if !server.objects.contains_key(&claim) {
                 let template = &set["spec"]["volumeClaimTemplates"][0];
                 let body = json!({
                     "apiVersion": "v1",
                     "kind": "PersistentVolumeClaim",
                     "metadata": {
-                        "name": claim.1,
-                        "namespace": "default",
+                        "name": claim_name,
+                        "namespace": namespace(set),
                         "labels": template["metadata"]["labels"],
                         "annotations": template["metadata"]["annotations"],
                     },
@@ -414,8 +427,8 @@ impl Harness {
             let mut body = set["spec"]["template"].clone();
             body["apiVersion"] = json!("v1");
             body["kind"] = json!("Pod");
-            body["metadata"]["name"] = json!(name);
-            body["metadata"]["namespace"] = json!("default");
+            body["metadata"]["name"] = json!(own_name);
+            body["metadata"]["namespace"] = json!(namespace(set));
             body["metadata"]["ownerReferences"] = owner;
             if self.strips {
                 let revision = desired_state::hash(&set["spec"]["template"]);
@@ -423,7 +436,7 @@ impl Harness {
                 meta.remove("annotations");
                 meta["labels"]["controller-revision-hash"] = json!(revision);
                 let name = set["metadata"]["name"].as_str().unwrap();
-                server.edit(&id("statefulsets", name), |set| {
+                server.edit(&id("statefulsets", &in_namespace(namespace(set), name)), |set| {
                     set["status"] = json!({
                         "replicas": 0, "updateRevision": revision,
                         "observedGeneration": set["metadata"]["generation"],
@@ -581,7 +594,8 @@ impl Harness {
 /// Keeps the template of a StatefulSet as the StatefulSet controller does.
 fn keep_revision(server: &mut super::api::Server, set: &Value) {
     let (template, name) = (&set["spec"]["template"], set["metadata"]["name"].as_str().unwrap());
-    let revision = id("controllerrevisions", &format!("{name}-{}", desired_state::hash(template)));
+    let revision_name = format!("{name}-{}", desired_state::hash(template));
+    let revision = id("controllerrevisions", &in_namespace(namespace(set), &revision_name));
     if server.objects.contains_key(&revision) {
         return;
     }
@@ -591,8 +605,8 @@ fn keep_revision(server: &mut super::api::Server, set: &Value) {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
         "metadata": {
-            "name": revision.1,
-            "namespace": "default",
+            "name": revision_name,
+            "namespace": namespace(set),
             "labels": template["metadata"]["labels"],
             "ownerReferences": [{
                 "apiVersion": "apps/v1", "kind": "StatefulSet", "controller": true,
@@ -611,7 +625,8 @@ fn is_turned_away(server: &super::api::Server, pod: &Id) -> bool {
         object["metadata"]["creationTimestamp"].as_str()?.parse().ok()
     };
     let account = &server.objects[pod]["spec"]["serviceAccountName"];
-    let account = id("serviceaccounts", account.as_str().unwrap_or_default());
+    let account = account.as_str().unwrap_or_default();
+    let account = id("serviceaccounts", &in_namespace(namespace(&server.objects[pod]), account));
     let account = server.objects.get(&account).and_then(made);
     account.is_some_and(|account| made(&server.objects[pod]).is_some_and(|pod| pod < account))
 }
