@@ -62,6 +62,12 @@ pub trait ClusterKind: DatabaseFields {
     /// Writes defaults into the database's own fields of the node pool `_name`. Must be idempotent.
     fn default_pool(_name: &str, _pool: &mut Self::Pool) {}
 
+    /// Returns the database's own fields that say where the nodes of a pool are, and that do not change
+    /// while it has nodes.
+    fn topology(_pool: &Self::Pool) -> Vec<(&'static str, Option<&str>)> {
+        Vec::new()
+    }
+
     /// Returns the cells of a hub object for `kubectl get`, one for each of [`Self::COLUMNS`].
     /// `now` is in seconds since the epoch.
     fn cells(hub: &Value, now: i64) -> Vec<Value> {

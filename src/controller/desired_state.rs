@@ -291,6 +291,8 @@ pub struct DesiredPool {
     pub eligible: bool,
     /// Labels that only this database knows, for example a role.
     pub labels: Vec<(String, String)>,
+    /// See [`NodePool::topology`](crate::api::v1beta1::NodePool::topology).
+    pub topology: BTreeMap<String, String>,
 }
 
 impl DesiredPool {

@@ -259,6 +259,7 @@ fn pool_of<K: ManagedClusterKind>(
         pod_hash: String::new(),
         pods_alike: Vec::new(),
         labels: K::labels(pool),
+        topology: pool.topology(),
         overlays,
     };
     let inputs = PodInputs {

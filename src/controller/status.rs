@@ -189,6 +189,10 @@ fn pool_status(desired: &DesiredCluster, pool: &ObservedPool) -> NodePoolStatus 
             database.names.cluster_label, desired.name, database.names.pool_label, pool.name
         )),
         storage: storage(desired, pool),
+        topology: wanted.map(|wanted| wanted.topology.clone()).or_else(|| {
+            let before = desired.status.node_pools.get(&pool.name)?;
+            before.topology.clone()
+        }),
     }
 }
 

@@ -3,6 +3,8 @@
 //! A database adds its own fields with a [`ClusterKind`], beside the shared ones in the same
 //! objects of the spec.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::{
     api::core::v1::ResourceRequirements,
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
@@ -133,6 +135,17 @@ pub struct NodePool<K: ClusterKind> {
     /// What only this database has.
     #[serde(flatten)]
     pub own: K::Pool,
+}
+
+impl<K: ClusterKind> NodePool<K> {
+    /// Returns the fields that say where the pool's nodes and volumes are, by their names in the spec:
+    /// those that nodes cannot take a change of.
+    pub fn topology(&self) -> BTreeMap<String, String> {
+        let class = self.persistence.as_ref().and_then(|found| found.storage_class.as_deref());
+        let shared = [("zone", self.zone.as_deref()), ("storageClass", class)];
+        let all = shared.into_iter().chain(K::topology(&self.own));
+        all.filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned()))).collect()
+    }
 }
 
 impl<K: ClusterKind> k8s_openapi::Resource for Cluster<K> {

@@ -197,6 +197,10 @@ pub struct NodePoolStatus {
     /// Sizes of the pool's volumes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<StorageStatus>,
+    /// Where nodes and volumes are, by the field of the pool, such as `zone`, `storageClass` or `rack`.
+    /// A pool that is removed keeps it until its nodes are gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topology: Option<BTreeMap<String, String>>,
 }
 
 /// What claims ask for, and what there is.

@@ -122,6 +122,7 @@ fn view_pool<K: ClusterRules>(pool: &NodePool<K>) -> PoolView<'_> {
         jvm: jvm.as_ref(),
         pod_template,
         keeps_data,
+        topology: pool.topology(),
     }
 }
 

@@ -1,5 +1,7 @@
 //! A view of a cluster of any database, for the rules that all databases share.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::{
     api::core::v1::ResourceRequirements, apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
@@ -86,6 +88,8 @@ pub(super) struct PoolView<'a> {
     pub(super) pod_template: &'a PodTemplate,
     /// True when the pool's nodes hold a state that must not be lost.
     pub(super) keeps_data: bool,
+    /// See [`NodePool::topology`](crate::api::v1beta1::NodePool::topology).
+    pub(super) topology: BTreeMap<String, String>,
 }
 
 impl PoolView<'_> {

@@ -3,6 +3,8 @@
 //! Rules that run in [`UnsafeOverrides::unless`] can be overridden by name in the annotation
 //! `allow-unsafe`, which costs a warning (W14).
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 use serde_json::json;
 
@@ -81,7 +83,7 @@ pub(super) fn validate(
     }
     for (index, pool) in new.pools.iter().enumerate() {
         if !old.pools.iter().any(|before| before.name == pool.name) {
-            comes_back(validator, pool, old, &pool_path(index).child("persistence"));
+            comes_back(validator, pool, old, &pool_path(index));
         }
     }
     if new.version != old.version {
@@ -89,8 +91,8 @@ pub(super) fn validate(
     }
 }
 
-/// V71: refuses to add a pool, as one with volumes or without, whose nodes still exist in the other
-/// form: they would go on as they are, and no error would show that.
+/// V71: refuses to add a pool whose nodes still exist in another form, with volumes or without, or in
+/// another place: they would go on as they are, or not start again, and no error would show that.
 fn comes_back(
     validator: &mut Validator,
     pool: &PoolView<'_>,
@@ -98,14 +100,30 @@ fn comes_back(
     path: &FieldPath,
 ) {
     let Some(exists) = old.status.node_pools.get(pool.name) else { return };
-    let has = exists.storage.is_some();
-    if exists.replicas.unwrap_or_default() > 0 && has != is_persistent(pool) {
-        let kept = if has { "volumes" } else { "no volumes" };
+    if exists.replicas.unwrap_or_default() == 0 {
+        return;
+    }
+    let mut differs = |field: &str, kept: &str| {
         let text = format!(
             "the node pool is still being removed, and its nodes have {kept}: add it as it was, or \
              wait until status.nodePools does not name it"
         );
-        validator.forbidden(path, &text);
+        validator.forbidden(&path.child(field), &text);
+    };
+    let has = exists.storage.is_some();
+    if has != is_persistent(pool) {
+        differs("persistence", if has { "volumes" } else { "no volumes" });
+    }
+    // A release before 0.3 did not record it.
+    let Some(was) = &exists.topology else { return };
+    let keys: BTreeSet<&String> = was.keys().chain(pool.topology.keys()).collect();
+    for key in keys {
+        let (was, is) = (was.get(key), pool.topology.get(key));
+        let field = if key == "storageClass" { "persistence.storageClass" } else { key.as_str() };
+        if was != is {
+            let kept = was.map_or_else(|| format!("no {field}"), |was| format!("{field} {was:?}"));
+            differs(field, &kept);
+        }
     }
 }
 

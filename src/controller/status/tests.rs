@@ -337,6 +337,18 @@ fn an_operation_that_an_edit_ends_is_not_done() {
 }
 
 #[test]
+fn a_pool_that_is_removed_keeps_its_topology_until_its_nodes_are_gone() {
+    let mut cluster = desired(&[("a", 1), ("b", 1)], "new");
+    cluster.pools[1].topology.insert("rack".to_owned(), "r1".to_owned());
+    let found = observed(&[("a", 1), ("b", 1)], "new");
+    let was = reconcile_status(&mut cluster, &found, 0);
+    cluster.pools.truncate(1);
+    let is = reconcile_status(&mut cluster, &found, 10);
+    assert_eq!(is.node_pools["b"].topology, was.node_pools["b"].topology);
+    assert_eq!(is.node_pools["b"].topology.as_ref().unwrap()["rack"], "r1");
+}
+
+#[test]
 fn versions_are_ordered_by_number() {
     assert_eq!(by_version("4.1.9", "4.1.10"), Ordering::Less);
     assert_eq!(by_version("5.0", "4.1.10"), Ordering::Greater);

@@ -1,5 +1,7 @@
 //! Sample clusters of the example database, desired and observed.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::{
     api::core::v1::ResourceRequirements,
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Condition},
@@ -74,6 +76,7 @@ pub(super) fn pool(name: &str, replicas: u32, revision: &str) -> DesiredPool {
         pods_alike: Vec::new(),
         eligible: leads(name),
         labels: Vec::new(),
+        topology: BTreeMap::new(),
     }
 }
 

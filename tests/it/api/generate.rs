@@ -676,6 +676,7 @@ pub(super) fn cluster_status(tape: &mut Tape<'_>) -> ClusterStatus {
             requested: tape.maybe(Tape::quantity),
             smallest: tape.maybe(Tape::quantity),
         }),
+        topology: tape.maybe(Tape::map),
     };
     ClusterStatus {
         security: tape.maybe(|tape| ClusterSecurityStatus {
