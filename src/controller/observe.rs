@@ -464,6 +464,16 @@ impl Member {
         self.has_identity() || (unread && !self.is_first_life())
     }
 
+    /// Returns whether the node has no pod, and a volume that was there before its Pilot or a pod of
+    /// it, and that no pilot has read. A StatefulSet makes claims together with pods, so such a claim
+    /// is of an earlier life of the cluster: it was made again, or put back from a copy of its
+    /// objects. What the Pilot notes of earlier claims does not count, since it may be of that copy.
+    fn has_unread_volume(&self) -> bool {
+        let kept = self.claim.as_ref().is_some_and(|claim| claim.holds_data);
+        let unread = self.pilot.as_ref().is_none_or(|pilot| !pilot.checked);
+        self.pod.is_none() && kept && unread && !self.decommissioned() && !self.abandoned()
+    }
+
     /// Was the volume made later than this Pilot? An older volume may hold data of an earlier node
     /// of this name. Creation times do not tell: claim and Pilot are on servers with clocks of
     /// their own.
@@ -515,6 +525,16 @@ impl ObservedPool {
         }
         let gone = |member: &Member| member.decommissioned() || member.abandoned();
         self.one_past_last(|member| member.may_be_member() && !gone(member))
+    }
+
+    /// Returns the replicas that bring back each node that has data, and each of the first `wanted`
+    /// nodes whose volume was kept and may hold them. The others miss such a node until it starts,
+    /// and may not serve without it, so none of their reports may hold its start.
+    pub(crate) fn returning_of(&self, wanted: u32) -> u32 {
+        let later = self.replicas()..wanted.max(self.replicas());
+        let mut later = self.members.range(later).rev();
+        let last = later.find(|(_, member)| member.has_unread_volume());
+        self.returning().max(last.map_or(0, |(ordinal, _)| ordinal + 1))
     }
 
     /// Returns the replicas with which a StatefulSet is made. Pods that a deleted StatefulSet left

@@ -569,6 +569,23 @@ async fn a_clock_that_is_ahead_makes_no_new_volume_an_old_one() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn adopted_pilot_notes_present_claim() {
+    let harness = Harness::new(1);
+    harness.settle().await;
+    // As it is put back from a copy: it has no owner, and there was no claim when it was made first.
+    harness.api.server().edit(&id("pilots", "ex-shop-a-0"), |pilot| {
+        pilot["metadata"]["ownerReferences"] = json!([]);
+        pilot["metadata"]["annotations"][annotation::EARLIER_CLAIM] = json!("");
+    });
+    harness.settle().await;
+    let pilot = harness.object("pilots", "ex-shop-a-0");
+    assert_eq!(pilot["metadata"]["ownerReferences"][0]["name"], "shop");
+    let claim = harness.object("persistentvolumeclaims", "example-data-ex-shop-a-0");
+    let noted = &pilot["metadata"]["annotations"][annotation::EARLIER_CLAIM];
+    assert_eq!(*noted, claim["metadata"]["uid"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_newer_pilot_reaches_running_pods_one_by_one_and_restarts_none() {
     let mut harness = Harness::new(3);
     harness.settle().await;

@@ -47,6 +47,10 @@ pub(crate) async fn ensure_pilot(
         for part in ["labels", "annotations", "ownerReferences"] {
             patch["metadata"][part] = body["metadata"][part].clone();
         }
+        // What it notes is of the cluster that it was made for, or of the copy that it was put back
+        // from.
+        let earlier = earlier_claim(ctx, desired, &name).await?;
+        patch["metadata"]["annotations"][annotation::EARLIER_CLAIM] = json!(earlier);
     }
     let pin = found.and_then(|found| pinned_to(desired, found, member?, pool));
     if pilot.pinned.as_deref() != pin {
@@ -95,13 +99,7 @@ async fn create_pilot(
     if let Some(BirthSpec { template, .. }) = birth {
         body["metadata"]["annotations"][annotation::PINNED_POD] = json!(template);
     }
-    // The server is asked, not a cache: if an older volume counted as new, its data could be given
-    // up.
-    let claim = format!("{}-{name}", desired.database.names.data_volume);
-    let claims = ApiResource::erase::<PersistentVolumeClaim>(&());
-    let found = ctx.read(&claims, &desired.namespace).get_opt(&claim).await;
-    let found = found.map_err(|error| Error::request("get", &claims.kind, &claim, error))?;
-    let earlier = found.and_then(|claim| claim.metadata.uid).unwrap_or_default();
+    let earlier = earlier_claim(ctx, desired, name).await?;
     body["metadata"]["annotations"][annotation::EARLIER_CLAIM] = json!(earlier);
     let object: DynamicObject =
         serde_json::from_value(body.clone()).expect("a Pilot has metadata and string keys");
@@ -118,4 +116,18 @@ async fn create_pilot(
         }
     }
     Ok(())
+}
+
+/// Returns the uid of the node's claim as it is now, empty where there is none. The server is asked,
+/// not a cache: if an older volume counted as new, its data could be given up.
+async fn earlier_claim(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    pilot: &str,
+) -> Result<String, Error> {
+    let claim = format!("{}-{pilot}", desired.database.names.data_volume);
+    let claims = ApiResource::erase::<PersistentVolumeClaim>(&());
+    let found = ctx.read(&claims, &desired.namespace).get_opt(&claim).await;
+    let found = found.map_err(|error| Error::request("get", &claims.kind, &claim, error))?;
+    Ok(found.and_then(|claim| claim.metadata.uid).unwrap_or_default())
 }

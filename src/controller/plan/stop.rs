@@ -87,9 +87,10 @@ pub(super) fn resume(world: World<'_>, _: &Plan) -> Vec<Candidate> {
         let step = PlannedStep::Start { pilots: stopped };
         return vec![Candidate::step(operation, step)];
     }
-    let returns = |pool: &&ObservedPool| pool.set.is_some() && pool.returning() > pool.replicas();
+    let to = |pool: &ObservedPool| pool.returning_of(world.wanted_of(pool));
+    let returns = |pool: &&ObservedPool| pool.set.is_some() && to(pool) > pool.replicas();
     let raise = |pool: &ObservedPool| {
-        let step = PlannedStep::Return { pool: pool.name.clone(), to: pool.returning() };
+        let step = PlannedStep::Return { pool: pool.name.clone(), to: to(pool) };
         Candidate::step(operation, step)
     };
     pools.iter().filter(returns).map(raise).collect()

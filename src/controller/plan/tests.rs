@@ -117,6 +117,40 @@ fn nodes_with_data_come_back_all_at_once() {
 }
 
 #[test]
+fn kept_volume_bound_late_brings_node_back() {
+    // A namespace was put back from a copy of its objects. The StatefulSet was made while two of three
+    // claims were bound. The Pilot has no status, and notes the claims of the day when it was made.
+    let after = |change: fn(&mut Member)| {
+        planned(&[("a", 3)], &[("a", 3)], |_, o| {
+            o.pools[0].set.as_mut().unwrap().replicas = 2;
+            pilot(o, 0, 0).blockers = vec![BlockerFacts {
+                predicate: "CopiesElsewhere".to_owned(),
+                message: "10.0.0.3 down as seen from here".to_owned(),
+                against: vec![NodeChange::Join],
+            }];
+            let member = member(o, 0, 2);
+            let pilot = member.pilot.as_mut().unwrap();
+            (pilot.identity, pilot.answered, pilot.checked, pilot.ready) =
+                (false, false, false, false);
+            (pilot.instance, pilot.earlier_claim) = (None, Some(String::new()));
+            member.pod = None;
+            change(member);
+        })
+    };
+    let returns = Some(PlannedStep::Return { pool: "a".into(), to: 3 });
+    assert_eq!(after(|_| ()).step, returns);
+    assert_eq!(after(|member| member.pilot = None).step, returns, "no Pilot was put back");
+    let joins = |change| {
+        let plan = after(change);
+        assert_eq!(plan.step, None);
+        assert_eq!(plan.blocked[0].step, "StartPilot");
+    };
+    joins(|member| member.claim = None);
+    joins(|member| member.claim.as_mut().unwrap().holds_data = false);
+    joins(|member| member.pilot.as_mut().unwrap().checked = true);
+}
+
+#[test]
 fn the_last_node_is_drained_and_removed_only_after_it_left() {
     let plan = planned(&[("a", 2)], &[("a", 3)], |_, _| ());
     assert_eq!(plan.step, Some(PlannedStep::Decommission { pilot: "ex-demo-a-2".into() }));

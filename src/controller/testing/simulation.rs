@@ -190,7 +190,10 @@ impl Simulation {
             PlannedStep::Return { pool, to } => {
                 let pool = self.observed.pools.iter().find(|p| p.name == *pool).unwrap();
                 let holds = |(ordinal, member): (&u32, &Member)| {
-                    let may_return = self.joined.contains(&member.name) || !member.is_first_life();
+                    let unread = member.pilot.as_ref().is_none_or(|pilot| !pilot.checked);
+                    let kept = member.claim.is_some() && unread;
+                    let may_return =
+                        self.joined.contains(&member.name) || !member.is_first_life() || kept;
                     may_return.then_some(ordinal + 1)
                 };
                 let returns = pool.members.iter().filter_map(holds).max() >= Some(*to);
