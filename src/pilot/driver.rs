@@ -2,6 +2,7 @@
 //! database implements.
 
 mod observation;
+mod peer_addresses;
 mod secured_database;
 
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, time::Duration};
@@ -26,6 +27,7 @@ use crate::{
 
 pub use self::{
     observation::{DatabaseCondition, GaugeFigure, NodeObservation},
+    peer_addresses::{PeerAddresses, TRANSPORT},
     secured_database::{RunningSecurity, SecuredDatabase, SecuredPort},
 };
 
@@ -82,6 +84,8 @@ pub struct DatabaseNode {
     pub pilot: Pilot,
     /// Pilots of the same cluster, without this one.
     pub peers: Vec<Pilot>,
+    /// At which addresses nodes of the peers can be reached now.
+    pub addresses: PeerAddresses,
     /// `metadata.uid` of the cluster, from the Pilot's owner reference.
     pub cluster_uid: Option<String>,
     /// Address that other nodes reach this one at.

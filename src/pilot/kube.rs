@@ -7,6 +7,7 @@ pub mod founding;
 pub mod intent;
 pub mod leader;
 pub mod name_holder;
+pub mod peer_addresses;
 pub mod peers;
 pub mod pilot_api;
 pub mod registration;

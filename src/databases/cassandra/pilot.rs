@@ -413,7 +413,7 @@ mod tests {
     use crate::{
         api::v1beta1::{Endpoint, Identity, Pilot},
         databases::cassandra::v1beta1::PilotCassandraSpec,
-        pilot::query_answer::QueryAnswer,
+        pilot::{driver::PeerAddresses, query_answer::QueryAnswer},
     };
 
     pub(super) const OWN: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 1, 1));
@@ -466,6 +466,7 @@ mod tests {
         DatabaseNode {
             pilot,
             peers: Vec::new(),
+            addresses: PeerAddresses::default(),
             cluster_uid: None,
             address: [10, 0, 0, 1].into(),
             home: place.join("home"),

@@ -483,8 +483,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        api::v1beta1::Pilot, databases::elasticsearch::v1beta1::PilotElasticsearchSpec,
-        pilot::volume::state_file::StateFile,
+        api::v1beta1::Pilot,
+        databases::elasticsearch::v1beta1::PilotElasticsearchSpec,
+        pilot::{driver::PeerAddresses, volume::state_file::StateFile},
     };
 
     fn driver(data: &Path) -> ElasticsearchDriver {
@@ -537,6 +538,7 @@ mod tests {
         DatabaseNode {
             pilot,
             peers: Vec::new(),
+            addresses: PeerAddresses::default(),
             cluster_uid: None,
             address: [10, 0, 0, 1].into(),
             home: place.join("home"),

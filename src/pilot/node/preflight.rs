@@ -111,7 +111,10 @@ mod tests {
             names::annotation,
             v1beta1::{ClusterRef, Pilot},
         },
-        pilot::volume::pilot_files::{PilotFiles, VolumeMark},
+        pilot::{
+            driver::PeerAddresses,
+            volume::pilot_files::{PilotFiles, VolumeMark},
+        },
     };
 
     pub(super) fn node(data: &Path, uid: &str) -> DatabaseNode {
@@ -122,6 +125,7 @@ mod tests {
         DatabaseNode {
             pilot,
             peers: vec![],
+            addresses: PeerAddresses::default(),
             cluster_uid: Some(uid.into()),
             address: "127.0.0.1".parse().unwrap(),
             home: "/".into(),

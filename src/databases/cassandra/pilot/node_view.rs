@@ -19,8 +19,7 @@ use crate::{
 /// Addresses of the members of a ring that live, by datacenter.
 pub(super) type LiveNodes = BTreeMap<String, BTreeSet<IpAddr>>;
 
-/// Name of the endpoint that other nodes of the ring connect to.
-pub(super) const TRANSPORT: &str = "transport";
+pub(super) use crate::pilot::driver::TRANSPORT;
 pub(super) const STORAGE_SERVICE: &str = "org.apache.cassandra.db:type=StorageService";
 
 /// The answers of the database in one observation.

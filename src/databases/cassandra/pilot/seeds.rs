@@ -38,9 +38,8 @@ pub(super) fn choose(
     let mut others = Vec::new();
     let mut silent = Vec::new();
     for peer in &node.peers {
-        let Some(host) = transport(peer) else { continue };
         let known = if is_ready(peer) { &mut others } else { &mut silent };
-        known.push(host);
+        known.extend(node.addresses.of(peer));
     }
     others.sort();
     others.truncate(ENOUGH);
@@ -48,7 +47,7 @@ pub(super) fn choose(
 
     if state.joined && has_data {
         // A member may start as its own seed: it does not bootstrap any more, and after a full
-        // outage one node has to come up first. Addresses of silent peers may still be right.
+        // outage one node has to come up first.
         let mut seeds = vec![node.address.to_string()];
         silent.sort();
         seeds.extend(others);
@@ -58,6 +57,13 @@ pub(super) fn choose(
     if others.is_empty() {
         let members: Vec<&str> =
             node.peers.iter().filter(|peer| is_member(peer)).map(name).collect();
+        let ready: Vec<&str> = node.peers.iter().filter(|peer| is_ready(peer)).map(name).collect();
+        if !ready.is_empty() {
+            return Err(Error::NotYet(format!(
+                "waits for DNS, or for a report, that says at which address {} is now",
+                ready.join(", ")
+            )));
+        }
         if !node.may_found {
             return Err(Error::NotYet("waits for a node of the cluster to be ready".to_owned()));
         }
@@ -233,7 +239,7 @@ mod tests {
     use super::*;
     use crate::{
         databases::cassandra::pilot::tests::{node, peer},
-        pilot::driver::Ring,
+        pilot::driver::{PeerAddresses, Ring},
     };
 
     const DATA: bool = true;
@@ -305,6 +311,32 @@ mod tests {
         let way = choose(&node, &joined(), DATA).unwrap();
         assert_eq!(way.seeds, ["10.0.0.1", "10.0.0.2"]);
         assert!(!way.founds);
+    }
+
+    #[test]
+    fn former_address_of_peer_is_no_seed() {
+        // After a power cut each address may be that of another cluster's pod.
+        let mut node = node();
+        node.peers = vec![peer("b", "10.0.0.2", true), peer("c", "10.0.0.3", false)];
+        let seeds = |current: &[(&str, &str)], node: &mut DatabaseNode, state, has_data| {
+            let current =
+                current.iter().map(|(peer, host)| ((*peer).to_owned(), vec![(*host).to_owned()]));
+            node.addresses = PeerAddresses::Current(current.collect());
+            choose(node, state, has_data).map(|way| way.seeds)
+        };
+        let moved = [("b", "10.0.0.8"), ("c", "10.0.0.9")];
+        let member = joined();
+        let chosen = seeds(&moved, &mut node, &member, DATA).unwrap();
+        assert_eq!(chosen, ["10.0.0.1", "10.0.0.8", "10.0.0.9"]);
+        assert_eq!(seeds(&[], &mut node, &member, DATA).unwrap(), ["10.0.0.1"], "DNS is away");
+        let fresh = NodeState::default();
+        assert_eq!(seeds(&moved, &mut node, &fresh, EMPTY).unwrap(), ["10.0.0.8"]);
+        let Err(Error::NotYet(waits)) = seeds(&[], &mut node, &fresh, EMPTY) else {
+            panic!("an empty node joins nowhere");
+        };
+        assert!(waits.contains("at which address b is now"), "{waits}");
+        node.may_found = true;
+        assert!(seeds(&[], &mut node, &fresh, EMPTY).is_err(), "the ring is there");
     }
 
     #[test]

@@ -11,12 +11,11 @@ use crate::{
     databases::elasticsearch::{facts::Release, names},
     pilot::{
         driver::{DatabaseNode, Error},
-        kube::peers::is_member,
+        kube::peers::{self, is_member, name},
     },
 };
 
-/// Name of the endpoint that other nodes connect to.
-pub(super) const TRANSPORT: &str = "transport";
+pub(super) use crate::pilot::driver::TRANSPORT;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SeedPlan {
@@ -35,14 +34,22 @@ pub(super) fn choose(
     let member = state.cluster_id.is_some() && has_data;
     let everybody = release.votes() || member;
     let told = node.peers.iter().filter(|peer| everybody || is_member(peer));
-    let mut seeds: Vec<String> = told.filter_map(transport).collect();
+    let mut seeds: Vec<String> = told.flat_map(|peer| transport(node, peer)).collect();
     seeds.sort();
     let cluster = node.pilot.spec.cluster_ref.as_ref();
     if let Some(cluster) = cluster.filter(|_| everybody && in_a_pod(node)) {
         // Addresses change with pods; the Service's name stays.
         seeds.push(names::discovery_service(&cluster.name));
     }
-    if member || node.peers.iter().any(is_member) {
+    let members: Vec<&str> = node.peers.iter().filter(|peer| is_member(peer)).map(name).collect();
+    if !everybody && seeds.is_empty() && !members.is_empty() {
+        // Before version 7 a node that knows no other may be a cluster of its own.
+        return Err(Error::NotYet(format!(
+            "waits for DNS, or for a report, that says at which address {} is now",
+            members.join(", ")
+        )));
+    }
+    if member || !members.is_empty() {
         return Ok(SeedPlan { seeds, founds: false });
     }
     if node.may_found {
@@ -55,22 +62,22 @@ fn in_a_pod(node: &DatabaseNode) -> bool {
     !node.address.is_loopback()
 }
 
-fn transport(pilot: &Pilot) -> Option<String> {
-    let endpoint = pilot.status.endpoints.iter().find(|endpoint| endpoint.name == TRANSPORT)?;
-    let host = if endpoint.host.contains(':') {
-        format!("[{}]", endpoint.host)
-    } else {
-        endpoint.host.clone()
-    };
-    Some(format!("{host}:{}", endpoint.port))
+/// Returns where the peer's node listens now: a former address may be that of a node of another
+/// cluster, which a node without data would join.
+fn transport(node: &DatabaseNode, peer: &Pilot) -> Vec<String> {
+    let Some(endpoint) = peers::endpoint(peer, TRANSPORT) else { return Vec::new() };
+    let bracketed = |host: String| if host.contains(':') { format!("[{host}]") } else { host };
+    let hosts = node.addresses.of(peer).into_iter().map(bracketed);
+    hosts.map(|host| format!("{host}:{}", endpoint.port)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
-        api::v1beta1::{Endpoint, Identity, PilotStatus},
+        api::v1beta1::{ClusterRef, Endpoint, Identity, PilotStatus},
         databases::elasticsearch::pilot::tests::node,
+        pilot::driver::PeerAddresses,
     };
 
     fn member() -> Pilot {
@@ -117,6 +124,27 @@ mod tests {
         node.peers = vec![member()];
         let way = choose(&node, at("7.17.29"), &fresh, false).unwrap();
         assert_eq!((way.founds, way.seeds), (false, vec!["10.0.0.2:9300".to_owned()]));
+    }
+
+    #[test]
+    fn former_address_of_peer_is_no_seed() {
+        let mut node = node();
+        node.pilot.spec.cluster_ref =
+            Some(ClusterRef { kind: "ElasticsearchCluster".into(), name: "logs".into() });
+        let mut peer = member();
+        peer.metadata.name = Some("es-logs-a-1".to_owned());
+        node.peers = vec![peer];
+        let fresh = NodeState::default();
+        let mut seeds = |release, current: &[&str]| {
+            let current = current.iter().map(|host| (*host).to_owned()).collect();
+            node.addresses = PeerAddresses::Current([("es-logs-a-1".to_owned(), current)].into());
+            choose(&node, at(release), &fresh, false).map(|way| way.seeds)
+        };
+        let both = seeds("6.8.23", &["10.0.0.7", "fd00::7"]).unwrap();
+        assert_eq!(both, ["10.0.0.7:9300", "[fd00::7]:9300"]);
+        assert!(matches!(seeds("6.8.23", &[]), Err(Error::NotYet(_))), "DNS is away");
+        let asks_itself = seeds("7.17.29", &[]).unwrap();
+        assert_eq!(asks_itself, ["es-logs-discovery"]);
     }
 
     #[test]

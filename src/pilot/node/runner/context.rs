@@ -14,7 +14,7 @@ use crate::{
     api::v1beta1::Pilot,
     error::chain,
     pilot::{
-        driver::{DatabaseNode, Driver},
+        driver::{DatabaseNode, Driver, PeerAddresses},
         kube::pilot_api::PilotApi,
         node::metrics::Metrics,
         process::supervisor::Supervisor,
@@ -74,6 +74,7 @@ impl RunnerContext {
         Box::new(DatabaseNode {
             pilot: pilot.clone(),
             peers: peers.to_vec(),
+            addresses: PeerAddresses::default(),
             cluster_uid: ring::cluster_owner(pilot).map(|owner| owner.uid.clone()),
             address: settings.address,
             home: settings.home.clone(),

@@ -20,6 +20,7 @@ use crate::{
     error::chain,
     pilot::{
         driver::{self, DatabaseNode, ProcessSpec},
+        kube::peer_addresses,
         node::{machine::AttemptId, preflight, report},
         process::supervisor::{ChildCommand, ChildExit, ChildProcess},
         volume::pilot_files::{DatabaseRun, VolumeMark},
@@ -110,9 +111,10 @@ impl DatabaseProcess {
     }
 
     /// Tells a running database what is new about its peers.
-    pub(super) fn refresh(&self, ctx: &RunnerContext, node: Box<DatabaseNode>) {
+    pub(super) fn refresh(&self, ctx: &RunnerContext, mut node: Box<DatabaseNode>) {
         let (driver, volume) = (ctx.driver.clone(), ctx.volume.clone());
         self.follow(ctx, "refresh", async move {
+            node.addresses = peer_addresses::look_up(&node).await;
             let told = match volume.during(async move { driver.refresh(&node).await }).await {
                 Ok(told) => told.map_err(|error| chain(&error).to_string()),
                 Err(hangs) => Err(hangs.to_string()),
@@ -127,7 +129,7 @@ impl DatabaseProcess {
     pub(super) fn validate(
         &self,
         ctx: &RunnerContext,
-        node: Box<DatabaseNode>,
+        mut node: Box<DatabaseNode>,
         attempt: AttemptId,
     ) {
         let context = ctx.clone();
@@ -135,6 +137,7 @@ impl DatabaseProcess {
         let Some(pid) = self.child.as_ref().map(|child| child.pid) else { return };
         self.follow(ctx, "validate", async move {
             let (database, driver) = (context.settings.database, context.driver.clone());
+            node.addresses = peer_addresses::look_up(&node).await;
             let validated = context.volume.during(async move {
                 let failed = preflight::check_database(database, &*driver, &node, low).await;
                 if !failed.is_empty() {

@@ -17,7 +17,7 @@ use crate::{
         driver::{self, DatabaseNode, FailedCheck, ProcessSpec},
         kube::{
             founding::{self, StartApplicant, StartTurn},
-            peers,
+            peer_addresses, peers,
         },
         node::{
             disk_shortage::DiskShortage,
@@ -210,6 +210,7 @@ impl NodeStartup {
         let context = ctx.clone();
         self.prepare(ctx, "configure", async move {
             context.refresh_peers(&mut node).await;
+            node.addresses = peer_addresses::look_up(&node).await;
             let peers = node.peers.clone();
             let volume = context.volume.clone();
             let written = volume.during(async move {

@@ -9,7 +9,10 @@ use crate::{
     api::v1beta1::Pilot,
     engine::pki::PrivateKey,
     pilot::{
-        driver::{DecommissionState, DriverAnswer, NodeObservation, ProcessSpec, RunningSecurity},
+        driver::{
+            DecommissionState, DriverAnswer, NodeObservation, PeerAddresses, ProcessSpec,
+            RunningSecurity,
+        },
         tls::{PinnedLeaves, TLS_FOLDER, TlsFile, TlsKeys, testing::TlsServer},
     },
 };
@@ -54,6 +57,7 @@ pub(in crate::pilot::security) fn node(place: &Path) -> DatabaseNode {
     DatabaseNode {
         pilot,
         peers: Vec::new(),
+        addresses: PeerAddresses::default(),
         cluster_uid: None,
         address: [127, 0, 0, 1].into(),
         home: place.join("home"),
