@@ -27,6 +27,7 @@ use crate::{
     api::{
         GROUP,
         database_names::DatabaseNames,
+        pilot_part::PilotParts,
         v1beta1::{
             API_VERSION, ClusterSecurity, ClusterStatus, ImageSpec, NetworkAccess, Persistence,
             Pilot, PilotSpec, PilotStatus, PodTemplate, SecurityRungs, Services, UpdateStrategy,
@@ -176,8 +177,10 @@ pub type SecuredCondition = (&'static str, &'static str, &'static str);
 pub type NodeLabel = (Cow<'static, str>, Option<&'static str>);
 
 /// What a pilot reports of its node, in the terms that every database shares.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeReport {
+    /// Name of the database cluster that the node is in.
+    pub cluster_name: Option<String>,
     /// The node is the elected leader of its peers.
     pub elected: bool,
     /// The report holds something that the database itself answered.
@@ -228,6 +231,8 @@ pub struct ExistingPool {
     pub staying: u32,
     /// The specs of its nodes allow that a node of the pool is elected to lead.
     pub eligible: bool,
+    /// The databases' parts of the spec of its first Pilot, where it has one.
+    pub parts: Option<PilotParts>,
 }
 
 impl ManagedDatabase {

@@ -183,6 +183,15 @@ fn in_round<K: ManagedClusterKind>(
     }
 }
 
+/// Returns the name of a database cluster that begins under this object, with a part of the object's
+/// uid: clusters of one name, in other namespaces or later ones, must not take each other's nodes for
+/// their own. `None` without a uid.
+pub fn new_cluster_name(object: &ObjectMeta) -> Option<String> {
+    let uid = object.uid.as_ref()?.chars().filter(char::is_ascii_alphanumeric);
+    let part: String = uid.take(8).collect();
+    Some(format!("{}-{part}", object.name.as_deref()?))
+}
+
 /// Returns what nodes are told of encryption and logins in this round, without certificates and users.
 fn pilot_security<K: ManagedClusterKind>(
     spec: &ClusterSpec<K>,

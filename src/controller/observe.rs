@@ -212,6 +212,8 @@ pub(crate) struct PilotFacts {
     /// Why the node's database takes no writes, or soon will not: the volume is full.
     pub(crate) full: Option<String>,
     pub(crate) cluster_id: Option<String>,
+    /// Name of the database cluster that the node is in.
+    pub(crate) cluster_name: Option<String>,
     /// Whether the node has rows of ranges that other nodes own now; `None` where the database does
     /// not tell.
     pub(crate) cleanup: Option<CleanupFacts>,
@@ -288,6 +290,7 @@ impl ObservedCluster {
             pool: pool.name.clone(),
             staying: pool.staying(),
             eligible: pool.eligible(),
+            parts: pool.pilots().next().map(|pilot| pilot.spec.parts.clone()),
         };
         self.pools.iter().map(one).collect()
     }
@@ -506,6 +509,10 @@ impl ObservedPool {
         let leaves = |member: &&Member| member.intends(&PilotIntent::Decommissioned);
         let leaving = self.members.range(..nodes).map(|(_, member)| member).filter(leaves).count();
         nodes.saturating_sub(u32::try_from(leaving).unwrap_or(u32::MAX))
+    }
+
+    fn pilots(&self) -> impl Iterator<Item = &PilotFacts> {
+        self.members.values().filter_map(|member| member.pilot.as_ref())
     }
 
     /// May at least one node of the pool be elected?
@@ -972,7 +979,7 @@ fn pilot_facts(database: &ManagedDatabase, pilot: &Pilot, owned: bool) -> PilotF
         identity: status.identity.is_some(),
         instance: status.instance.as_ref().and_then(|instance| instance.uid.clone()),
         machine: status.instance.as_ref().and_then(|instance| instance.node.clone()),
-        answered: answered(status, reports),
+        answered: answered(status, &reports),
         idle: status.phase.is_some() && status.process.is_none(),
         checked: is("PreflightPassed"),
         earlier_claim: annotations.and_then(|all| all.get(annotation::EARLIER_CLAIM)).cloned(),
@@ -1004,6 +1011,8 @@ fn pilot_facts(database: &ManagedDatabase, pilot: &Pilot, owned: bool) -> PilotF
             (found.reason == "DiskFull").then(|| found.message.clone())
         }),
         cluster_id: status.identity.as_ref().and_then(|identity| identity.cluster_id.clone()),
+        // Only a member is in the cluster of this name.
+        cluster_name: reports.cluster_name.filter(|_| status.identity.is_some()),
         cleanup: condition(&status.conditions, CLEANUP_DUE).map(|condition| CleanupFacts {
             due: condition.status != "False",
             message: condition.message.clone(),
@@ -1047,7 +1056,7 @@ fn blocker_facts(blocker: &Blocker) -> BlockerFacts {
 /// Has the database ever answered its pilot? The fields that tell come from the database, and the
 /// pilot keeps them over restarts of both. A node that never was a member has no data, so its
 /// answers do not count.
-fn answered(status: &PilotStatus, reports: NodeReport) -> bool {
+fn answered(status: &PilotStatus, reports: &NodeReport) -> bool {
     if reports.outsider && status.identity.is_none() {
         return false;
     }

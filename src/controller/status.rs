@@ -106,6 +106,7 @@ pub(crate) fn status(
         version: versions.first().map(|count| count.version.clone()),
         versions,
         cluster_id: cluster_id(desired, observed),
+        cluster_name: cluster_name(observed).or_else(|| desired.status.cluster_name.clone()),
         leader: observed.leader.clone(),
         image: Some(desired.image.reference.clone()),
         pilot_image: Some(desired.pilot_image.reference.clone()),
@@ -260,6 +261,13 @@ fn cluster_id(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<St
     let id = |member: &Member| member.pilot.as_ref()?.cluster_id.clone();
     // A node that is lost may be of the cluster as it was before it was begun anew.
     members().filter(|member| member.serving()).find_map(id).or_else(|| members().find_map(id))
+}
+
+/// Returns the name of the database cluster as a node reports it, one that serves if there is any.
+fn cluster_name(observed: &ObservedCluster) -> Option<String> {
+    let members = || observed.pools.iter().flat_map(|pool| pool.members.values());
+    let name = |member: &Member| member.pilot.as_ref()?.cluster_name.clone();
+    members().filter(|member| member.serving()).find_map(name).or_else(|| members().find_map(name))
 }
 
 /// Returns the worst health that serving nodes report. Green becomes Yellow while a wanted node

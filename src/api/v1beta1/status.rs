@@ -48,6 +48,9 @@ pub struct ClusterStatus {
     /// The database's own id of its cluster, where it has one; else the object's own uid.
     #[serde(rename = "clusterID", default, skip_serializing_if = "Option::is_none")]
     pub cluster_id: Option<String>,
+    /// The name by which nodes of the database cluster know each other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_name: Option<String>,
     /// Pilot that leads the others, as their LeaderLease names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leader: Option<String>,

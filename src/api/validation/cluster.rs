@@ -137,6 +137,7 @@ pub fn validate_create<K: ClusterRules>(
     let view = view(new);
     name(&mut validator, &view);
     whole(&mut validator, new, &view, &json!(new));
+    K::validate_create(&mut validator, new);
     security::validate_unasked(&mut validator, &view, None);
     warnings(&mut validator, new, &view);
     validator.finish()

@@ -49,6 +49,8 @@ pub trait ClusterRules: ClusterKind {
     fn version(validator: &mut Validator, version: &str, path: &FieldPath);
     /// Validates the database's own fields of a spec.
     fn validate(_validator: &mut Validator, _new: &Cluster<Self>, _allowed: &UnsafeOverrides) {}
+    /// Validates what only a new cluster must have of the database's own fields.
+    fn validate_create(_validator: &mut Validator, _new: &Cluster<Self>) {}
     /// Validates what an update changes in the database's own fields.
     fn validate_change(
         _validator: &mut Validator,

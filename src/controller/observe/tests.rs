@@ -82,7 +82,7 @@ fn a_pod_is_of_the_newest_template_while_its_set_has_no_other() {
 /// Has the database of a node with this report ever answered?
 fn has_answered(status: Value) -> bool {
     let status = serde_json::from_value(status).unwrap();
-    answered(&status, (DATABASE.reports)(&status))
+    answered(&status, &(DATABASE.reports)(&status))
 }
 
 #[test]

@@ -122,6 +122,7 @@ pub(crate) static SWITCHING: ManagedDatabase = ManagedDatabase {
 fn reports(status: &PilotStatus) -> NodeReport {
     let mode = status.parts.value("example").and_then(|part| part["mode"].as_str());
     NodeReport {
+        cluster_name: None,
         elected: false,
         answered: mode.is_some(),
         moves_data: matches!(mode, Some("JOINING" | "LEAVING")),

@@ -16,8 +16,9 @@ use super::{
 use crate::{
     api::{names::label::APP, pilot_part::PilotParts, v1beta1::PilotStatus},
     controller::{
-        ClusterService, DesiredCluster, LoginNames, ManagedClusterKind, ManagedDatabase,
-        NodeReport, SecuredCondition, ServiceExposure,
+        ClusterService, DesiredCluster, ExistingPool, LoginNames, ManagedClusterKind,
+        ManagedDatabase, NodeReport, SecuredCondition, ServiceExposure,
+        managed_cluster::new_cluster_name,
     },
     engine::password::PasswordHashing,
 };
@@ -32,6 +33,7 @@ pub const DATABASE: ManagedDatabase = ManagedDatabase {
         // A pod template cannot set a label for one ordinal.
         if ordinal == 0 { vec![(label::SEED.into(), Some("true"))] } else { Vec::new() }
     },
+    fit: keep_name,
     config_hash: facts::config_hash,
     datacenter: |spec| spec.part::<CassandraNode>()?.datacenter,
     gauges: &["loadBytes"],
@@ -72,9 +74,10 @@ impl ManagedClusterKind for Cassandra {
     fn part(cluster: &CassandraCluster, pool: &CassandraNodePool) -> PilotParts {
         let Self { cluster_name, num_tokens, additional_seeds } = &cluster.spec.own;
         let Rack { datacenter, rack } = &pool.own;
-        let name = cluster.metadata.name.clone().unwrap_or_default();
+        let is_alone = cluster_name.is_none() && additional_seeds.is_empty();
         let part = PilotCassandraSpec {
-            cluster_name: Some(cluster_name.clone().unwrap_or(name)),
+            cluster_name: cluster_name.clone(),
+            new_cluster_name: is_alone.then(|| new_cluster_name(&cluster.metadata)).flatten(),
             datacenter: Some(
                 datacenter.clone().unwrap_or_else(|| names::DEFAULT_DATACENTER.to_owned()),
             ),
@@ -83,6 +86,23 @@ impl ManagedClusterKind for Cassandra {
             additional_seeds: additional_seeds.clone(),
         };
         PilotParts::new(names::NAMES.word, &part)
+    }
+}
+
+/// Keeps how the Pilots that exist name the ring, where the spec leaves that open or names it as it
+/// is: those of releases before 0.3 have the object's name.
+fn keep_name(desired: &mut DesiredCluster, existing: &[ExistingPool]) {
+    let word = names::NAMES.word;
+    let mut parts = existing.iter().filter_map(|pool| pool.parts.as_ref());
+    let Some(found) = parts.find_map(|parts| parts.get::<PilotCassandraSpec>(word)) else { return };
+    for pool in &mut desired.pools {
+        pool.pilot.change_part::<CassandraNode>(|part| {
+            if part.cluster_name.is_none() || part.cluster_name == found.new_cluster_name {
+                part.cluster_name.clone_from(&found.cluster_name);
+                part.new_cluster_name.clone_from(&found.new_cluster_name);
+            }
+        });
+        pool.pilot.config_hash = Some(facts::config_hash(&pool.pilot));
     }
 }
 
@@ -119,9 +139,11 @@ fn services(desired: &DesiredCluster) -> Vec<ClusterService> {
 
 fn reports(status: &PilotStatus) -> NodeReport {
     let part = status.part::<CassandraNode>();
+    let cluster_name = part.as_ref().and_then(|part| part.cluster_name.clone());
     let outsider = part.as_ref().is_some_and(|part| part.joined == Some(false));
     let mode = part.and_then(|part| part.operation_mode);
     NodeReport {
+        cluster_name,
         elected: false,
         outsider,
         answered: mode.is_some(),
@@ -160,6 +182,60 @@ mod tests {
 
     fn pool_of(cluster: &CassandraCluster) -> DesiredPool {
         managed_cluster::of(cluster, &settings("navigator")).pools.remove(0)
+    }
+
+    #[test]
+    fn new_ring_has_part_of_uid_in_its_name() {
+        let mut cluster = CassandraCluster::default();
+        cluster.metadata.name = Some("shop".to_owned());
+        cluster.metadata.uid = Some("1a2b3c4d-5e6f-4000-8000-000000000000".to_owned());
+        cluster.spec.node_pools = vec![CassandraNodePool::default()];
+        let part = |pool: &DesiredPool| pool.pilot.part::<CassandraNode>().unwrap();
+        let named = |cluster: &CassandraCluster| {
+            let part = part(&pool_of(cluster));
+            (part.cluster_name, part.new_cluster_name)
+        };
+        assert_eq!(named(&cluster), (None, Some("shop-1a2b3c4d".to_owned())));
+        let mut joins = cluster.clone();
+        joins.spec.own.additional_seeds = vec!["seed.example.org".to_owned()];
+        assert_eq!(named(&joins), (None, None), "nodes elsewhere know nothing of the uid");
+        joins.spec.own.cluster_name = Some("orders".to_owned());
+        assert_eq!(named(&joins), (Some("orders".to_owned()), None));
+    }
+
+    #[test]
+    fn pilots_that_exist_keep_name_of_ring() {
+        let mut cluster = CassandraCluster::default();
+        cluster.metadata.name = Some("shop".to_owned());
+        cluster.metadata.uid = Some("1a2b3c4d-5e6f-4000-8000-000000000000".to_owned());
+        cluster.spec.node_pools = ["a", "b"]
+            .map(|name| CassandraNodePool { name: name.into(), ..Default::default() })
+            .into();
+        let told = |cluster: &CassandraCluster, found: Option<&PilotCassandraSpec>| {
+            let parts = found.map(|part| PilotParts::new(names::NAMES.word, part));
+            let (pool, eligible) = ("a".to_owned(), false);
+            let existing = [ExistingPool { pool, staying: 1, eligible, parts }];
+            managed_cluster::of(cluster, &settings("navigator")).fitting(&existing)
+        };
+        let part = |pool: &DesiredPool| pool.pilot.part::<CassandraNode>().unwrap();
+        // As a release before 0.3 wrote it.
+        let fresh = told(&cluster, None);
+        let old = PilotCassandraSpec {
+            cluster_name: Some("shop".to_owned()),
+            new_cluster_name: None,
+            ..part(&fresh.pools[0])
+        };
+        let upgraded = told(&cluster, Some(&old));
+        assert_eq!(part(&upgraded.pools[0]), old);
+        assert_eq!(part(&upgraded.pools[1]).cluster_name.as_deref(), Some("shop"));
+        for (fresh, upgraded) in fresh.pools.iter().zip(&upgraded.pools) {
+            assert_eq!(fresh.config_hash(), upgraded.config_hash(), "nothing restarts");
+        }
+        // A person writes the name down that the ring has.
+        let new = part(&fresh.pools[0]);
+        cluster.spec.own.cluster_name.clone_from(&new.new_cluster_name);
+        let written = told(&cluster, Some(&new));
+        assert_eq!(written.pools[0].pilot, fresh.pools[0].pilot);
     }
 
     #[test]

@@ -108,7 +108,7 @@ pub const DATABASE: DrivenDatabase = DrivenDatabase {
         pilot.spec.part::<CassandraNode>().is_some_and(|spec| !spec.additional_seeds.is_empty())
     },
     can_found: |_| true,
-    has_data: configure::has_data,
+    has_data: state::has_data,
     preparation: None,
     conditions: &[CLEANUP_DUE],
     gauges: observation::GAUGES,

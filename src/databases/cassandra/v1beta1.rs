@@ -13,7 +13,8 @@ pub type CassandraNodePool = NodePool<Cassandra>;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Cassandra {
-    /// Name of the ring. Defaults to the object's name; cannot be changed.
+    /// Name of the ring; cannot be changed. Without it a new ring is named like the object, with a
+    /// part of its uid; see `status.clusterName`. Required beside `additionalSeeds`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_name: Option<String>,
     /// Tokens of each node, 1 to 1536. Defaults to the version's own default; cannot be changed.
@@ -73,9 +74,13 @@ pub struct CassandraNode;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PilotCassandraSpec {
-    /// Name of the ring.
+    /// Name of the ring, where the cluster's spec says it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_name: Option<String>,
+    /// Name of a ring that this node begins, where `clusterName` is absent. A node with data keeps
+    /// the name that its data have, and one without takes that of the other nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new_cluster_name: Option<String>,
     /// Datacenter of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub datacenter: Option<String>,
@@ -95,6 +100,9 @@ pub struct PilotCassandraSpec {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PilotCassandraStatus {
+    /// Name of the node's ring.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_name: Option<String>,
     /// Version of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,

@@ -113,7 +113,19 @@ impl ClusterRules for Cassandra {
         }
     }
 
-    /// V40: fields that cannot change.
+    /// V72: nodes elsewhere know their ring by its name, and an object's name is none: rings of one
+    /// name can become one.
+    fn validate_create(validator: &mut Validator, new: &CassandraCluster) {
+        let Cassandra { cluster_name, additional_seeds, .. } = &new.spec.own;
+        if cluster_name.is_none() && !additional_seeds.is_empty() {
+            let path = FieldPath::new("spec").child("clusterName");
+            validator.beta(|validator| {
+                validator.required(&path, "the name of the ring of additionalSeeds");
+            });
+        }
+    }
+
+    /// V40: fields that cannot change. The name that the ring has may be written down.
     fn validate_change(
         validator: &mut Validator,
         new: &CassandraCluster,
@@ -122,7 +134,10 @@ impl ClusterRules for Cassandra {
     ) {
         let path = FieldPath::new("spec");
         let (now, was) = (&new.spec.own, &old.spec.own);
-        immutable(validator, &path.child("clusterName"), &now.cluster_name, &was.cluster_name);
+        let is_unnamed = was.cluster_name.is_none() && now.cluster_name.is_some();
+        if !is_unnamed || now.cluster_name != old.status.cluster_name {
+            immutable(validator, &path.child("clusterName"), &now.cluster_name, &was.cluster_name);
+        }
         immutable(validator, &path.child("numTokens"), &now.num_tokens, &was.num_tokens);
         one_rung(validator, new, old);
         warn_of_new_racks(validator, new, old);

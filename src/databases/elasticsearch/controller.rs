@@ -11,7 +11,7 @@ use super::{
     names::{self, label},
     v1beta1::{
         Elasticsearch, ElasticsearchCluster, ElasticsearchNode, ElasticsearchNodePool,
-        PilotElasticsearchSpec, is_master, keeps_data,
+        PilotElasticsearchSpec, PilotElasticsearchStatus, is_master, keeps_data,
     },
     validation,
 };
@@ -23,6 +23,7 @@ use crate::{
     controller::{
         ClusterService, DesiredCluster, ExistingPool, LoginNames, ManagedClusterKind,
         ManagedDatabase, NodeLabel, NodeReport, SecuredCondition, ServiceExposure,
+        managed_cluster::new_cluster_name,
     },
     engine::{password::PasswordHashing, settings::dotted_names},
 };
@@ -35,7 +36,10 @@ pub const DATABASE: ManagedDatabase = ManagedDatabase {
     termination_grace: Duration::from_secs(300),
     set_annotations: |desired| vec![(names::VERSION_ANNOTATION, desired.version.clone())],
     node_labels: |_, pilot| pilot.map(role_labels).unwrap_or_default(),
-    fit: fit_quorum,
+    fit: |desired, existing| {
+        fit_quorum(desired, existing);
+        keep_name(desired, existing);
+    },
     config_hash: facts::config_hash,
     eligible: |spec| is_master(&told(spec).roles),
     keeps_data: |spec| spec.part::<ElasticsearchNode>().is_none_or(|part| keeps_data(&part.roles)),
@@ -79,6 +83,7 @@ impl ManagedClusterKind for Elasticsearch {
 
     fn part(cluster: &ElasticsearchCluster, pool: &ElasticsearchNodePool) -> PilotParts {
         let part = PilotElasticsearchSpec {
+            new_cluster_name: new_cluster_name(&cluster.metadata),
             roles: pool.own.roles.clone(),
             zone: pool.zone.clone(),
             minimum_masters: quorum(cluster),
@@ -134,9 +139,9 @@ fn services(desired: &DesiredCluster) -> Vec<ClusterService> {
 /// Returns what a Pilot's status means for the controller. A joining node moves no data, so
 /// `moves_data` stays false: when a join does not go on, the node's configuration may be why.
 fn reports(status: &PilotStatus) -> NodeReport {
-    let part = status.part::<ElasticsearchNode>();
-    let elected = part.is_some_and(|part| part.elected_master == Some(true));
-    NodeReport { elected, ..NodeReport::default() }
+    let part = status.part::<ElasticsearchNode>().unwrap_or_default();
+    let PilotElasticsearchStatus { cluster_name, elected_master, .. } = part;
+    NodeReport { cluster_name, elected: elected_master == Some(true), ..NodeReport::default() }
 }
 
 /// Returns how many masters must agree once the cluster is as wanted, or more where a person set
@@ -176,6 +181,20 @@ fn fit_quorum(desired: &mut DesiredCluster, existing: &[ExistingPool]) {
                 part.minimum_masters = Some(fitting);
             });
         }
+    }
+}
+
+/// Keeps how the Pilots that exist name the cluster: those of releases before 0.3 say nothing, and
+/// their clusters have the object's name.
+fn keep_name(desired: &mut DesiredCluster, existing: &[ExistingPool]) {
+    let word = names::NAMES.word;
+    let mut parts = existing.iter().filter_map(|pool| pool.parts.as_ref());
+    let found = parts.find_map(|parts| parts.get::<PilotElasticsearchSpec>(word));
+    let Some(PilotElasticsearchSpec { new_cluster_name, .. }) = found else { return };
+    for pool in &mut desired.pools {
+        pool.pilot.change_part::<ElasticsearchNode>(|part| {
+            part.new_cluster_name.clone_from(&new_cluster_name);
+        });
     }
 }
 
@@ -239,6 +258,29 @@ mod tests {
         let minima: Vec<i32> = minima.collect();
         assert!(minima.iter().all(|minimum| *minimum == minima[0]), "{minima:?}");
         minima[0]
+    }
+
+    #[test]
+    fn pilots_that_exist_keep_name_of_cluster() {
+        let mut cluster = ElasticsearchCluster::default();
+        cluster.metadata.name = Some("logs".to_owned());
+        cluster.metadata.uid = Some("1a2b3c4d-5e6f-4000-8000-000000000000".to_owned());
+        cluster.spec.version = "8.19.4".to_owned();
+        cluster.spec.node_pools = vec![ElasticsearchNodePool::default()];
+        let named = |found: Option<PilotElasticsearchSpec>| {
+            let parts = found.map(|part| PilotParts::new(names::NAMES.word, &part));
+            let existing =
+                [ExistingPool { pool: String::new(), staying: 1, eligible: true, parts }];
+            let desired = of(&cluster).fitting(&existing);
+            (
+                told(&desired.pools[0].pilot).new_cluster_name,
+                desired.pools[0].config_hash().to_owned(),
+            )
+        };
+        let (fresh, hash) = named(None);
+        assert_eq!(fresh.as_deref(), Some("logs-1a2b3c4d"));
+        let before = named(Some(PilotElasticsearchSpec::default()));
+        assert_eq!(before, (None, hash), "as a release before 0.3 wrote it, and nothing restarts");
     }
 
     #[test]

@@ -40,6 +40,8 @@ pub struct PluginSurplus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PilotSurplus {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    new_cluster_name: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     roles: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -100,12 +102,13 @@ impl OlderPart<ElasticsearchNode> for ElasticsearchNodeV1alpha1 {
         spec: PilotElasticsearchSpec,
         node_pool: String,
     ) -> (v1alpha1::PilotElasticsearchSpec, PilotSurplus) {
-        let PilotElasticsearchSpec { roles, zone, minimum_masters, plugins } = spec;
+        let PilotElasticsearchSpec { new_cluster_name, roles, zone, minimum_masters, plugins } =
+            spec;
         let (plugins, surplus) = project_plugins(plugins);
         let plugins = plugins.into_iter().map(|name| v1alpha1::PilotPlugin { name }).collect();
         (
             v1alpha1::PilotElasticsearchSpec { node_pool, plugins },
-            PilotSurplus { roles, zone, minimum_masters, plugins: surplus },
+            PilotSurplus { new_cluster_name, roles, zone, minimum_masters, plugins: surplus },
         )
     }
 
@@ -114,10 +117,13 @@ impl OlderPart<ElasticsearchNode> for ElasticsearchNodeV1alpha1 {
         surplus: PilotSurplus,
     ) -> (PilotElasticsearchSpec, String) {
         let v1alpha1::PilotElasticsearchSpec { node_pool, plugins } = older;
-        let PilotSurplus { roles, zone, minimum_masters, plugins: surplus } = surplus;
+        let PilotSurplus { new_cluster_name, roles, zone, minimum_masters, plugins: surplus } =
+            surplus;
         let plugins = plugins.into_iter().map(|v1alpha1::PilotPlugin { name }| name).collect();
         let plugins = lift_plugins(plugins, surplus);
-        (PilotElasticsearchSpec { roles, zone, minimum_masters, plugins }, node_pool)
+        let spec =
+            PilotElasticsearchSpec { new_cluster_name, roles, zone, minimum_masters, plugins };
+        (spec, node_pool)
     }
 
     /// T6: removes repeated plugins, which are told apart by name.

@@ -184,10 +184,16 @@ impl ElasticsearchDriver {
         Ok(client(address, release, access.login_as(user, self.access.pins())?))
     }
 
-    /// Notes which roles the nodes are to have, this one and its peers.
+    /// Notes which roles the nodes are to have, this one and its peers; and the cluster's name, where
+    /// a release before 0.3 started the database that runs and noted none.
     fn note_roles(&self, node: &DatabaseNode) -> Result<(), Error> {
         self.seen().masters = node.peers.iter().collect();
-        self.state.change(|state| data_role::note(state, node)).map(drop)
+        let change = |state: &mut NodeState| {
+            data_role::note(state, node);
+            let object = node.pilot.spec.cluster_ref.as_ref().map(|cluster| &cluster.name);
+            state.cluster_name = state.cluster_name.take().or(object.cloned());
+        };
+        self.state.change(change).map(drop)
     }
 
     /// Adds the rules that hold the node's next roles back, while it has shards or a vote that do
@@ -483,7 +489,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        api::v1beta1::Pilot,
+        api::v1beta1::{ClusterRef, Pilot},
         databases::elasticsearch::v1beta1::PilotElasticsearchSpec,
         pilot::{driver::PeerAddresses, volume::state_file::StateFile},
     };
@@ -506,6 +512,21 @@ mod tests {
         std::fs::write(&path, note.to_string()).unwrap();
         let answer = driver(&node.data).decommission(&node).await;
         assert!(answer.is_err(), "{answer:?}");
+    }
+
+    #[test]
+    fn name_of_running_cluster_is_noted_after_upgrade() {
+        let place = tempfile::tempdir().unwrap();
+        let mut node = node_in(place.path());
+        let kind = "ElasticsearchCluster".to_owned();
+        node.pilot.spec.cluster_ref = Some(ClusterRef { kind, name: "logs".to_owned() });
+        let noted = || NodeState::load(&node.data).unwrap().cluster_name;
+        driver(&node.data).note_roles(&node).unwrap();
+        assert_eq!(noted().as_deref(), Some("logs"));
+        let named = |state: &mut NodeState| state.cluster_name = Some("logs-1a2b3c4d".to_owned());
+        driver(&node.data).state.change(named).unwrap();
+        driver(&node.data).note_roles(&node).unwrap();
+        assert_eq!(noted().as_deref(), Some("logs-1a2b3c4d"));
     }
 
     #[test]

@@ -124,6 +124,10 @@ pub struct ElasticsearchNode;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PilotElasticsearchSpec {
+    /// Name of a cluster that this node begins; by default the object's name. A node with data keeps
+    /// the name that its data have, and one without takes that of the other nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new_cluster_name: Option<String>,
     /// Roles of the node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
@@ -144,6 +148,9 @@ pub struct PilotElasticsearchSpec {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PilotElasticsearchStatus {
+    /// Name of the cluster that the node is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_name: Option<String>,
     /// Documents on this node; absent while unknown, 0 means empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub documents: Option<i64>,

@@ -58,6 +58,20 @@ pub fn is_decommissioned(peer: &Pilot) -> bool {
     peer.status.phase == Some(PilotPhase::Decommissioned) || peer.status.conditions.iter().any(says)
 }
 
+/// Returns the name of the database cluster that the peers are in, by the first member among those
+/// that are ready, or among all. `reported` returns the name that a peer reports. Pilots of releases
+/// before 0.3 report none, and their clusters have the object's name.
+pub fn cluster_name(
+    own: &Pilot,
+    peers: &[Pilot],
+    reported: impl Fn(&Pilot) -> Option<String>,
+) -> Option<String> {
+    let members = peers.iter().filter(|peer| is_member(peer) && !is_decommissioned(peer));
+    let first = members.min_by_key(|peer| !is_ready(peer))?;
+    let object = || own.spec.cluster_ref.as_ref().map(|cluster| cluster.name.clone());
+    reported(first).or_else(object)
+}
+
 /// Returns the address under which the peer's node listens, by the name of the endpoint.
 pub fn endpoint<'a>(peer: &'a Pilot, name: &str) -> Option<&'a Endpoint> {
     let mut endpoints = peer.status.endpoints.iter();

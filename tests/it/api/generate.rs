@@ -279,6 +279,7 @@ pub(super) fn pilot(tape: &mut Tape<'_>) -> Pilot {
                 1 => PilotParts::new(
                     "elasticsearch",
                     &PilotElasticsearchSpec {
+                        new_cluster_name: tape.maybe_text(NAMES),
                         roles: tape.texts(3, &["data", "master", "ingest"]),
                         zone: tape.maybe_text(&["eu-west-1a"]),
                         minimum_masters: tape.maybe(Tape::int),
@@ -289,6 +290,7 @@ pub(super) fn pilot(tape: &mut Tape<'_>) -> Pilot {
                     "cassandra",
                     &PilotCassandraSpec {
                         cluster_name: tape.maybe_text(NAMES),
+                        new_cluster_name: tape.maybe_text(NAMES),
                         datacenter: tape.maybe_text(NAMES),
                         rack: tape.maybe_text(NAMES),
                         num_tokens: tape.maybe(Tape::int),
@@ -694,6 +696,7 @@ pub(super) fn cluster_status(tape: &mut Tape<'_>) -> ClusterStatus {
         observed_generation: tape.maybe(|tape| tape.pick(&[1, 7])),
         phase: tape.maybe(|tape| tape.word(&["Running", "Updating"])),
         health: tape.maybe(|tape| tape.word(Health::KNOWN).into()),
+        cluster_name: tape.maybe_text(NAMES),
         version: tape.maybe_text(VERSIONS),
         versions: tape.list(
             2,
@@ -811,6 +814,7 @@ pub(super) fn pilot_status(tape: &mut Tape<'_>) -> PilotStatus {
                 parts.set(
                     "elasticsearch",
                     &PilotElasticsearchStatus {
+                        cluster_name: tape.maybe_text(NAMES),
                         documents: tape.maybe(Tape::long),
                         version: tape.maybe_text(VERSIONS),
                         elected_master: tape.maybe(|tape| tape.chance(50)),
@@ -831,6 +835,7 @@ pub(super) fn pilot_status(tape: &mut Tape<'_>) -> PilotStatus {
                 parts.set(
                     "cassandra",
                     &PilotCassandraStatus {
+                        cluster_name: tape.maybe_text(NAMES),
                         version: tape.maybe_text(VERSIONS),
                         operation_mode: tape.maybe(|tape| tape.word(&["NORMAL", "JOINING"])),
                         joined: tape.maybe(|tape| tape.chance(50)),

@@ -7,7 +7,6 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     net::IpAddr,
-    path::Path,
     time::SystemTime,
 };
 
@@ -19,7 +18,7 @@ use super::{
     resolved_spec::{ResolvedSpec, in_datacenter},
     security,
     seeds::{self, SeedPlan},
-    state::NodeState,
+    state::{NodeState, has_data},
 };
 use crate::{
     api::v1beta1::{ClientTls, InternodeTls, Pilot},
@@ -67,7 +66,7 @@ pub(super) fn validate(node: &DatabaseNode) -> Result<(), Error> {
 
 fn rendered(node: &DatabaseNode) -> Result<RenderedConfig, Error> {
     let state = NodeState::load(&node.data)?;
-    let intent = ResolvedSpec::of(node)?;
+    let intent = ResolvedSpec::of(node, &state)?;
     if state.left {
         return Err(Error::ConfigRejected(LEFT.to_owned()));
     }
@@ -210,11 +209,6 @@ fn token_factor(node: &DatabaseNode, intent: &ResolvedSpec) -> Option<u32> {
 
 fn racks<'a>(peers: impl Iterator<Item = &'a Pilot>) -> BTreeSet<String> {
     peers.filter_map(|peer| peer.spec.part::<CassandraNode>()?.rack).collect()
-}
-
-/// Does the volume hold Cassandra's own tables?
-pub(super) fn has_data(data: &Path) -> bool {
-    fs::read_dir(data.join("data/system")).is_ok_and(|mut entries| entries.next().is_some())
 }
 
 /// Java property that makes an interrupted join begin anew: every release knows it, and 5.0 refuses
@@ -424,7 +418,9 @@ mod tests {
     fn tokens_are_spread_over_racks_as_soon_as_cassandra_can() {
         let place = tempfile::tempdir().unwrap();
         let mut node = node_in(place.path());
-        let factor = |node: &DatabaseNode| token_factor(node, &ResolvedSpec::of(node).unwrap());
+        let factor = |node: &DatabaseNode| {
+            token_factor(node, &ResolvedSpec::of(node, &NodeState::default()).unwrap())
+        };
         let member = |name: &str, rack: &str| {
             let mut pilot = peer(name, "10.0.0.2", true);
             pilot.spec.change_part::<CassandraNode>(|part| part.rack = Some(rack.to_owned()));

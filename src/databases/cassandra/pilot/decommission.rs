@@ -13,7 +13,7 @@ use tracing::warn;
 use super::{
     CassandraDriver, keyspaces,
     node_view::{NodeView, STORAGE_SERVICE, StreamState},
-    resolved_spec::{ResolvedSpec, in_datacenter, rack_of},
+    resolved_spec::{datacenter_of, in_datacenter, rack_of},
     state::NodeState,
 };
 use crate::{
@@ -224,7 +224,7 @@ async fn obstacle(
         let factor = others.datacenter.and_then(|own| factors.get(own));
         largest = largest.max(factor.copied().unwrap_or_default());
     }
-    let datacenter = ResolvedSpec::of(node)?.datacenter;
+    let datacenter = datacenter_of(&node.pilot);
     let receivers = Receivers { datacenter: &datacenter, rack: others.rack_of_receivers(largest) };
     Ok(receivers.no_room(&node.peers, facts.load))
 }

@@ -58,7 +58,9 @@ pub(super) fn summarize(
     seen.gauge("cassandra_stream_sent_bytes", facts.sent);
     seen.gauge("cassandra_bootstrap_received_bytes", received);
     seen.gauge("cassandra_heap_used_bytes", facts.heap_used);
+    let name = state.map(|state| state.cluster_name.clone()).filter(|name| !name.is_empty());
     seen.tell::<CassandraNode>(&PilotCassandraStatus {
+        cluster_name: name,
         version: facts.version.clone(),
         operation_mode: Some(facts.mode.clone()),
         joined: if facts.is_member() { Some(true) } else { state.map(|state| state.joined) },
@@ -198,7 +200,12 @@ mod tests {
     };
 
     fn joined(received: i64) -> NodeState {
-        NodeState { joined: true, bootstrap_bytes_received: Some(received), ..NodeState::default() }
+        NodeState {
+            cluster_name: "shop-1a2b3c4d".to_owned(),
+            joined: true,
+            bootstrap_bytes_received: Some(received),
+            ..NodeState::default()
+        }
     }
 
     fn predicates(facts: &NodeView, ranges: &RangeAvailability) -> Vec<&'static str> {
@@ -219,13 +226,9 @@ mod tests {
         assert_eq!(seen.health, Some(Health::Green));
         assert_eq!(seen.node_id.as_deref(), Some("id-1"));
         assert_eq!(seen.endpoints[0].host, "127.0.1.1");
-        assert_eq!(
-            seen.detail
-                .get::<PilotCassandraStatus>(names::NAMES.word)
-                .unwrap()
-                .bootstrap_bytes_received,
-            Some(1234)
-        );
+        let told: PilotCassandraStatus = seen.detail.get(names::NAMES.word).unwrap();
+        assert_eq!(told.bootstrap_bytes_received, Some(1234));
+        assert_eq!(told.cluster_name.as_deref(), Some("shop-1a2b3c4d"));
     }
 
     #[test]

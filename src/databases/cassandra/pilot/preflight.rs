@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use super::{
-    configure::{LEFT, has_data},
+    configure::LEFT,
     resolved_spec::ResolvedSpec,
-    state::NodeState,
+    state::{NodeState, has_data},
 };
 use crate::{
     databases::cassandra::{facts::Release, v1beta1::CassandraNode},
@@ -26,7 +26,7 @@ pub(super) fn check(node: &DatabaseNode) -> Vec<FailedCheck> {
     if state.left {
         found.push(failed("NodeDecommissioned", LEFT.to_owned()));
     }
-    match ResolvedSpec::of(node) {
+    match ResolvedSpec::of(node, &state) {
         Err(error) => found.push(failed("ConfigRejected", error.to_string())),
         Ok(intent) if has_data(&node.data) => {
             let mismatches = unreadable(node, &state, intent.release)
@@ -147,7 +147,7 @@ mod tests {
         fs::create_dir_all(node.data.join("data/system/local-1")).unwrap();
         assert_eq!(reasons(&moved), ["IdentityMismatch"]);
         let mut state = NodeState::load(&node.data).unwrap();
-        state.rack = ResolvedSpec::of(&node).unwrap().rack;
+        state.rack = ResolvedSpec::of(&node, &state).unwrap().rack;
         state.version = Some("5.0.6".to_owned());
         state.save(&node.data).unwrap();
         assert_eq!(reasons(&moved), [""; 0]);

@@ -82,7 +82,7 @@ pub(super) fn choose(
     let remade = node.ring.as_ref().is_some_and(|ring| ring.remade);
     let known = predecessor(node, state, has_data);
     let replaces = match known {
-        None if remade && !has_data => former_self(node)?,
+        None if remade && !has_data => former_self(node, state)?,
         known => known,
     };
     Ok(SeedPlan { seeds: others, founds: false, replaces })
@@ -170,7 +170,7 @@ fn asks_for_passwords(peer: &Pilot) -> bool {
 /// than the cluster object. No Pilot records which member this node was, so an empty node of a rack
 /// may replace any of the rack's missing members that no other volume stands for, as long as each
 /// replaces another one.
-fn former_self(node: &DatabaseNode) -> Result<Option<IpAddr>, Error> {
+fn former_self(node: &DatabaseNode, state: &NodeState) -> Result<Option<IpAddr>, Error> {
     let mut said = node
         .peers
         .iter()
@@ -180,7 +180,7 @@ fn former_self(node: &DatabaseNode) -> Result<Option<IpAddr>, Error> {
         let text = "waits for a ready node to say which members it misses";
         return Err(Error::NotYet(text.to_owned()));
     };
-    let intent = ResolvedSpec::of(node)?;
+    let intent = ResolvedSpec::of(node, state)?;
     let others: Vec<Vec<CassandraPeer>> = said.collect();
     let stands_for = |id: &str| {
         let of = |pilot: &Pilot| pilot.status.identity.as_ref()?.node_id.clone();

@@ -3,7 +3,7 @@
 //! The file is written when the state changes: prepared, joined, decommissioning, left. It tells a
 //! restart from a first start, which decides whether the node may name itself as a seed.
 
-use std::net::IpAddr;
+use std::{fs, net::IpAddr, path::Path};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
@@ -58,6 +58,11 @@ pub(super) struct NodeState {
 
 impl StateFile for NodeState {
     const FILE: &'static str = "cassandra.json";
+}
+
+/// Does the volume hold Cassandra's own tables?
+pub(super) fn has_data(data: &Path) -> bool {
+    fs::read_dir(data.join("data/system")).is_ok_and(|mut entries| entries.next().is_some())
 }
 
 impl NodeState {

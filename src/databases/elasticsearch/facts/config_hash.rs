@@ -7,9 +7,14 @@ use crate::{api::v1beta1::PilotSpec, engine::config_hash};
 
 /// Returns a hash of the parts of a Pilot's spec whose change needs a restart of Elasticsearch.
 pub fn config_hash(spec: &PilotSpec) -> String {
-    // A new quorum reaches running nodes through the cluster's settings, without a restart.
+    // A new quorum reaches running nodes through the cluster's settings, without a restart. A cluster
+    // keeps its name.
     let own = spec.part::<ElasticsearchNode>();
-    let own = own.map(|spec| PilotElasticsearchSpec { minimum_masters: None, ..spec });
+    let own = own.map(|spec| PilotElasticsearchSpec {
+        minimum_masters: None,
+        new_cluster_name: None,
+        ..spec
+    });
     config_hash::config_hash(spec, vec![json!(own), Value::Null])
 }
 
@@ -31,6 +36,7 @@ mod tests {
         };
         let mut elasticsearch = common("8.19.4");
         let mut part = PilotElasticsearchSpec {
+            new_cluster_name: None,
             roles: vec!["master".to_owned()],
             zone: Some("a".to_owned()),
             minimum_masters: Some(2),
@@ -42,6 +48,8 @@ mod tests {
         assert_eq!(stored, ["4d2c7d0210e8ac85", "b8c5968facbf9ea7"]);
 
         part.minimum_masters = Some(3);
+        elasticsearch.set_part::<ElasticsearchNode>(&part);
+        part.new_cluster_name = Some("logs-1a2b3c4d".to_owned());
         elasticsearch.set_part::<ElasticsearchNode>(&part);
         assert_eq!(config_hash(&elasticsearch), stored[1], "a quorum is changed while nodes run");
     }

@@ -6,6 +6,7 @@ use tracing::warn;
 
 use super::{access::NodeAccess, data_role, master_role, security, seeds, state::NodeState};
 use crate::{
+    api::v1beta1::Pilot,
     databases::elasticsearch::{
         facts::{
             NodeSettings, Release, RenderedFiles, SEED_FILE, SecuritySettings, config_hash,
@@ -16,6 +17,7 @@ use crate::{
     engine::heap::MIB,
     pilot::{
         driver::{DatabaseNode, Error, ProcessSpec},
+        kube::peers,
         volume::{
             config_files::{copy_stock, write_whole},
             state_file::StateFile,
@@ -69,12 +71,14 @@ fn rendered(node: &DatabaseNode) -> Result<RenderedConfig, Error> {
         }
     };
     state.roles = Some(elasticsearch.roles.clone());
+    let name = cluster_name(node, &state, elasticsearch.new_cluster_name.as_ref());
+    state.cluster_name = Some(name.clone());
     let way = seeds::choose(node, release, &state, has_data(&node.data))?;
     let has_security = has_security(&node.home);
     let security = security::wanted(spec.security.as_ref(), release, has_security)?;
     let files = render(&NodeSettings {
         release,
-        cluster_name: spec.cluster_ref.as_ref().map_or("elasticsearch", |cluster| &cluster.name),
+        cluster_name: &name,
         node_name: node_name(node)?,
         roles: &elasticsearch.roles,
         zone: elasticsearch.zone.as_deref(),
@@ -133,6 +137,20 @@ pub(super) fn configure(node: &DatabaseNode) -> Result<(ProcessSpec, Option<Node
     Ok((process, access))
 }
 
+/// Returns the name of the node's cluster: the one that its own data have; else that of the cluster
+/// that its peers are in; else that of a new cluster. Releases before 0.3 gave the object's name to
+/// each cluster and noted no name.
+fn cluster_name(node: &DatabaseNode, state: &NodeState, new: Option<&String>) -> String {
+    let object = node.pilot.spec.cluster_ref.as_ref().map(|cluster| &cluster.name);
+    let name = if has_data(&node.data) {
+        state.cluster_name.clone()
+    } else {
+        let reported = |peer: &Pilot| peer.status.part::<ElasticsearchNode>()?.cluster_name;
+        peers::cluster_name(&node.pilot, &node.peers, reported).or_else(|| new.cloned())
+    };
+    name.or_else(|| object.cloned()).unwrap_or_else(|| "elasticsearch".to_owned())
+}
+
 /// Returns environment variables through which the vendor's programs find the node's own
 /// configuration.
 pub(super) fn environment(node: &DatabaseNode, release: Release) -> BTreeMap<String, String> {
@@ -185,7 +203,52 @@ pub(super) fn rewrite_seeds(node: &DatabaseNode) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::databases::elasticsearch::pilot::tests::node_in;
+    use crate::{
+        api::v1beta1::{ClusterRef, Identity},
+        databases::elasticsearch::pilot::tests::node_in,
+    };
+
+    #[test]
+    fn cluster_keeps_name_of_its_data() {
+        let place = tempfile::tempdir().unwrap();
+        let mut node = node_in(place.path());
+        let kind = "ElasticsearchCluster".to_owned();
+        node.pilot.spec.cluster_ref = Some(ClusterRef { kind, name: "logs".to_owned() });
+        let new = "logs-new".to_owned();
+        let name = |node: &DatabaseNode, noted: Option<&str>| {
+            let state =
+                NodeState { cluster_name: noted.map(str::to_owned), ..NodeState::default() };
+            cluster_name(node, &state, Some(&new))
+        };
+        assert_eq!(name(&node, None), "logs-new", "it founds");
+        let mut peer = Pilot::default();
+        peer.status.identity =
+            Some(Identity { node_id: Some("n2".to_owned()), ..Identity::default() });
+        node.peers = vec![peer];
+        assert_eq!(name(&node, None), "logs", "a pilot of before reports no name");
+        node.peers[0].status.change_part::<ElasticsearchNode>(|part| {
+            part.cluster_name = Some("logs-old".to_owned());
+        });
+        assert_eq!(name(&node, None), "logs-old");
+        fs::create_dir_all(node.data.join("data/nodes")).unwrap();
+        assert_eq!(name(&node, None), "logs", "data of before have the object's name");
+        assert_eq!(name(&node, Some("logs-own")), "logs-own");
+    }
+
+    #[test]
+    fn name_of_new_cluster_is_written_and_noted() {
+        let place = tempfile::tempdir().unwrap();
+        let mut node = node_in(place.path());
+        node.may_found = true;
+        node.pilot.spec.change_part::<ElasticsearchNode>(|part| {
+            part.new_cluster_name = Some("logs-1a2b3c4d".to_owned());
+        });
+        configure(&node).unwrap();
+        let text = fs::read_to_string(node.config.join("elasticsearch.yml")).unwrap();
+        assert!(text.contains("cluster.name: logs-1a2b3c4d"), "{text}");
+        let noted = NodeState::load(&node.data).unwrap().cluster_name;
+        assert_eq!(noted.as_deref(), Some("logs-1a2b3c4d"));
+    }
 
     #[test]
     fn a_rejected_intent_touches_nothing() {

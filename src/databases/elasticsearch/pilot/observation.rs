@@ -66,6 +66,7 @@ pub(super) fn summarize(facts: &NodeView, serving: bool, state: &NodeState) -> N
     seen.refuses_writes = refuses_writes(facts);
     block(&mut seen, facts, health);
     seen.tell::<ElasticsearchNode>(&PilotElasticsearchStatus {
+        cluster_name: state.cluster_name.clone(),
         documents: stats.map(|stats| stats.documents),
         version: Some(facts.version.clone()),
         elected_master: facts.is_master().then_some(true),

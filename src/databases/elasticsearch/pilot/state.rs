@@ -17,6 +17,10 @@ pub(super) struct NodeState {
     pub(super) version: Option<String>,
     /// UUID of the cluster that the node is a member of.
     pub(super) cluster_id: Option<String>,
+    /// Name of the cluster with which the database was started last; `None` where a release before
+    /// 0.3 started it, with the object's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cluster_name: Option<String>,
     /// What was done last to the node's membership of a cluster whose quorum is lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) begun_anew: Option<MembershipChange>,
