@@ -227,10 +227,11 @@ pub enum ServiceExposure {
 #[derive(Clone, Debug)]
 pub struct ExistingPool {
     pub pool: String,
-    /// Number of nodes that exist, or come back, and were not asked to leave.
-    pub staying: u32,
-    /// The specs of its nodes allow that a node of the pool is elected to lead.
-    pub eligible: bool,
+    /// Number of nodes that exist, or come back, were not asked to leave, and may be elected to lead
+    /// by the specs of their Pilots.
+    pub eligible: u32,
+    /// Number of such nodes that have no Pilot.
+    pub unknown: u32,
     /// The databases' parts of the spec of its first Pilot, where it has one.
     pub parts: Option<PilotParts>,
 }

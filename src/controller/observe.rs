@@ -288,8 +288,8 @@ impl ObservedCluster {
     pub(crate) fn existing(&self) -> Vec<ExistingPool> {
         let one = |pool: &ObservedPool| ExistingPool {
             pool: pool.name.clone(),
-            staying: pool.staying(),
-            eligible: pool.eligible(),
+            eligible: pool.staying(|member| member.is_some_and(Member::eligible)),
+            unknown: pool.staying(|member| member.is_none_or(|member| member.pilot.is_none())),
             parts: pool.pilots().next().map(|pilot| pilot.spec.parts.clone()),
         };
         self.pools.iter().map(one).collect()
@@ -503,12 +503,14 @@ impl Member {
 }
 
 impl ObservedPool {
-    /// Returns the number of nodes that exist, or come back, and were not asked to leave.
-    fn staying(&self) -> u32 {
+    /// Returns the number of nodes that exist, or come back, and were not asked to leave, of those
+    /// that `is` is true of.
+    fn staying(&self, is: impl Fn(Option<&Member>) -> bool) -> u32 {
         let nodes = self.replicas().max(self.returning());
-        let leaves = |member: &&Member| member.intends(&PilotIntent::Decommissioned);
-        let leaving = self.members.range(..nodes).map(|(_, member)| member).filter(leaves).count();
-        nodes.saturating_sub(u32::try_from(leaving).unwrap_or(u32::MAX))
+        let members = (0..nodes).map(|ordinal| self.members.get(&ordinal));
+        let leaves = |member: &Member| member.intends(&PilotIntent::Decommissioned);
+        let staying = members.filter(|member| !member.is_some_and(leaves) && is(*member)).count();
+        u32::try_from(staying).unwrap_or(u32::MAX)
     }
 
     fn pilots(&self) -> impl Iterator<Item = &PilotFacts> {

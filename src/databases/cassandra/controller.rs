@@ -213,8 +213,7 @@ mod tests {
             .into();
         let told = |cluster: &CassandraCluster, found: Option<&PilotCassandraSpec>| {
             let parts = found.map(|part| PilotParts::new(names::NAMES.word, part));
-            let (pool, eligible) = ("a".to_owned(), false);
-            let existing = [ExistingPool { pool, staying: 1, eligible, parts }];
+            let existing = [ExistingPool { pool: "a".to_owned(), eligible: 0, unknown: 0, parts }];
             managed_cluster::of(cluster, &settings("navigator")).fitting(&existing)
         };
         let part = |pool: &DesiredPool| pool.pilot.part::<CassandraNode>().unwrap();

@@ -166,13 +166,16 @@ fn majority(masters: i32) -> i32 {
 }
 
 /// Sets the quorum of each node before version 7, from the masters that exist instead of those that
-/// are wanted. With the wanted number, the first node of a new cluster would wait for the others,
+/// are wanted: also by the roles that nodes were told, since a change of roles reaches one node after
+/// the other. With the wanted number, the first node of a new cluster would wait for the others,
 /// and these for the first; and a cluster that shrinks could fall in two. Nodes that were told to
 /// leave do not count: the others must go on without them.
 fn fit_quorum(desired: &mut DesiredCluster, existing: &[ExistingPool]) {
-    let eligible =
-        |pool: &&ExistingPool| desired.pool(&pool.pool).map_or(pool.eligible, |pool| pool.eligible);
-    let masters: u32 = existing.iter().filter(eligible).map(|pool| pool.staying).sum();
+    let masters = |found: &ExistingPool| {
+        let is_wanted = desired.pool(&found.pool).is_some_and(|pool| pool.eligible);
+        found.eligible + if is_wanted { found.unknown } else { 0 }
+    };
+    let masters: u32 = existing.iter().map(masters).sum();
     let masters = i32::try_from(masters).unwrap_or(i32::MAX).max(1);
     for pool in &mut desired.pools {
         if let Some(wanted) = told(&pool.pilot).minimum_masters {
@@ -210,7 +213,10 @@ mod tests {
     use crate::controller::managed_cluster;
     use crate::{
         api::v1beta1::{ClusterSpec, PilotIntent},
-        controller::{ObjectSettings, observe::ObservedCluster, testing::sample::observed},
+        controller::{
+            ObjectSettings, desired_state::DesiredPool, observe::ObservedCluster,
+            testing::sample::observed,
+        },
         databases::elasticsearch::v1beta1::Roles,
     };
 
@@ -269,8 +275,7 @@ mod tests {
         cluster.spec.node_pools = vec![ElasticsearchNodePool::default()];
         let named = |found: Option<PilotElasticsearchSpec>| {
             let parts = found.map(|part| PilotParts::new(names::NAMES.word, &part));
-            let existing =
-                [ExistingPool { pool: String::new(), staying: 1, eligible: true, parts }];
+            let existing = [ExistingPool { pool: String::new(), eligible: 1, unknown: 0, parts }];
             let desired = of(&cluster).fitting(&existing);
             (
                 told(&desired.pools[0].pilot).new_cluster_name,
@@ -320,6 +325,29 @@ mod tests {
             (pilot.phase_ours, pilot.spec.phase) = (true, Some(PilotIntent::Decommissioned));
         });
         assert_eq!(leaving, 1, "the one that stays must be able to go on");
+    }
+
+    #[test]
+    fn masters_count_until_they_are_told_another_role() {
+        // The pool of masters is to hold data, and another one of three masters is to come.
+        let mut desired = old(3, None);
+        let masters = desired.pools[0].clone();
+        let (name, eligible) = ("n".to_owned(), true);
+        desired.pools.push(DesiredPool { name, eligible, ..masters });
+        desired.pools[0].eligible = false;
+        assert_eq!(minimum(&desired, 3, |_| ()), 2, "three masters run");
+        let told = |count: u32| {
+            move |o: &mut ObservedCluster| {
+                for ordinal in 0..count {
+                    let member = o.pools[0].members.get_mut(&ordinal).unwrap();
+                    member.pilot.as_mut().unwrap().eligible = false;
+                }
+            }
+        };
+        assert_eq!(minimum(&desired, 3, told(1)), 2);
+        assert_eq!(minimum(&desired, 3, told(2)), 1, "the last one must be able to go on");
+        desired.pools[0].eligible = true;
+        assert_eq!(minimum(&desired, 3, told(2)), 1, "two are to be masters, and are none yet");
     }
 
     #[test]

@@ -212,13 +212,23 @@ fn predecessor(node: &DatabaseNode, state: &NodeState, has_data: bool) -> Option
     {
         return None;
     }
+    let id = node.pilot.status.identity.as_ref()?.node_id.as_ref();
+    let ready = || node.peers.iter().filter(|peer| is_ready(peer));
+    let lists = ready().filter_map(|peer| peer.status.part::<CassandraNode>()?.unreachable);
+    let missed: Vec<CassandraPeer> = lists.flatten().collect();
+    // The address may have changed since the last report of this node, so its id counts.
+    if let Some(former_self) = missed.iter().find(|gone| gone.host_id.as_ref() == id) {
+        return former_self.address.parse().ok();
+    }
     let old = transport(&node.pilot)?.parse().ok()?;
-    // Another node has the address now: Cassandra would refuse to replace a live node.
-    let taken = node
-        .peers
-        .iter()
-        .any(|peer| transport(peer).and_then(|host| host.parse().ok()) == Some(old));
-    (!taken).then_some(old)
+    let is_old = |host: &String| host.parse().ok() == Some(old);
+    // The address belongs to another node now, which lives or is missed itself. The ring knows one
+    // node by an address, and forgets the former one (`TokenMetadata.updateNormalTokens`). A Pilot
+    // may have a former address: a node that is neither ready nor found at that does not count.
+    let is_other = missed.iter().any(|gone| gone.host_id.is_some() && is_old(&gone.address));
+    let lives = ready().filter_map(transport).any(|host| is_old(&host));
+    let starts = node.peers.iter().any(|peer| node.addresses.of(peer).iter().any(is_old));
+    (!is_other && !lives && !starts).then_some(old)
 }
 
 /// Does the Pilot's identity name a member of another ring, one that was lost as a whole?
@@ -418,6 +428,44 @@ mod tests {
         node.pilot.status.phase = Some(crate::api::v1beta1::PilotPhase::Stopping);
         node.pilot.status.conditions = vec![left()];
         assert_eq!(choose(&node, &NodeState::default(), EMPTY).unwrap().replaces, None);
+    }
+
+    #[test]
+    fn former_self_is_found_by_its_id() {
+        let old: IpAddr = [10, 0, 0, 9].into();
+        let mut node = node();
+        node.pilot.status = peer("a", "10.0.0.9", false).status;
+        let misses = |missed: &[(&str, &str)]| {
+            let mut ready = peer("b", "10.0.0.2", true);
+            let missed = missed.iter().map(|(id, address)| CassandraPeer {
+                address: (*address).to_owned(),
+                host_id: Some((*id).to_owned()),
+                ..CassandraPeer::default()
+            });
+            let missed = Some(missed.collect());
+            ready.status.change_part::<CassandraNode>(|part| part.unreachable = missed);
+            ready
+        };
+        let replaces =
+            |node: &DatabaseNode| choose(node, &NodeState::default(), EMPTY).unwrap().replaces;
+        // The Pilot of another node that is lost still has the address, which it had earlier.
+        let lost = peer("c", "10.0.0.9", false);
+        node.peers = vec![misses(&[("id-c", "10.0.0.3"), ("id-a", "10.0.0.9")]), lost.clone()];
+        assert_eq!(replaces(&node), Some(old));
+        // The node moved after its last report.
+        node.peers = vec![misses(&[("id-a", "10.0.0.7")])];
+        assert_eq!(replaces(&node), Some([10, 0, 0, 7].into()));
+        // All addresses were permuted: another node took this one's, and is lost with it.
+        node.peers = vec![misses(&[("id-c", "10.0.0.9")])];
+        assert_eq!(replaces(&node), None);
+        // The ring does not miss it yet. By DNS, the other node is elsewhere now, or there.
+        node.peers = vec![misses(&[]), lost];
+        for (host, expected) in [("10.0.0.3", Some(old)), ("10.0.0.9", None)] {
+            let hosts = [("b", "10.0.0.2"), ("c", host)];
+            let hosts = hosts.map(|(peer, host)| (peer.to_owned(), vec![host.to_owned()]));
+            node.addresses = PeerAddresses::Current(hosts.into());
+            assert_eq!(replaces(&node), expected, "{host}");
+        }
     }
 
     fn of_version(name: &str, host: &str, ready: bool, version: &str) -> Pilot {
