@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt quick lint test test-unit test-searches test-it test-load test-install test-history planted test-parity testbed database-images older model e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-upgrade e2e-scenarios e2e-drains e2e-lost e2e-rungs e2e-edits e2e-refusals e2e-leader e2e-machines e2e-runner e2e-storage e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot bench-controller bench-fleet bench-machines bench-tls idle compare-inits kill-store full-stores full-registries test-growth test-at-rest golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local test-renewals test-shared-ring test-taken-over test-secure-upgrade docs test-quickstart test-quickstart-full clean
+.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt quick lint test test-unit test-searches test-it test-load test-install test-history planted test-parity testbed database-images older model e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-upgrade e2e-scenarios e2e-drains e2e-cordons e2e-lost e2e-rungs e2e-edits e2e-mistakes e2e-refusals e2e-leader e2e-machines e2e-runner e2e-storage e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot bench-controller bench-fleet bench-machines bench-tls idle compare-inits kill-store full-stores full-registries test-growth test-at-rest golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local test-renewals test-shared-ring test-taken-over test-secure-upgrade docs test-quickstart test-quickstart-full clean
 
 CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
@@ -369,6 +369,10 @@ e2e-scenarios: ## what once gave way there, tried again; not part of ci
 e2e-drains: ## machines are drained under clients, DRAIN_SECONDS=60 for each cluster; not part of ci
 	$(MAKE) e2e JOBS=drain_job
 
+# CORDON_RUNS=20 for twenty drains; CORDON_OF="three restarts datacenters" for some.
+e2e-cordons: ## a machine that holds all nodes of clusters is drained by the plugin, and taken back, again and again; not part of ci
+	$(MAKE) e2e JOBS=cordon_job
+
 e2e-lost: ## a node and a rack of Cassandra, and two masters of Elasticsearch, are lost for good, and given up; not part of ci
 	$(MAKE) e2e JOBS="lost_job voters_job"
 
@@ -378,6 +382,9 @@ e2e-rungs: ## encryption and logins are turned on and off under clients; not par
 
 e2e-edits: ## what people ask of clusters and take back, under clients: departures, a stop, a pool; not part of ci
 	$(MAKE) e2e JOBS="edits_job+pools_job names_job"
+
+e2e-mistakes: ## edits that their people correct or take back: roles, a switch, a version, settings, a keystore; not part of ci
+	$(MAKE) e2e JOBS=mistakes_cassandra+mistakes_elasticsearch
 
 e2e-refusals: ## pods that a quota or Pod Security refuses are told of within a minute; not part of ci
 	$(MAKE) e2e JOBS=refusals_job

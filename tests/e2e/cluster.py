@@ -131,16 +131,17 @@ class Cluster:
     def address(self, ordinal=0):
         return self.pod(ordinal)["status"]["podIP"]
 
-    def addresses(self):
-        """Asks, once a second, for the addresses of the pods that do not end; a busy server is no outage of the database, so then those of
-        before."""
+    def addresses(self, nodes=None):
+        """Asks, once a second, for the addresses of the pods that do not end, of these nodes or of all; a busy server is no outage of the
+        database, so then those of before."""
         known, asked = [], [0.0]
 
         def ask():
             if time.monotonic() - asked[0] > 1:
                 with contextlib.suppress(Exception):
                     known[:] = [pod["status"]["podIP"] for pod in self.pods()
-                                if pod["status"].get("podIP") and "deletionTimestamp" not in pod["metadata"]]
+                                if pod["status"].get("podIP") and "deletionTimestamp" not in pod["metadata"]
+                                and (nodes is None or pod["metadata"]["name"] in nodes)]
                 asked[0] = time.monotonic()
             return list(known)
         return ask
@@ -299,7 +300,7 @@ class Cassandra(Cluster):
         return Session(self.address(ordinal), *self.credentials())
 
     def write(self, rows, first=0, copies=1):
-        """Returns when each row up to this number was acknowledged."""
+        """Returns when each row up to this number was acknowledged. `copies`: as a number, or by datacenter."""
         with self.client() as session:
             session.write(rows, first, copies)
 

@@ -7,7 +7,7 @@ from cassandra import ConsistencyLevel, OperationTimedOut, Timeout
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
 from cassandra.concurrent import execute_concurrent_with_args
-from cassandra.policies import WhiteListRoundRobinPolicy
+from cassandra.policies import DCAwareRoundRobinPolicy, WhiteListRoundRobinPolicy
 
 
 def tls(trust, own=None):
@@ -46,10 +46,11 @@ class Session:
         self.cluster.shutdown()
 
     def write(self, rows, first=0, copies=1):
-        """A keyspace of so many copies with rows of 1 KiB up to this number; returns after every one was acknowledged."""
-        self.session.execute(
-            "CREATE KEYSPACE IF NOT EXISTS shop WITH replication = "
-            f"{{'class': 'NetworkTopologyStrategy', 'navigator-default-datacenter': {copies}}}")
+        """A keyspace of so many copies (a number, or numbers by datacenter) with rows of 1 KiB up to this number; returns after every one was
+        acknowledged."""
+        if not isinstance(copies, dict):
+            copies = {"navigator-default-datacenter": copies}
+        self.session.execute("CREATE KEYSPACE IF NOT EXISTS shop WITH replication = " + str({"class": "NetworkTopologyStrategy", **copies}))
         self.session.execute("CREATE TABLE IF NOT EXISTS shop.orders (id int PRIMARY KEY, body text)")
         insert = self.session.prepare("INSERT INTO shop.orders (id, body) VALUES (?, ?)")
         body = "x" * 1024
@@ -104,15 +105,16 @@ class Session:
 
 
 class QuorumClient(threading.Thread):
-    """Writes a row and reads it back at QUORUM, again and again, until it is stopped.
+    """Writes a row and reads it back at QUORUM, or at LOCAL_QUORUM of one datacenter, again and again, until it is stopped.
 
     A request that fails is tried once more, on a session that is made anew of the addresses that the nodes have then: a pod that
     comes back has another one.
     """
 
-    def __init__(self, addresses, first, login=None):
+    def __init__(self, addresses, first, login=None, datacenter=None):
+        """`datacenter`: where all `addresses` are, and whose LOCAL_QUORUM is asked for."""
         super().__init__(daemon=True)
-        self.addresses, self.next = addresses, first
+        self.addresses, self.next, self.datacenter = addresses, first, datacenter
         # The CAs to trust, where it speaks TLS; a file with a certificate and key, and a name and a password: a node that does not ask for them
         # ignores them.
         self.trust, self.own, self.login = None, None, login
@@ -126,7 +128,10 @@ class QuorumClient(threading.Thread):
     def connect(self):
         if self.cluster:
             self.cluster.shutdown()
-        profile = ExecutionProfile(consistency_level=ConsistencyLevel.QUORUM, request_timeout=15)
+        if self.datacenter:
+            profile = ExecutionProfile(DCAwareRoundRobinPolicy(self.datacenter), consistency_level=ConsistencyLevel.LOCAL_QUORUM, request_timeout=15)
+        else:
+            profile = ExecutionProfile(consistency_level=ConsistencyLevel.QUORUM, request_timeout=15)
         self.cluster = Cluster(self.addresses(), execution_profiles={EXEC_PROFILE_DEFAULT: profile}, connect_timeout=15, control_connection_timeout=15,
                                ssl_context=tls(self.trust, self.own),
                                auth_provider=self.login and PlainTextAuthProvider(*self.login))
@@ -166,7 +171,7 @@ class QuorumClient(threading.Thread):
             self.ends.wait(0.1)
 
     def figures(self):
-        return (f"{self.done} requests at QUORUM, {self.retried} tried again, {len(self.failed)} failed after that; the slowest took "
+        return (f"{self.done} requests at {'LOCAL_' if self.datacenter else ''}QUORUM, {self.retried} tried again, {len(self.failed)} failed after that; the slowest took "
                 f"{self.longest:.1f} s, at most {self.gap:.1f} s without an answer")
 
     def missing(self):

@@ -8,9 +8,9 @@ from bed import KUBECTL, ROOT, RUN, claim
 
 
 class Plugin:
-    """The plugin in one namespace."""
+    """The plugin in one namespace, or in all of them (None)."""
 
-    def __init__(self, namespace):
+    def __init__(self, namespace=None):
         self.namespace = namespace
         self.folder = RUN / f"plugin-{namespace}"
         self.folder.mkdir(exist_ok=True)
@@ -20,7 +20,7 @@ class Plugin:
 
     def run(self, *words, timeout=120):
         environment = {**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}", "KUBECONFIG": str(RUN / "admin.kubeconfig")}
-        command = [KUBECTL[0], "navigator", *words[:1], "-n", self.namespace, *words[1:]]
+        command = [KUBECTL[0], "navigator", *words[:1], *(["-n", self.namespace] if self.namespace else []), *words[1:]]
         return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout)
 
     def says(self, code, *words):
