@@ -24,7 +24,7 @@ class Absences:
         # Since when each node is away, each change with its time, and what was seen that may not be.
         self.since, self.history, self.violations, self.together = {}, [], [], {group: 0 for group in groups}
         # In how many groups a node was away at the same moment, at most.
-        self.at_once = 0
+        self.at_once, self.last = 0, {}
         self.begun, self.lock, self.ends = time.monotonic(), threading.Lock(), threading.Event()
         self.links, self.listed = {}, {}
         paths = {f"/api/v1/namespaces/{namespace}/pods": self.pods, f"{PILOTS}/namespaces/{namespace}/pilots": self.pilots}
@@ -88,9 +88,10 @@ class Absences:
                     self.since[node] = (now, away.get(node))
             touched += bool(away)
             self.together[group] = max(self.together[group], len(away))
-            if len(away) > self.most and (not self.violations or self.violations[-1][1:] != (group, away)):
+            if len(away) > self.most and away.keys() != self.last.get(group):
                 self.violations.append((now, group, away))
                 say(f"    {len(away)} nodes of {group} are away: {away}")
+            self.last[group] = set(away)
         self.at_once = max(self.at_once, touched)
 
     def away(self):

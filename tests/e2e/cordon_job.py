@@ -118,7 +118,9 @@ def judged(what, watches, clients):
 
 
 def drained(number, machine, plugin, tried):
-    """One drain, and its end."""
+    """One drain, and its end; begun when all is as it was."""
+    for one in tried:
+        one.ready()
     failed = [(one.client, len(one.client.failed)) for one in tried]
     watches = [Absences(one.cluster.namespace, one.groups) for one in tried]
     begun = time.monotonic()
@@ -143,6 +145,9 @@ def drained(number, machine, plugin, tried):
         most = {group: number_ for watch in watches for group, number_ in watch.together.items()}
         say(f"    drain {number}: {went} (seconds until it was away); away at its end: {held}; Ready {took:.0f} s after --cancel; most away: {most}; "
             f"tried again until now: {[one.client.retried for one in tried]}")
+    except Failed:
+        plugin.run("drain", machine, "--cancel")
+        raise
     finally:
         for watch in watches:
             watch.__exit__()
@@ -150,7 +155,9 @@ def drained(number, machine, plugin, tried):
 
 
 def restarted(number, tried):
-    """All nodes are restarted, where two of a pool may be away."""
+    """All nodes are restarted, where two of a pool may be away; begun when all is as it was."""
+    for one in tried:
+        one.ready()
     failed = [(one.client, len(one.client.failed)) for one in tried]
     watches = [Absences(one.cluster.namespace, one.groups) for one in tried]
     for watch in watches:

@@ -24,7 +24,7 @@ def runs_and_does_not_serve(cluster):
     def check():
         seen = {name: pilot.get("status", {}) for name, pilot in cluster.pilots().items()}
         found = [f"{name}: {entry['message']}" for name, status in seen.items() for entry in status.get("conditions", [])
-                 if entry["type"] == "Ready" and entry["status"] != "True" and "does not serve" in (entry.get("message") or "")]
+                 if entry["type"] == "Ready" and entry["status"] != "True" and "joined the ring, does not serve" in (entry.get("message") or "")]
         return found or json.dumps(seen)
     say(f"    {cluster.wait('a node that runs and does not serve', check, 400)[0]}")
 
