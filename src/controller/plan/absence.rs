@@ -173,8 +173,10 @@ fn awaited(world: World<'_>, node: &AbsentNode<'_>, operation: Option<OperationT
     let data = member.and_then(Member::data);
     if surplus && let Some(data) = data {
         message += "; it may hold data, so it leaves only once it serves";
-        let fails =
-            member.and_then(|member| member.pilot.as_ref()).is_some_and(|pilot| pilot.failed);
+        let fails = member.is_some_and(|member| {
+            let failed = member.pilot.as_ref().is_some_and(|pilot| pilot.failed);
+            failed || member.runs_without_serving()
+        });
         let node = name.clone();
         remedy = match remedy {
             // The spec that could be corrected went with the pool.

@@ -80,11 +80,9 @@ fn mend(
     let pod = member.pod.as_ref().filter(|pod| !pod.terminating)?;
     let failed = member.pilot.as_ref().is_some_and(|pilot| pilot.failed);
     let broken = pod.trouble.is_some() || failed;
-    if !broken {
+    // A pod that has missed its deadline may still run its database with a former spec.
+    if !broken || !roll::differs(member, wanted) {
         return corrected(world, pool, member, wanted);
-    }
-    if !roll::differs(member, wanted) {
-        return None;
     }
     if roll::in_vain(pool, member, wanted) || member.held().is_some() || member.at_work() {
         return None;

@@ -404,6 +404,23 @@ fn a_node_of_a_removed_pool_that_cannot_start_names_a_way_out_that_works() {
 }
 
 #[test]
+fn a_node_of_a_removed_pool_that_runs_and_does_not_serve_names_a_way_out_that_works() {
+    let plan = planned(&[("a", 1)], &[("a", 1), ("b", 1)], |_, o| {
+        let pod = pod(o, 1, 0);
+        pod.ready = false;
+        pod.trouble = Some(PodFailure {
+            reason: "ProgressDeadlineExceeded",
+            message: "ex-demo-b-0 has not become ready in time".into(),
+            lasts: true,
+        });
+        let pilot = pilot(o, 1, 0);
+        (pilot.ready, pilot.idle) = (false, false);
+    });
+    let remedy = plan.waiting.unwrap().remedy;
+    assert!(matches!(&remedy, Remedy::WantPool { node, .. } if node == "ex-demo-b-0"), "{remedy}");
+}
+
+#[test]
 fn what_is_left_of_a_pool_is_removed_or_told() {
     let orphan = |claim: bool| {
         planned(&[("a", 1)], &[("a", 1), ("z", 1)], |_, o| {
@@ -463,6 +480,16 @@ fn a_corrected_setting_reaches_a_node_that_runs_and_does_not_serve_at_once() {
         pilot(o, 0, 1).running_hash = Some(hash);
     });
     assert_eq!(other.step, None);
+    // That it missed its deadline meanwhile changes nothing.
+    let late = wanted(&|_, o| {
+        judged(o, Ok(()));
+        pod(o, 0, 2).trouble = Some(PodFailure {
+            reason: "ProgressDeadlineExceeded",
+            message: "ex-demo-a-2 has not become ready in time".into(),
+            lasts: true,
+        });
+    });
+    assert_eq!(late.step, restarted.step);
     let young = wanted(&|_, o| pilot(o, 0, 2).hearing.gone = Duration::from_secs(59));
     assert_eq!(young.step, None, "it may be starting");
     let streams = wanted(&|_, o| pilot(o, 0, 2).at_work = true);
