@@ -55,6 +55,8 @@ use tokio::{
 };
 use tracing::{error, info, warn};
 
+#[cfg(test)]
+pub(crate) use self::plan::model;
 use self::{
     context::ControllerContext,
     event_causes::EventCauses,

@@ -27,7 +27,7 @@ mod drain;
 mod gates;
 mod growth;
 #[cfg(test)]
-mod model;
+pub(crate) mod model;
 mod pin;
 mod remedy;
 mod renewal;

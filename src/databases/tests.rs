@@ -1,6 +1,7 @@
 //! Tests that everything that is built from a sample cluster is as in `tests/golden/controller`.
 
 mod object_names;
+mod searches;
 
 use std::{fs, path::Path};
 
