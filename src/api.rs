@@ -22,6 +22,7 @@ pub mod picture;
 pub mod pilot_part;
 pub mod predicate;
 pub mod printer;
+pub mod repair_report;
 pub mod reserved_fields;
 pub mod schema;
 pub mod scheme;

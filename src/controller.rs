@@ -71,8 +71,8 @@ use self::{
 };
 pub use self::{
     desired_state::{
-        ClusterService, DesiredCluster, ExistingPool, LoginNames, ManagedDatabase, NodeLabel,
-        NodeReport, ObjectSettings, SecuredCondition, ServiceExposure,
+        BehindReplica, ClusterService, DesiredCluster, ExistingPool, LoginNames, ManagedDatabase,
+        NodeLabel, NodeReport, ObjectSettings, SecuredCondition, ServiceExposure,
     },
     fleet_snapshot::{CachedCluster, CachedPilot, FleetSnapshot, SnapshotSource},
     managed_cluster::ManagedClusterKind,

@@ -90,6 +90,9 @@ pub mod annotation {
     /// Annotation on a Pilot: a person asks to remove rows of ranges that other nodes own now. The
     /// value is a time: it tells one request from the next, and the earliest goes first.
     pub const CLEANUP: &str = "navigator.jetstack.io/cleanup";
+    /// Annotation on a Pilot: a user reports that the replica on this node was repaired. The value is
+    /// the time of that, as in RFC 3339.
+    pub const REPAIRED: &str = "navigator.jetstack.io/repaired";
 }
 
 /// Conditions of Pilots that other components read.

@@ -14,6 +14,7 @@ use k8s_openapi::{
     apimachinery::pkg::{
         api::resource::Quantity, apis::meta::v1::OwnerReference, util::intstr::IntOrString,
     },
+    jiff::Timestamp,
 };
 use kube::api::{ApiResource, DynamicObject};
 use serde::Serialize;
@@ -190,6 +191,21 @@ pub struct NodeReport {
     /// The node never was a member of the database cluster, whatever else the report holds. So it
     /// has no data that other nodes lack.
     pub outsider: bool,
+    /// The node may lack writes that other nodes have.
+    pub behind: Option<BehindReplica>,
+}
+
+/// Since when a replica may lack writes that others have, and how it is repaired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BehindReplica {
+    /// When the node came back, or joined in place of a lost one. A repair after that counts.
+    pub since: Timestamp,
+    /// When the node went away; `None` where it joined in place of a lost one.
+    pub away_since: Option<Timestamp>,
+    /// The command that repairs the replica, typed in its container.
+    pub repair: &'static str,
+    /// The same while other replicas are down.
+    pub repair_beside_lost: &'static str,
 }
 
 /// A Service of a cluster.

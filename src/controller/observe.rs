@@ -26,7 +26,9 @@ pub(crate) use self::{
     volume::{ClaimFacts, ClaimMarks, ClaimTemplate},
 };
 use super::{
-    desired_state::{DesiredCluster, ExistingPool, ManagedDatabase, NodeReport, StallCause},
+    desired_state::{
+        BehindReplica, DesiredCluster, ExistingPool, ManagedDatabase, NodeReport, StallCause,
+    },
     heartbeats::HeartbeatAge,
     security_findings::SecurityFindings,
     token_renewal::renewed_by,
@@ -38,6 +40,7 @@ use crate::api::{
         condition::{CLEANUP_DUE, VOLUME_HOLDS_DATA},
     },
     predicate::DATA_OUTLIVES_POD,
+    repair_report::RepairReport,
     silence::says_unheard,
     v1beta1::{
         Blocker, ForgottenNode, Health, NodeChange, Pilot, PilotIntent, PilotPhase,
@@ -217,6 +220,8 @@ pub(crate) struct PilotFacts {
     /// Whether the node has rows of ranges that other nodes own now; `None` where the database does
     /// not tell.
     pub(crate) cleanup: Option<CleanupFacts>,
+    /// The node may lack writes that other nodes have, and no user has reported its repair.
+    pub(crate) behind: Option<BehindFacts>,
     /// What the pilot has against a change of its cluster.
     pub(crate) blockers: Vec<BlockerFacts>,
     /// The id that the database gave to the node.
@@ -281,6 +286,23 @@ pub(crate) struct CleanupFacts {
     /// The node has such rows, or the pilot does not know.
     pub(crate) due: bool,
     pub(crate) message: String,
+}
+
+/// What a pilot reports about writes that its node may lack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BehindFacts {
+    pub(crate) report: BehindReplica,
+    /// Why a user's report of the repair does not count, where there is one.
+    pub(crate) report_flaw: Option<&'static str>,
+}
+
+impl BehindFacts {
+    /// Returns the facts unless `pilot` has a user's report that counts.
+    fn of(report: BehindReplica, pilot: &ObjectMeta, now: Timestamp) -> Option<Self> {
+        let repair = RepairReport::read(pilot, report.since, now);
+        let report_flaw = repair.flaw();
+        (repair != RepairReport::Repaired).then_some(Self { report, report_flaw })
+    }
 }
 
 impl ObservedCluster {
@@ -636,7 +658,7 @@ pub(crate) fn observe(
             stalled = stalled.or_else(|| Some(foreign("Pilot", &pilot.metadata, desired)));
             continue;
         }
-        member.pilot = Some(pilot_facts(desired.database, pilot, controller.is_some()));
+        member.pilot = Some(pilot_facts(desired.database, pilot, controller.is_some(), now));
     }
     let prefix = format!("{}-", desired.database.names.data_volume);
     for claim in &objects.claims {
@@ -958,7 +980,12 @@ fn untrue(status: &PilotStatus, type_: &str) -> Option<(String, String)> {
     (found.status != "True").then(|| (found.reason.clone(), found.message.clone()))
 }
 
-fn pilot_facts(database: &ManagedDatabase, pilot: &Pilot, owned: bool) -> PilotFacts {
+fn pilot_facts(
+    database: &ManagedDatabase,
+    pilot: &Pilot,
+    owned: bool,
+    now: Timestamp,
+) -> PilotFacts {
     let (spec, status) = (&pilot.spec, &pilot.status);
     let reports = (database.reports)(status);
     let is = |type_: &str| condition(&status.conditions, type_).is_some_and(|c| c.status == "True");
@@ -1015,6 +1042,7 @@ fn pilot_facts(database: &ManagedDatabase, pilot: &Pilot, owned: bool) -> PilotF
         cluster_id: status.identity.as_ref().and_then(|identity| identity.cluster_id.clone()),
         // Only a member is in the cluster of this name.
         cluster_name: reports.cluster_name.filter(|_| status.identity.is_some()),
+        behind: reports.behind.and_then(|report| BehindFacts::of(report, &pilot.metadata, now)),
         cleanup: condition(&status.conditions, CLEANUP_DUE).map(|condition| CleanupFacts {
             due: condition.status != "False",
             message: condition.message.clone(),

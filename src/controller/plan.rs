@@ -20,6 +20,7 @@ use crate::api::predicate;
 
 mod absence;
 mod begin_anew;
+mod behind;
 mod candidate;
 mod deliver;
 mod departure;
@@ -42,6 +43,7 @@ mod tidy;
 mod vacate;
 mod volumes;
 
+pub(crate) use behind::ReplicasBehind;
 use candidate::{Candidate, Verdict, World};
 pub(crate) use deliver::{PilotRollout, RolloutState, pilots};
 pub(crate) use drain::{DrainHold, drain_hold, nodes};
@@ -247,6 +249,14 @@ pub(crate) fn plan(desired: &DesiredCluster, observed: &ObservedCluster) -> Plan
         }
     }
     plan
+}
+
+/// Returns the replicas of the cluster that are behind; `None` where none is.
+pub(crate) fn replicas_behind<'a>(
+    desired: &'a DesiredCluster,
+    observed: &'a ObservedCluster,
+) -> Option<ReplicasBehind<'a>> {
+    ReplicasBehind::find(World { desired, observed }, None)
 }
 
 /// Returns the candidates of one kind; `plan` is what was found before them.

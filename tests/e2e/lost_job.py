@@ -1,5 +1,5 @@
 """Machines that are lost for good, with their disks, under a client that writes and reads at QUORUM: a node is given up and joins anew; a rack is
-taken out of the spec, given up, forgotten by the ring, and added again.
+taken out of the spec, given up, held until the first one is repaired, forgotten by the ring, and added again.
 
 Not part of CI: `make e2e-lost`.
 """
@@ -77,12 +77,23 @@ def rack_is_given_up(plugin):
         claim("it names the node", node in line, line)
     with step("the word that gives it up is told"):
         THREE.says(f"give-up={data}")
-    with step("kubectl navigator give-up: it goes, and the ring forgets it"):
+    behind = THREE.node("b")
+    with step("kubectl navigator give-up waits for the repair of the node that joined anew"):
         plugin.give_up(THREE, "c-0", data)
+        line = THREE.says(f"it may lack writes that {node} has")
+        claim("it names the node", behind in line, line)
+        THREE.says(f"exec {behind} -c cassandra -- nodetool repair -full --force")
+        claim("the cluster is not repaired", THREE.told("Repaired")[:2] == ("False", "ReplicaBehind"), THREE.told("Repaired"))
+    with step("nodetool repair -full --force beside the lost node, and its report"):
+        kubectl("exec", "-n", NS, behind, "-c", "cassandra", "--", "nodetool", "repair", "-full", "--force", timeout=900)
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        kubectl("annotate", "pilot", "-n", NS, behind, f"navigator.jetstack.io/repaired={now}")
+    with step("kubectl navigator give-up: it goes, and the ring forgets it"):
         THREE.wait("its Pilot is gone", lambda: THREE.get("pilot", node) is None or "still there", 400)
         THREE.ready(nodes=2, deadline=600)
         THREE.wait("it is Green", lambda: THREE.status().get("health") == "Green" or json.dumps(THREE.status()), 300)
         ring_is([THREE.node(pool) for pool in "ab"])
+        claim("no node is behind", THREE.told("Repaired") is None, THREE.told("Repaired"))
         claim("its StatefulSet is gone", THREE.names("statefulset") == [f"cass-{THREE.name}-{pool}" for pool in "ab"], THREE.names("statefulset"))
     with step("the rack is added again"):
         begun = time.monotonic()

@@ -1,4 +1,4 @@
-//! Validation rules for Pilot (V41–V43, V50).
+//! Validation rules for Pilot (V41–V43, V50, V73).
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
@@ -13,6 +13,8 @@ use super::{
 };
 use crate::{
     api::{
+        names::annotation::REPAIRED,
+        repair_report,
         schema::SchemaSet,
         v1beta1::{Pilot, PilotIntent},
     },
@@ -35,6 +37,7 @@ pub fn validate_create(
 ) -> ValidationResult {
     let mut validator = Validator::new(version, schemas);
     metadata::create(&mut validator, &new.metadata);
+    repaired(&mut validator, new, None);
     spec(&mut validator, new, &json!(new));
     validator.finish()
 }
@@ -63,6 +66,7 @@ pub fn validate_update(
     ratchet::forgive(&mut validator, &value, &before, &stored);
     if part == ObjectPart::Main {
         metadata::update(&mut validator, &new.metadata, &old.metadata);
+        repaired(&mut validator, new, Some(old));
         transition(&mut validator, new, old);
     }
     validator.finish()
@@ -81,6 +85,18 @@ fn spec(validator: &mut Validator, pilot: &Pilot, value: &Value) {
     let words = validator.schemas.words().filter(|word| pilot.spec.parts.has(word));
     for word in words.skip(1).collect::<Vec<_>>() {
         validator.forbidden(&path.child(word), "may not specify more than 1 database type");
+    }
+}
+
+/// V73: a report that the replica was repaired is a time. A stored value may stay.
+fn repaired(validator: &mut Validator, new: &Pilot, old: Option<&Pilot>) {
+    fn value(pilot: &Pilot) -> Option<&String> {
+        pilot.metadata.annotations.as_ref()?.get(REPAIRED)
+    }
+    let Some(text) = value(new).filter(|text| old.and_then(value) != Some(*text)) else { return };
+    if repair_report::parse(text).is_none() {
+        let path = FieldPath::new("metadata").child("annotations").key(REPAIRED);
+        validator.invalid(&path, text.as_str(), "must be a time as in RFC 3339");
     }
 }
 

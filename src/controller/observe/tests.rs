@@ -1,6 +1,6 @@
 //! Tests of the facts that are read from objects, and of what follows from them for a node.
 
-use k8s_openapi::jiff::ToSpan;
+use k8s_openapi::jiff::{Timestamp, ToSpan};
 use serde_json::{Value, json};
 
 use super::*;
@@ -119,7 +119,8 @@ fn a_member_waits_in_vain_for_others_after_five_minutes_of_its_own_clock() {
                 "lastTransitionTime": ago(unready),
             }],
         }});
-        pilot_facts(&DATABASE, &serde_json::from_value(pilot).unwrap(), true).joins_in_vain
+        pilot_facts(&DATABASE, &serde_json::from_value(pilot).unwrap(), true, Timestamp::UNIX_EPOCH)
+            .joins_in_vain
     };
     assert!(waits("Joining", 5, 60));
     assert!(waits("Joining", 60, 5));
@@ -237,4 +238,26 @@ fn a_node_that_moves_data_or_is_held_is_not_broken_for_taking_long() {
         seen_with(&json!({"name": "x"}), "Running", "JOINING", Duration::ZERO, &Value::Null);
     assert!(!ended.at_work());
     assert_eq!(ended.pod.unwrap().trouble.map(|trouble| trouble.reason), late);
+}
+
+#[test]
+fn report_of_repair_ends_what_pilot_reported_before() {
+    let time = |text: &str| text.parse::<Timestamp>().unwrap();
+    let report = BehindReplica {
+        since: time("2026-01-01T00:00:00Z"),
+        away_since: None,
+        repair: "repair",
+        repair_beside_lost: "repair --force",
+    };
+    let facts = |text: &str| {
+        let annotations = Some([(annotation::REPAIRED.to_owned(), text.to_owned())].into());
+        BehindFacts::of(report, &ObjectMeta { annotations, ..ObjectMeta::default() }, now())
+    };
+    assert_eq!(facts("2026-01-01T00:30:00Z"), None);
+    let flaw = |text: &str| facts(text).unwrap().report_flaw.unwrap();
+    assert_eq!(flaw("2025-12-31T00:00:00Z"), "is of an earlier time");
+    assert_eq!(flaw("2026-01-02T00:00:00Z"), "has a time in the future");
+    assert_eq!(flaw("yes"), "is no RFC 3339 time");
+    let none = BehindFacts::of(report, &ObjectMeta::default(), now());
+    assert_eq!(none, Some(BehindFacts { report, report_flaw: None }));
 }

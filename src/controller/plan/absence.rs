@@ -1,8 +1,8 @@
 //! Nodes that should serve and do not: what each waits for, and whether it may come back by itself.
 
 use super::{
-    AwaitedStep, Candidate, OperationType, Plan, Remedy, StepBlocker, World, begin_anew, roll,
-    under_way, vacate,
+    AwaitedStep, Candidate, OperationType, Plan, Remedy, StepBlocker, World, begin_anew, behind,
+    roll, under_way, vacate,
 };
 use crate::{
     api::{names, predicate, v1beta1::PilotIntent},
@@ -130,9 +130,13 @@ fn may_be_lost(member: &Member) -> bool {
 /// pod, is held.
 pub(super) fn settle(world: World<'_>, _: &Plan) -> Vec<Candidate> {
     let operation = under_way(world.desired);
-    // The plan of `renewal` waits for those that the API turns away.
-    let away = absent(world)
-        .filter(|node| node.member.is_none_or(|member| member.turned_away().is_none()));
+    // The plan of `renewal` waits for those that the API turns away, and a replica that is behind holds
+    // the replacement of those whose data are given up.
+    let is_told = |member: &Member| {
+        let is_held = || behind::block(world, "RecreatePod", member).is_some();
+        member.turned_away().is_some() || (member.abandoned() && is_held())
+    };
+    let away = absent(world).filter(|node| !node.member.is_some_and(is_told));
     let mut candidates: Vec<_> = away.map(|node| awaited(world, &node, operation)).collect();
     candidates.extend(ending(world).map(|(_, member)| ends(OperationType::ScaleDown, member)));
     candidates

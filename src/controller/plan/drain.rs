@@ -7,8 +7,9 @@
 use std::borrow::Cow;
 
 use super::{
-    OperationType, Plan, StepBlocker,
+    OperationType, Plan, StepBlocker, World,
     absence::unready,
+    behind,
     roll::{self, FOR_PEOPLE, PEERS_READY},
     volumes::RESIZE,
 };
@@ -61,7 +62,12 @@ pub(crate) fn drain_hold(
 ) -> Option<DrainHold> {
     let lost = || {
         let mut members = observed.pools.iter().flat_map(|pool| pool.members.values());
-        members.find_map(|member| roll::lost_with_pod(desired, member)).as_ref().map(Into::into)
+        let lost = |member: &Member| {
+            let behind = || behind::block(World { desired, observed }, "RecreatePod", member);
+            let behind = member.dies_with_pod().then(behind).flatten();
+            roll::lost_with_pod(desired, member).or(behind)
+        };
+        members.find_map(lost).as_ref().map(Into::into)
     };
     if desired.stopped || nodes(desired, observed) <= 1 {
         return lost();

@@ -6,6 +6,7 @@
 use super::{
     AwaitedStep, PlannedStep, Remedy, StepBlocker, VACATE_POD, World,
     absence::{self, AbsentNode},
+    behind,
     candidate::{Candidate, CandidateAct, Verdict},
     departure,
     roll::{self, PEERS_READY, VERSION_SETTLED},
@@ -35,12 +36,13 @@ pub(super) fn judge(world: World<'_>, candidate: Candidate) -> Verdict {
 fn hindrances(world: World<'_>, step: &PlannedStep) -> Option<Verdict> {
     let subject = step.pilot().and_then(|name| world.member(name));
     let gate = StepGate { world, step, subject };
-    match step.need(subject.is_some_and(Member::serving)) {
+    let held = match step.need(subject.is_some_and(Member::serving)) {
         StepNeed::Nothing => None,
         StepNeed::Join => gate.join(),
         StepNeed::Stop => gate.stop(),
         StepNeed::Leave => gate.leave(),
-    }
+    };
+    held.or_else(|| blocked(behind::blocks(world, step).into_iter().collect()))
 }
 
 struct StepGate<'a> {

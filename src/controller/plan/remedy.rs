@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::api::names::annotation::{GIVE_UP, UNSAFE_BOOTSTRAP};
+use crate::api::names::annotation::{GIVE_UP, REPAIRED, UNSAFE_BOOTSTRAP};
 
 /// A way out of a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +42,15 @@ pub(crate) enum Remedy {
     SettleVersions,
     /// Remove rows that other nodes own now, or override the predicate.
     CleanUp { cluster: String, predicate: String },
+    /// Repair the replicas of these nodes by `command`, typed in their pods, and report it; or
+    /// override the predicate.
+    Repair {
+        nodes: Vec<String>,
+        namespace: String,
+        container: &'static str,
+        command: &'static str,
+        predicate: &'static str,
+    },
     /// Find what changes pods when they are created.
     MendPolicy,
     /// Find what changes this StatefulSet when it is created.
@@ -94,6 +103,7 @@ impl Remedy {
             | Self::KeepNode
             | Self::SettleVersions
             | Self::CleanUp { .. }
+            | Self::Repair { .. }
             | Self::MendPolicy
             | Self::MendSetPolicy { .. }
             | Self::MoveData { .. }
@@ -168,6 +178,22 @@ impl fmt::Display for Remedy {
             }
             Self::CleanUp { cluster, predicate } => {
                 write!(f, "run kubectl navigator cleanup {cluster}, or add {predicate} to {SKIPS}")
+            }
+            Self::Repair { nodes, namespace, container, command, predicate } => {
+                let (node, others) = nodes
+                    .split_first()
+                    .map_or(("", &[][..]), |(node, others)| (node.as_str(), others));
+                write!(
+                    f,
+                    "type kubectl --namespace {namespace} exec {node} -c {container} -- {command}, \
+                     and when that has ended without an error: kubectl --namespace {namespace} \
+                     annotate --overwrite pilot {node} \
+                     \"{REPAIRED}=$(date -u +%Y-%m-%dT%H:%M:%SZ)\""
+                )?;
+                if !others.is_empty() {
+                    write!(f, ", and the same for {}", others.join(", "))?;
+                }
+                write!(f, "; or add {predicate} to {SKIPS}")
             }
             Self::MendPolicy => {
                 f.write_str("find the policy or webhook that changes pods, then delete the pod")

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::{
     AwaitedStep, Candidate, OperationType, Plan, PlannedStep, Remedy, StepBlocker, World,
-    candidate::CandidateAct, secure,
+    behind::REPLICA_BEHIND, candidate::CandidateAct, secure,
 };
 use crate::{
     api::{
@@ -263,9 +263,10 @@ pub(super) const CLEANUP_PENDING: &str = "CleanupPending";
 
 /// Predicates that wait for a person, or hold nothing but the next round of a change of security. They hold
 /// no drain of a machine.
-pub(super) const FOR_PEOPLE: [&str; 10] = [
+pub(super) const FOR_PEOPLE: [&str; 11] = [
     CANARY_HELD,
     CLEANUP_PENDING,
+    REPLICA_BEHIND,
     RESTART_HELPS,
     VERSION_SETTLED,
     VOLUME_EXPANDS,

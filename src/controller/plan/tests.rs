@@ -1,6 +1,7 @@
 //! Tests of the step that follows from each state; `searches` has random walks through a simulated
 //! cluster.
 
+mod behind;
 mod lost_quorum;
 mod pins;
 mod searches;

@@ -18,7 +18,7 @@ use crate::{
     controller::{
         desired_state::DesiredCluster,
         observe::condition,
-        plan::{RolloutState, waits_for_renewal},
+        plan::{RolloutState, replicas_behind, waits_for_renewal},
     },
 };
 
@@ -26,7 +26,7 @@ use crate::{
 const MESSAGE_MAX: usize = 1024;
 
 /// Returns all conditions, in a fixed order. `Reconciling` and `Stalled` are present only while
-/// True, and never both.
+/// True, and never both; `Repaired` only while it is False.
 pub(super) fn conditions(facts: &ConditionInputs<'_>) -> Vec<Condition> {
     let mut findings = vec![
         ("Ready", ready(facts)),
@@ -45,6 +45,7 @@ pub(super) fn conditions(facts: &ConditionInputs<'_>) -> Vec<Condition> {
     for (type_, found) in secrets {
         findings.extend(found.map(|found| (type_, security::as_looked(facts, type_, found))));
     }
+    findings.extend(repaired(facts).map(|found| ("Repaired", found)));
     if let Some(stalled) = &facts.stalled {
         findings.push(("Stalled", finding("True", stalled.reason, stalled.message.clone())));
     } else if let Some(operation) = facts.plan.operation {
@@ -210,6 +211,13 @@ fn secured(facts: &ConditionInputs<'_>) -> ConditionState {
         let (status, reason, message) = (facts.desired.database.secured)(facts.desired);
         finding(status, reason, message)
     })
+}
+
+/// Returns which nodes may lack writes that others have, and what to type; `None` where none does.
+fn repaired(facts: &ConditionInputs<'_>) -> Option<ConditionState> {
+    let behind = replicas_behind(facts.desired, facts.observed)?;
+    let message = format!("{}; until it is repaired, {}", behind.sentence(), behind.remedy());
+    Some(finding("False", "ReplicaBehind", message))
 }
 
 /// Returns whether a node may be evicted, as the budget tells Kubernetes.

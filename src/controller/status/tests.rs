@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::*;
 use crate::api::v1beta1::{NodeChange, PilotIntent};
 use crate::controller::{
-    observe::{BlockerFacts, PilotFacts, PodFacts, PodFailure, condition},
+    BehindReplica,
+    observe::{BehindFacts, BlockerFacts, PilotFacts, PodFacts, PodFailure, condition},
     plan::tests::lose_account,
     plan::{OperationType, PlannedStep, plan},
     testing::sample::{desired, initialized, observed},
@@ -533,4 +534,61 @@ fn what_is_left_open_on_the_rungs_that_are_wanted_is_said() {
         let words = format!("{internode} {client} {authentication}");
         assert_eq!(said(internode, client, authentication), expected, "{words}");
     }
+}
+
+#[test]
+fn replica_behind_is_told_with_what_to_type() {
+    let mut cluster = desired(&[("a", 3)], "new");
+    let mut found = observed(&[("a", 3)], "new");
+    assert_eq!(reason(&reconcile_status(&mut cluster, &found, 0), "Repaired"), "");
+    behind(&mut found, 1, Some(7200));
+    behind(&mut found, 2, None);
+    let status = reconcile_status(&mut cluster, &found, 1);
+    assert_eq!(reason(&status, "Repaired"), "False/ReplicaBehind");
+    assert_eq!(reason(&status, "Ready"), "True/AllNodesReady", "all serve");
+    let message =
+        |status: &ClusterStatus| condition(&status.conditions, "Repaired").unwrap().message.clone();
+    let told = message(&status);
+    for expected in [
+        "ex-demo-a-1 was away from 1970-01-12T11:46:40Z to 1970-01-12T13:46:40Z",
+        "ex-demo-a-2 took the place of a lost node at 1970-01-12T13:46:40Z",
+        "kubectl --namespace default exec ex-demo-a-1 -c example -- repair, ",
+        "kubectl --namespace default annotate --overwrite pilot ex-demo-a-1 \
+         \"navigator.jetstack.io/repaired=$(date -u +%Y-%m-%dT%H:%M:%SZ)\"",
+        "the same for ex-demo-a-2",
+        "ReplicaBehind",
+    ] {
+        assert!(told.contains(expected), "{expected}: {told}");
+    }
+    found.pools[0].members.get_mut(&0).unwrap().pod.as_mut().unwrap().ready = false;
+    let told = message(&reconcile_status(&mut cluster, &found, 2));
+    assert!(told.contains("-c example -- repair --force, "), "{told}");
+    found.pools[0].members.get_mut(&1).unwrap().pilot.as_mut().unwrap().behind = None;
+    found.pools[0].members.get_mut(&2).unwrap().pilot.as_mut().unwrap().behind = None;
+    assert_eq!(reason(&reconcile_status(&mut cluster, &found, 3), "Repaired"), "");
+}
+
+#[test]
+fn message_about_many_replicas_behind_says_what_to_type() {
+    let mut cluster = desired(&[("a", 60)], "new");
+    let mut found = observed(&[("a", 60)], "new");
+    for ordinal in 0..60 {
+        behind(&mut found, ordinal, Some(7200));
+    }
+    let status = reconcile_status(&mut cluster, &found, 1);
+    let told = &condition(&status.conditions, "Repaired").unwrap().message;
+    assert!(told.contains("; and 57 more") && told.contains("annotate --overwrite"), "{told}");
+}
+
+/// Has the pilot of a node report that the node is behind since a time after `at(0)`, after an
+/// absence of so many seconds.
+fn behind(observed: &mut ObservedCluster, ordinal: u32, away: Option<i64>) {
+    let pilot = observed.pools[0].members.get_mut(&ordinal).unwrap().pilot.as_mut().unwrap();
+    let report = BehindReplica {
+        since: at(0),
+        away_since: away.map(|away| at(-away)),
+        repair: "repair",
+        repair_beside_lost: "repair --force",
+    };
+    pilot.behind = Some(BehindFacts { report, report_flaw: None });
 }

@@ -127,6 +127,7 @@ fn reports(status: &PilotStatus) -> NodeReport {
         answered: mode.is_some(),
         moves_data: matches!(mode, Some("JOINING" | "LEAVING")),
         outsider: mode == Some("FAILED"),
+        behind: None,
     }
 }
 

@@ -10,14 +10,15 @@ use super::{
     names::{self, label},
     settings::lets_everybody_in,
     v1beta1::{
-        Cassandra, CassandraCluster, CassandraNode, CassandraNodePool, PilotCassandraSpec, Rack,
+        Cassandra, CassandraBehind, CassandraCluster, CassandraNode, CassandraNodePool,
+        PilotCassandraSpec, Rack,
     },
 };
 use crate::{
     api::{names::label::APP, pilot_part::PilotParts, v1beta1::PilotStatus},
     controller::{
-        ClusterService, DesiredCluster, ExistingPool, LoginNames, ManagedClusterKind,
-        ManagedDatabase, NodeReport, SecuredCondition, ServiceExposure,
+        BehindReplica, ClusterService, DesiredCluster, ExistingPool, LoginNames,
+        ManagedClusterKind, ManagedDatabase, NodeReport, SecuredCondition, ServiceExposure,
         managed_cluster::new_cluster_name,
     },
     engine::password::PasswordHashing,
@@ -141,6 +142,13 @@ fn reports(status: &PilotStatus) -> NodeReport {
     let part = status.part::<CassandraNode>();
     let cluster_name = part.as_ref().and_then(|part| part.cluster_name.clone());
     let outsider = part.as_ref().is_some_and(|part| part.joined == Some(false));
+    let behind = part.as_ref().and_then(|part| part.behind.as_ref());
+    let behind = behind.map(|CassandraBehind { since, away_since }| BehindReplica {
+        since: since.0,
+        away_since: away_since.as_ref().map(|away| away.0),
+        repair: REPAIR,
+        repair_beside_lost: REPAIR_BESIDE_LOST,
+    });
     let mode = part.and_then(|part| part.operation_mode);
     NodeReport {
         cluster_name,
@@ -148,8 +156,17 @@ fn reports(status: &PilotStatus) -> NodeReport {
         outsider,
         answered: mode.is_some(),
         moves_data: matches!(mode.as_deref(), Some("JOINING" | "LEAVING")),
+        behind,
     }
 }
+
+/// Repairs all ranges of which the node is a replica, in each keyspace but `system_distributed`: in
+/// 4.0, 4.1 and 5.0 a repair without ranges is of all local ones (`StorageService.repair`). So it is typed on this node alone, and without `-pr`. Incremental repairs, the
+/// default, leave out what they have repaired before.
+const REPAIR: &str = "nodetool repair -full";
+/// Leaves out the replicas that are down, with which a repair fails otherwise (`Endpoint not alive`
+/// in `ActiveRepairService.prepareForRepair`); 4.0 and later have it.
+const REPAIR_BESIDE_LOST: &str = "nodetool repair -full --force";
 
 fn secured(desired: &DesiredCluster) -> SecuredCondition {
     if desired.pools.iter().any(|pool| lets_everybody_in(&pool.pilot.config)) {
@@ -165,6 +182,8 @@ fn secured(desired: &DesiredCluster) -> SecuredCondition {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
     use super::*;
     use crate::controller::managed_cluster;
     use crate::{
@@ -263,6 +282,21 @@ mod tests {
         assert_eq!(of(None), NodeReport::default());
         assert!(of(Some("NORMAL")).answered && !of(Some("NORMAL")).moves_data);
         assert!(of(Some("JOINING")).moves_data && of(Some("LEAVING")).moves_data);
+    }
+
+    #[test]
+    fn replica_behind_is_repaired_by_nodetool() {
+        let mut status = PilotStatus::default();
+        let time = |text: &str| Time(text.parse().unwrap());
+        let (away, since) = (time("2026-11-30T10:00:00Z"), time("2026-11-30T14:00:00Z"));
+        status.change_part::<CassandraNode>(|part| {
+            part.behind =
+                Some(CassandraBehind { since: since.clone(), away_since: Some(away.clone()) });
+        });
+        let behind = reports(&status).behind.unwrap();
+        assert_eq!((behind.since, behind.away_since), (since.0, Some(away.0)));
+        assert_eq!(behind.repair, "nodetool repair -full");
+        assert_eq!(behind.repair_beside_lost, "nodetool repair -full --force");
     }
 
     #[test]

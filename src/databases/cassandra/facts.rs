@@ -3,6 +3,7 @@
 mod config_hash;
 mod exits;
 mod heap;
+mod hints;
 mod options;
 mod release;
 mod render;
@@ -11,6 +12,7 @@ mod security;
 pub use config_hash::config_hash;
 pub use exits::EXITS;
 pub use heap::heap_bytes;
+pub use hints::hint_window;
 pub use options::choose_collector;
 pub use release::Release;
 pub use render::{NodeSettings, RenderError, RenderedFiles, render, seed_provider};

@@ -24,6 +24,7 @@ mod preflight;
 mod range_availability;
 mod range_survey;
 mod resolved_spec;
+mod ring_presence;
 mod roles;
 mod security;
 mod seeds;
@@ -39,6 +40,7 @@ use std::{
 };
 
 use futures::future::BoxFuture;
+use k8s_openapi::jiff::Timestamp;
 use nix::libc;
 use serde_json::json;
 use tracing::info;
@@ -47,6 +49,7 @@ use self::{
     access::NodeAccess,
     client_service::ClientService,
     cql::CqlTarget,
+    data_resurrection::PeerRuns,
     decommission::DecommissionProgress,
     forgetting::RemovalWatch,
     held_ranges::HeldRanges,
@@ -54,11 +57,13 @@ use self::{
     logins::{KnownLogins, OwnSessions, StoredLogin},
     node_view::{LiveNodes, NodeView, STORAGE_SERVICE},
     range_availability::RangeAvailability,
+    resolved_spec::datacenter_of,
+    ring_presence::AbsenceFacts,
     state::NodeState,
     upkeep::UpkeepState,
 };
 use super::{
-    facts::EXITS,
+    facts::{EXITS, hint_window},
     names,
     settings::lets_everybody_in,
     v1beta1::{CassandraNode, PilotCassandraStatus},
@@ -154,6 +159,7 @@ struct DriverState {
     join: JoinProgress,
     progress: DecommissionProgress,
     removal: Option<RemovalWatch>,
+    absence: AbsenceFacts,
 }
 
 impl CassandraDriver {
@@ -183,6 +189,12 @@ impl CassandraDriver {
         }
         let unknown = || Error::Unreachable { source: "it was never configured".into() };
         seen.jolokia.clone().ok_or_else(unknown)
+    }
+
+    fn note_absence(&self, node: &DatabaseNode) {
+        let window = hint_window(&node.pilot.spec.config, &datacenter_of(&node.pilot));
+        let peers = Some(PeerRuns::of(&node.peers));
+        self.seen().absence = AbsenceFacts { hints_kept: Some(window), peers };
     }
 
     fn note_logins(&self, node: &DatabaseNode) {
@@ -216,8 +228,12 @@ impl CassandraDriver {
 
     /// Saves what is new about the node, when the volume is free. Returns why that failed.
     async fn keep(&self, facts: &NodeView) -> Option<String> {
-        let known = facts.clone();
-        let noted = self.state.glance(move |state| state.note(&known)).await;
+        let (known, absence) = (facts.clone(), self.seen().absence.clone());
+        let note = move |state: &mut NodeState| {
+            state.presence.note(&known, &absence, Timestamp::now());
+            state.note(&known)
+        };
+        let noted = self.state.glance(note).await;
         if let Ok(Some(true)) = noted {
             self.state.known().log_join();
         }
@@ -257,6 +273,7 @@ impl Driver for CassandraDriver {
             // A new process is asked again which ranges the node owns.
             self.upkeep_state(|upkeep| *upkeep = UpkeepState::default());
             self.note_logins(node);
+            self.note_absence(node);
             Ok(process)
         })
     }
@@ -264,8 +281,10 @@ impl Driver for CassandraDriver {
     fn refresh<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
         Box::pin(async move {
             self.note_logins(node);
+            self.note_absence(node);
             let adopted = ring::is_adopted(&node.pilot);
             let settle = |state: &mut NodeState| {
+                state.presence.settle(&node.pilot.metadata, Timestamp::now());
                 let settled = state.starved && adopted;
                 state.starved &= !adopted;
                 settled
@@ -293,6 +312,9 @@ impl Driver for CassandraDriver {
             let (condition, cleanup) =
                 self.upkeep_state(|upkeep| (upkeep.condition(), upkeep.progress()));
             let mut observation = observation::summarize(&facts, &ranges, state.as_ref(), cleanup);
+            if self.upkeep_state(|upkeep| upkeep.is_shared == Some(false)) {
+                observation.change_part::<CassandraNode>(|part| part.behind = None);
+            }
             observation.not_heard.extend(open);
             observation.conditions.extend(condition);
             if let Some((reason, message)) = self.seen().service.note(&facts) {

@@ -46,6 +46,16 @@ pub const CLEANUP_PENDING: Predicate = Predicate {
          would come back",
     )
 };
+/// Judged by the controller, from what pilots report.
+pub const REPLICA_BEHIND: Predicate = Predicate {
+    against: &[NodeChange::Leave],
+    skip: SkipPolicy::ByName,
+    ..Predicate::against_stop(
+        "ReplicaBehind",
+        "a node is to leave or is given up, and another one lacks writes that it may have, until it is \
+         repaired",
+    )
+};
 /// A node that joins would be given rows out of the empty tables; a node that leaves gives its
 /// ranges back.
 pub const JOINED_EMPTY: Predicate = Predicate {
@@ -74,6 +84,7 @@ pub const PREDICATES: &[Predicate] = &[
     STREAMS_IDLE,
     SCHEMA_AGREEMENT,
     CLEANUP_PENDING,
+    REPLICA_BEHIND,
     JOINED_EMPTY,
     REPLICATION_FACTOR,
     RECEIVERS_READY,

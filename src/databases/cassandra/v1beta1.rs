@@ -1,6 +1,7 @@
 //! CassandraCluster and Cassandra's part of a Pilot in version v1beta1: the fields that no other
 //! database has.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -128,6 +129,23 @@ pub struct PilotCassandraStatus {
     /// The cleanup that was asked for last; absent when none ever was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cleanup: Option<CassandraCleanup>,
+    /// The node may lack writes that other nodes have, until it is repaired; absent where it is not
+    /// known to, and where no keyspace has a second copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub behind: Option<CassandraBehind>,
+}
+
+/// Since when a node may lack writes that other nodes have, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CassandraBehind {
+    /// When the node came back to the ring, or joined in place of a lost node. A repair after that
+    /// counts.
+    pub since: Time,
+    /// When the node went away, for longer than other nodes keep hints of what it misses; absent
+    /// where it joined in place of a lost node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub away_since: Option<Time>,
 }
 
 /// The removal of rows that are other nodes' now, as a person asked for it.

@@ -22,8 +22,9 @@ use navigator::{
     api::{cluster_kind::ClusterKind, pilot_part::PilotParts, v1beta1::*},
     databases::{
         cassandra::v1beta1::{
-            Cassandra, CassandraCleanup, CassandraCluster, CassandraGrant, CassandraNodePool,
-            CassandraPeer, CassandraRights, PilotCassandraSpec, PilotCassandraStatus, Rack,
+            Cassandra, CassandraBehind, CassandraCleanup, CassandraCluster, CassandraGrant,
+            CassandraNodePool, CassandraPeer, CassandraRights, PilotCassandraSpec,
+            PilotCassandraStatus, Rack,
         },
         elasticsearch::v1beta1::{
             ApplicationRights, Elasticsearch, ElasticsearchCluster, ElasticsearchNodePool,
@@ -857,6 +858,10 @@ pub(super) fn pilot_status(tape: &mut Tape<'_>) -> PilotStatus {
                             keyspaces_done: tape.int(),
                             keyspaces: tape.maybe(Tape::int),
                             message: tape.maybe_text(SENTENCES),
+                        }),
+                        behind: tape.maybe(|tape| CassandraBehind {
+                            since: tape.time(),
+                            away_since: tape.maybe(Tape::time),
                         }),
                     },
                 );

@@ -11,7 +11,7 @@ use crate::{
 const GONE: Duration = Duration::from_secs(600);
 
 /// Makes a node one whose volume is on a machine that is gone.
-fn lose(observed: &mut ObservedCluster, pool: usize, ordinal: u32) {
+pub(super) fn lose(observed: &mut ObservedCluster, pool: usize, ordinal: u32) {
     let member = member(observed, pool, ordinal);
     let pod = member.pod.as_mut().unwrap();
     (pod.ready, pod.started) = (false, false);
@@ -23,7 +23,7 @@ fn lose(observed: &mut ObservedCluster, pool: usize, ordinal: u32) {
 }
 
 /// Writes a person's word that the data on the node's claim are lost.
-fn give_up(observed: &mut ObservedCluster, pool: usize, ordinal: u32) {
+pub(super) fn give_up(observed: &mut ObservedCluster, pool: usize, ordinal: u32) {
     let member = member(observed, pool, ordinal);
     member.pilot.as_mut().unwrap().given_up = Some(member.claim.as_ref().unwrap().uid.clone());
 }

@@ -157,7 +157,7 @@ impl CassandraDriver {
         keyspace: &str,
     ) -> Result<StepOutcome, Error> {
         // Cassandra keeps rows of the ranges that the node owns when the cleanup begins.
-        let before = ask(jolokia, facts, vec![keyspace.to_owned()]).await?.remove(keyspace);
+        let before = ask(jolokia, facts, vec![keyspace.to_owned()]).await?.owned.remove(keyspace);
         let arguments = json!([JOBS, keyspace, []]);
         let executed = jolokia.execute(STORAGE_SERVICE, CLEANUP, &arguments, LONGEST).await?;
         let mut ended = outcome(keyspace, executed);

@@ -10,12 +10,15 @@ use std::{
     time::SystemTime,
 };
 
+use k8s_openapi::jiff::Timestamp;
+
 use super::{
     access::{self, NodeAccess},
     data_resurrection,
     held_ranges::HeldRanges,
     jmx_login,
     resolved_spec::{ResolvedSpec, in_datacenter},
+    ring_presence::RingPresence,
     security,
     seeds::{self, SeedPlan},
     state::{NodeState, has_data},
@@ -145,6 +148,8 @@ pub(super) fn configure(
 
     if state.joined && data_found {
         data_resurrection::review(node, SystemTime::now())?;
+        state.presence.leave();
+        state.presence.settle(&node.pilot.metadata, Timestamp::now());
     } else {
         // Holdings recorded on this volume for an earlier node do not apply any more.
         if HeldRanges::load(&node.data).ok() != Some(HeldRanges::default()) {
@@ -160,6 +165,9 @@ pub(super) fn configure(
             version,
             bootstrap_bytes_received: received,
             ring_load: ring_load(node, &intent.datacenter),
+            presence: RingPresence::of_newcomer(
+                way.replaces.is_some() || seeds::is_successor(node),
+            ),
             ..NodeState::default()
         };
     }
@@ -412,6 +420,29 @@ mod tests {
         state.save(&node.data).unwrap();
         assert_eq!(skipped(&node), None, "a member");
         assert!(validate(&alone).is_ok(), "a member does not join");
+    }
+
+    #[test]
+    fn successor_of_lost_node_is_to_be_repaired() {
+        let replaces = |change: &dyn Fn(&mut DatabaseNode)| {
+            let place = tempfile::tempdir().unwrap();
+            let mut node = node_in(place.path());
+            fs::create_dir_all(node.home.join("conf")).unwrap();
+            node.peers = vec![peer("b", "10.0.0.2", true)];
+            node.pilot.status = peer("a", "10.0.0.9", false).status;
+            change(&mut node);
+            configure(&node).unwrap();
+            NodeState::load(&node.data).unwrap().presence.replaces_lost
+        };
+        assert!(replaces(&|_| ()), "by the address of the lost node");
+        let taken = |node: &mut DatabaseNode| node.peers.push(peer("c", "10.0.0.9", true));
+        assert!(replaces(&taken), "that is another node's now, so it joins as a new one");
+        let left = crate::api::v1beta1::PilotPhase::Decommissioned;
+        assert!(
+            !replaces(&|node| node.pilot.status.phase = Some(left.clone())),
+            "it gave its data away"
+        );
+        assert!(!replaces(&|node| node.pilot.status.identity = None), "it is new");
     }
 
     #[test]

@@ -49,7 +49,8 @@ pub(super) fn review(node: &DatabaseNode, now: SystemTime) -> Result<(), Error> 
     }
     // A file that cannot be read decides nothing here; the running node reports it.
     let members = HeldRanges::load(&node.data).ok().and_then(|known| known.members);
-    if ran_without(&node.peers, members, last, now).is_some_and(|ran| ran <= HINTED) {
+    let peers = PeerRuns::of(&node.peers);
+    if peers.longest(members, last, now).is_some_and(|ran| ran <= HINTED) {
         info!("No other node ran while this one was away");
         return forget(path);
     }
@@ -65,42 +66,66 @@ fn forget(path: PathBuf) -> Result<(), Error> {
     }
 }
 
-/// Returns the longest time that one of the other nodes ran since `last`; `None` where one of them
-/// does not say. `members` is the number of ring members when this node looked last. If it exceeds
-/// the number of Pilots, unknown nodes may have run.
-fn ran_without(
-    peers: &[Pilot],
-    members: Option<usize>,
-    last: SystemTime,
-    now: SystemTime,
-) -> Option<Duration> {
-    let members = members?;
-    let peers: Vec<&Pilot> =
-        peers.iter().filter(|peer| was_member(peer) && !is_decommissioned(peer)).collect();
-    if peers.len() + 1 < members {
-        return None;
-    }
-    let mut longest = Duration::ZERO;
-    for peer in peers {
-        longest = longest.max(ran_since(peer, last, now)?);
-    }
-    Some(longest)
+/// When the other nodes of the ring ran, as their Pilots say.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PeerRuns(Vec<PeerRun>);
+
+#[derive(Clone, Debug)]
+struct PeerRun {
+    runs: bool,
+    /// When the present process began.
+    begun: Option<SystemTime>,
+    /// When the process before it ended.
+    ended: Option<SystemTime>,
 }
 
-fn ran_since(peer: &Pilot, last: SystemTime, now: SystemTime) -> Option<Duration> {
-    let after = |later: SystemTime, earlier| later.duration_since(earlier).unwrap_or_default();
-    let at = |time: Option<&Time>| time.map(|time| SystemTime::from(time.0));
-    let status = &peer.status;
-    let begun = match &status.process {
-        Some(process) => Some(at(process.start_time.as_ref())?),
-        None => None,
-    };
-    if begun.is_some_and(|begun| begun <= last) {
-        return Some(after(now, last));
+impl PeerRuns {
+    /// Reads the Pilots of the members of the ring among `peers`.
+    pub(super) fn of(peers: &[Pilot]) -> Self {
+        let at = |time: Option<&Time>| time.map(|time| SystemTime::from(time.0));
+        let run = |Pilot { status, .. }: &Pilot| {
+            let process = status.process.as_ref();
+            let last = status.last_termination.as_ref();
+            PeerRun {
+                runs: process.is_some(),
+                begun: at(process.and_then(|process| process.start_time.as_ref())),
+                ended: at(last.and_then(|last| last.finish_time.as_ref())),
+            }
+        };
+        let members = peers.iter().filter(|peer| was_member(peer) && !is_decommissioned(peer));
+        Self(members.map(run).collect())
     }
-    // Only the peer's last end before its present run is known: earlier runs ended before it.
-    let ended = at(status.last_termination.as_ref()?.finish_time.as_ref())?;
-    Some(after(ended, last) + begun.map_or(Duration::ZERO, |begun| after(now, begun)))
+
+    /// Returns the longest time that one of the other nodes ran since `last`; `None` where one of
+    /// them does not say. `members` is the number of ring members when this node looked last. If it
+    /// exceeds the number of Pilots, unknown nodes may have run.
+    pub(super) fn longest(
+        &self,
+        members: Option<usize>,
+        last: SystemTime,
+        now: SystemTime,
+    ) -> Option<Duration> {
+        if self.0.len() + 1 < members? {
+            return None;
+        }
+        let mut longest = Duration::ZERO;
+        for run in &self.0 {
+            longest = longest.max(run.since(last, now)?);
+        }
+        Some(longest)
+    }
+}
+
+impl PeerRun {
+    fn since(&self, last: SystemTime, now: SystemTime) -> Option<Duration> {
+        let after = |later: SystemTime, earlier| later.duration_since(earlier).unwrap_or_default();
+        let present = if self.runs { after(now, self.begun?.max(last)) } else { Duration::ZERO };
+        if self.runs && self.begun? <= last {
+            return Some(present);
+        }
+        // Only the peer's last end before its present run is known: earlier runs ended before it.
+        Some(after(self.ended?, last) + present)
+    }
 }
 
 #[cfg(test)]
@@ -146,13 +171,17 @@ mod tests {
             (None, None, false),
         ] {
             let peers = [other(ended, begun, last)];
-            let ran = ran_without(&peers, Some(2), last, now);
+            let ran = PeerRuns::of(&peers).longest(Some(2), last, now);
             assert_eq!(ran.is_some_and(|ran| ran <= HINTED), slept, "{ended:?} {begun:?}: {ran:?}");
         }
         let slept = [other(Some(minute), None, last)];
-        assert_eq!(ran_without(&slept, Some(3), last, now), None, "a third is a stranger");
-        assert_eq!(ran_without(&slept, None, last, now), None, "nobody counted them");
-        assert_eq!(ran_without(&[], Some(1), last, now), Some(Duration::ZERO), "it is alone");
+        assert_eq!(PeerRuns::of(&slept).longest(Some(3), last, now), None, "a third is a stranger");
+        assert_eq!(PeerRuns::of(&slept).longest(None, last, now), None, "nobody counted them");
+        assert_eq!(
+            PeerRuns::default().longest(Some(1), last, now),
+            Some(Duration::ZERO),
+            "it is alone"
+        );
     }
 
     #[test]

@@ -226,6 +226,12 @@ impl NodeView {
         releases.values().map(BTreeSet::len).max().unwrap_or_default()
     }
 
+    /// Returns whether the node sees none of the other members of its ring live.
+    pub(super) fn is_cut_off(&self) -> bool {
+        let mut others = self.ids.keys().filter(|node| Some(**node) != self.address).peekable();
+        others.peek().is_some() && !others.any(|node| self.live.contains(node))
+    }
+
     /// Does the node own ranges of the ring?
     pub(super) fn is_member(&self) -> bool {
         matches!(self.mode.as_str(), "NORMAL" | "LEAVING" | "MOVING" | "DECOMMISSION_FAILED")

@@ -69,6 +69,7 @@ pub(super) fn summarize(
         bootstrap_bytes_received: received,
         unreachable: facts.is_member().then(|| missed(facts, ranges)),
         cleanup,
+        behind: state.and_then(|state| state.presence.behind.clone()),
     });
     if let Some(load) = state.and_then(NodeState::starved_of).filter(|_| seen.serving) {
         // The node would answer for rows of other nodes with its empty tables.

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{
     CassandraDriver,
@@ -22,27 +22,40 @@ use crate::{
     },
 };
 
-/// Returns the node's ranges of `keyspaces`.
+/// The ranges of some keyspaces.
+#[derive(Debug, Default)]
+pub(super) struct RangeSurvey {
+    /// The ranges that the node owns.
+    pub(super) owned: OwnedRanges,
+    /// True when any range of the ring has more than one replica.
+    pub(super) is_shared: bool,
+}
+
+/// Asks for the ranges of `keyspaces`.
 pub(super) async fn ask(
     jolokia: &JolokiaClient,
     facts: &NodeView,
     keyspaces: Vec<String>,
-) -> Result<OwnedRanges, Error> {
-    let mut owned = OwnedRanges::new();
+) -> Result<RangeSurvey, Error> {
+    let mut survey = RangeSurvey::default();
     let is_own = |replicas: &Value| {
         let own = facts.address;
         replicas.is_array().then(|| own.is_some_and(|own| parse_addresses(replicas).contains(&own)))
     };
     for (alike, map) in keyspaces::replicas(jolokia, keyspaces).await? {
-        match RangeMap::read(&map.or_fail()?, is_own) {
+        let map = map.or_fail()?;
+        let mut replicas = map.as_object().into_iter().flat_map(Map::values);
+        survey.is_shared |= replicas.any(|replicas| parse_addresses(replicas).len() > 1);
+        match RangeMap::read(&map, is_own) {
             RangeMap::Own(ranges) => {
-                owned.extend(alike.into_iter().map(|keyspace| (keyspace, ranges.clone())));
+                let owned = alike.into_iter().map(|keyspace| (keyspace, ranges.clone()));
+                survey.owned.extend(owned);
             }
             RangeMap::OtherPartitioner => {}
             RangeMap::Nonsense => return Err(unclear_replicas(&alike[0]).into()),
         }
     }
-    Ok(owned)
+    Ok(survey)
 }
 
 impl CassandraDriver {
@@ -80,7 +93,7 @@ impl CassandraDriver {
             ask(jolokia, facts, counted).await
         };
         match asked.await {
-            Ok(owned) => (None, self.surveyed(facts, owned).await),
+            Ok(survey) => (None, self.surveyed(facts, survey).await),
             Err(error) => {
                 let open = match error {
                     Error::NotHeard(open) => open,
@@ -95,13 +108,15 @@ impl CassandraDriver {
                     if upkeep.due().is_some_and(|due| due.is_empty()) {
                         upkeep.owned = None;
                     }
+                    upkeep.is_shared = upkeep.is_shared.filter(|is_shared| *is_shared);
                 });
                 (Some(open), None)
             }
         }
     }
 
-    async fn surveyed(&self, facts: &NodeView, owned: OwnedRanges) -> Option<String> {
+    async fn surveyed(&self, facts: &NodeView, survey: RangeSurvey) -> Option<String> {
+        let RangeSurvey { owned, is_shared } = survey;
         let changed = self.upkeep_state(|upkeep| {
             let now = RingState::of(facts);
             let members = Some(now.members.len());
@@ -110,6 +125,7 @@ impl CassandraDriver {
                 holdings.note(&owned) || counted
             });
             upkeep.owned = Some(owned);
+            upkeep.is_shared = Some(is_shared);
             upkeep.surveyed = Some((now, Instant::now()));
             upkeep.open = None;
             changed

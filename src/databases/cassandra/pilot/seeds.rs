@@ -208,8 +208,7 @@ fn predecessor(node: &DatabaseNode, state: &NodeState, has_data: bool) -> Option
     if state.replacing.is_some() {
         return state.replacing;
     }
-    if has_data || is_decommissioned(&node.pilot) || !was_member(&node.pilot) || was_elsewhere(node)
-    {
+    if has_data || !is_successor(node) {
         return None;
     }
     let id = node.pilot.status.identity.as_ref()?.node_id.as_ref();
@@ -229,6 +228,12 @@ fn predecessor(node: &DatabaseNode, state: &NodeState, has_data: bool) -> Option
     let lives = ready().filter_map(transport).any(|host| is_old(&host));
     let starts = node.peers.iter().any(|peer| node.addresses.of(peer).iter().any(is_old));
     (!is_other && !lives && !starts).then_some(old)
+}
+
+/// Returns whether the Pilot's node was a member of this ring, and did not leave it: a node that joins
+/// takes the place of a lost one.
+pub(super) fn is_successor(node: &DatabaseNode) -> bool {
+    was_member(&node.pilot) && !is_decommissioned(&node.pilot) && !was_elsewhere(node)
 }
 
 /// Does the Pilot's identity name a member of another ring, one that was lost as a whole?

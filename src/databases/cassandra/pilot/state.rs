@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
-use super::node_view::NodeView;
+use super::{node_view::NodeView, ring_presence::RingPresence};
 use crate::pilot::volume::state_file::StateFile;
 
 /// Bytes that a member of the ring must hold for a join without received data to count as failed. A
@@ -54,6 +54,8 @@ pub(super) struct NodeState {
     /// True while a copy of the logins that this node had made may lack rows.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) copies_unsettled: bool,
+    /// Since when the node may lack writes that other nodes have.
+    pub(super) presence: RingPresence,
 }
 
 impl StateFile for NodeState {

@@ -34,6 +34,9 @@ pub(super) struct UpkeepState {
     pub(super) holdings: Option<HeldRanges>,
     /// Ranges that the node owns, as asked last; `None` when the last request was not answered.
     pub(super) owned: Option<OwnedRanges>,
+    /// Has any range of a keyspace that counts a second replica, as asked last? `None` while that is
+    /// not known.
+    pub(super) is_shared: Option<bool>,
     pub(super) surveyed: Option<(RingState, Instant)>,
     /// True when clients need a login.
     logins: bool,
@@ -79,7 +82,9 @@ impl UpkeepState {
         moved || (now != *surveyed && when.elapsed() >= pause)
     }
 
-    /// Does it matter whether rows of `keyspace` lie here that other nodes own now?
+    /// Does it matter which rows of `keyspace` are here? Users' keyspaces count, and the logins where
+    /// clients need one. Cassandra's other keyspaces with copies do not: `system_traces` holds
+    /// traces, and `system_distributed` the history of repairs and the progress of views.
     pub(super) fn counts(&self, keyspace: &str) -> bool {
         is_users(keyspace) || (self.logins && keyspace == LOGINS)
     }

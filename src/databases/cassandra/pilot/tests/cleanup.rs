@@ -8,6 +8,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::{super::CassandraDriver, driver, node_in};
@@ -15,7 +16,7 @@ use crate::{
     api::names::annotation::CLEANUP,
     databases::cassandra::{
         names,
-        v1beta1::{CassandraCleanup, PilotCassandraStatus},
+        v1beta1::{CassandraBehind, CassandraCleanup, PilotCassandraStatus},
     },
     databases::testing::serve,
     pilot::{
@@ -30,6 +31,8 @@ use crate::{
 struct ScriptedRing {
     /// True when another node is a member, and has half of each keyspace.
     shared: bool,
+    /// True when the two nodes have copies of all ranges, and do not share them out.
+    has_copies: bool,
     joining: bool,
     /// True when there is a fourth keyspace, `late`.
     has_late_keyspace: bool,
@@ -47,6 +50,9 @@ impl ScriptedRing {
         let operation = part["operation"].as_str().unwrap_or_default();
         match (bean, operation.split('(').next().unwrap()) {
             ("StorageService", "") => said(self.storage(own)),
+            ("StorageService", "getRangeToEndpointMap") if self.has_copies => {
+                said(json!({"[0, 0]": [own, OTHER]}))
+            }
             ("StorageService", "getRangeToEndpointMap") => said(if self.shared {
                 json!({"[0, 50]": [own], "[50, 0]": [OTHER]})
             } else {
@@ -78,7 +84,8 @@ impl ScriptedRing {
         keyspaces.extend(self.has_late_keyspace.then_some("late"));
         json!({
             "OperationMode": "NORMAL", "ReleaseVersion": "5.0.6", "LocalHostId": "id-1",
-            "EndpointToHostId": ids, "LiveNodes": [own], "UnreachableNodes": [],
+            "EndpointToHostId": ids, "LiveNodes": [own.to_string(), OTHER.to_owned()],
+            "UnreachableNodes": [],
             "JoiningNodes": joining, "LeavingNodes": [], "MovingNodes": [],
             "NativeTransportRunning": true, "Tokens": ["1"],
             "NonLocalStrategyKeyspaces": keyspaces,
@@ -148,6 +155,29 @@ fn due(seen: &NodeObservation) -> (Option<bool>, &str) {
 
 fn progress(seen: &NodeObservation) -> Option<CassandraCleanup> {
     seen.detail.get::<PilotCassandraStatus>(names::NAMES.word).unwrap().cleanup
+}
+
+fn behind(seen: &NodeObservation) -> Option<CassandraBehind> {
+    seen.detail.get::<PilotCassandraStatus>(names::NAMES.word).unwrap().behind
+}
+
+#[tokio::test]
+async fn absence_is_reported_where_ranges_have_copies() {
+    let stage = Stage::set().await;
+    stage.ring(|ring| ring.shared = true);
+    let own = stage.node.data.join(".navigator");
+    fs::create_dir_all(&own).unwrap();
+    let last = Timestamp::now().as_second() - 4 * 3600;
+    let last = Timestamp::from_second(last).unwrap().to_string();
+    let state = json!({"joined": true, "presence": {"lastSeen": last, "hintsKept": 10_800_000}});
+    fs::write(own.join("cassandra.json"), state.to_string()).unwrap();
+    let pilot = stage.pilot();
+    assert_eq!(behind(&pilot.observe().await.unwrap()), None, "each row is on one node alone");
+    stage.ring(|ring| ring.has_copies = true);
+    let next = stage.pilot();
+    let reported = behind(&next.observe().await.unwrap()).unwrap();
+    assert_eq!(reported.away_since.unwrap().0.to_string(), last);
+    assert!(reported.since.0 > Timestamp::now() - SignedDuration::from_mins(1));
 }
 
 async fn gave_away() -> (Stage, CassandraDriver) {
