@@ -150,7 +150,10 @@ impl fmt::Display for Remedy {
                  that with node.kubernetes.io/out-of-service"
             ),
             Self::WantNode { node } => {
-                write!(f, "do what it says, or keep {node}: raise replicas of its node pool again")
+                write!(
+                    f,
+                    "do what it says, or keep {node}: raise replicas of its node pool again, or add the pool again"
+                )
             }
             Self::RevertSpec => f.write_str("do what it says, or take the change of the spec back"),
             Self::ReleasePhase { node } => {
