@@ -124,10 +124,13 @@ fn corrected(
     if roll::in_vain(pool, member, wanted) || member.held().is_some() {
         return None;
     }
+    // A node that has yet to join may wait for this one. Where it fails, its spec may be the cause.
+    let fails = |member: &Member| member.pilot.as_ref().is_some_and(|pilot| pilot.failed);
     let has_newest = |node: &AbsentNode<'_>| {
         let wanted = world.desired.pool(&node.pool.name);
+        let tells = |member: &Member| !node.joins() || fails(member);
         let newest = |member: &Member| wanted.is_some_and(|wanted| !roll::outdated(member, wanted));
-        node.name() != member.name && node.member.is_some_and(newest)
+        node.name() != member.name && node.member.is_some_and(|m| tells(m) && newest(m))
     };
     if roll::canary_is_full(world, &pool.name) || absence::down(world).any(|node| has_newest(&node))
     {

@@ -446,13 +446,13 @@ impl ModelState {
         NodeRoles { master: roles.master || self.keeps_vote(id), data: roles.data || keeps_data }
     }
 
-    /// Lets the deadline of a pod pass that has what is wanted of it, or beside another node that is down.
-    /// One that is to get something else, while all others serve, gets it before.
+    /// Lets the deadline of a pod pass that has what is wanted of it. One that is to get something else gets
+    /// it before.
     pub(super) fn late(&self) -> Option<(NodeId, Self)> {
         let late = |id: &NodeId| {
             let node = self.node(*id);
             let newest = node.told.revision == self.revision || !self.wants(*id);
-            node.pod == PodState::Deaf && !node.overdue && (newest || self.misses(*id))
+            node.pod == PodState::Deaf && !node.overdue && newest
         };
         let id = ids().find(late)?;
         let mut next = self.clone();

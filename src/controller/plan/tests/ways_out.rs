@@ -480,6 +480,21 @@ fn a_corrected_setting_reaches_a_node_that_runs_and_does_not_serve_at_once() {
         pilot(o, 0, 1).running_hash = Some(hash);
     });
     assert_eq!(other.step, None);
+    // A node that has yet to join waits for this one, unless it fails.
+    let beside_newcomer = |fails: bool| {
+        wanted(&|_, o| {
+            let member = member(o, 0, 1);
+            (member.pod.as_mut().unwrap().ready, member.claim) = (false, None);
+            let pilot = member.pilot.as_mut().unwrap();
+            (pilot.ready, pilot.identity, pilot.checked) = (false, false, false);
+            (pilot.earlier_claim, pilot.failed) = (Some(String::new()), fails);
+            let hash = desired(&[("a", 3)], "new").pools[0].config_hash().to_owned();
+            pilot.spec.config_hash = Some(hash.clone());
+            pilot.running_hash = Some(hash);
+        })
+        .step
+    };
+    assert_eq!((beside_newcomer(false), beside_newcomer(true)), (told.step, None));
     // That it missed its deadline meanwhile changes nothing.
     let late = wanted(&|_, o| {
         judged(o, Ok(()));
