@@ -8,11 +8,7 @@
 //!
 //! Owns that condition. Deletes nothing and shortens no grace period.
 
-use std::{
-    collections::{BTreeSet, HashSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use k8s_openapi::{api::core::v1::Namespace, jiff::Timestamp};
 use kube::{
@@ -25,7 +21,6 @@ use tracing::{info, warn};
 
 use super::{
     context::{ControllerContext, Error, MANAGER},
-    object_caches::ObjectOutline,
     status::seconds,
 };
 use crate::{error::chain, runtime::Shutdown};
@@ -35,63 +30,48 @@ const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// Type of the condition that is written to Namespaces.
 const DATABASES_STOPPED: &str = "NavigatorDatabasesStopped";
 
-/// Namespaces in which a pod of ours was seen terminating.
+/// Namespaces that had pods of ours when the caches were last looked at.
+///
+/// Whether a pod was seen terminating does not matter: one may go between two looks.
 #[derive(Default)]
-struct TerminatingNamespaces(BTreeSet<String>);
+struct InhabitedNamespaces(BTreeSet<Box<str>>);
 
-/// The namespaces in which we have pods, and those in which one of them is terminating.
-#[derive(Default)]
-struct PodNamespaces {
-    inhabited: HashSet<Box<str>>,
-    terminating: BTreeSet<String>,
-}
-
-impl PodNamespaces {
-    fn add(&mut self, pod: &ObjectOutline) {
-        if pod.terminating {
-            self.terminating.insert(pod.namespace.to_string());
-        }
-        if !self.inhabited.contains(&pod.namespace) {
-            self.inhabited.insert(pod.namespace.clone());
-        }
-    }
-}
-
-impl TerminatingNamespaces {
-    /// Returns the namespaces in which our pods were seen terminating and are gone now, and forgets
-    /// them.
-    fn emptied(&mut self, pods: &PodNamespaces) -> Vec<String> {
-        self.0.extend(pods.terminating.iter().cloned());
-        let emptied = |name: &String| !pods.inhabited.contains(name.as_str());
-        let names: Vec<_> = self.0.iter().filter(|name| emptied(name)).cloned().collect();
-        self.0.retain(|name| !emptied(name));
-        names
+impl InhabitedNamespaces {
+    /// Takes up the namespaces that have pods now. Returns those whose last pod is gone.
+    fn replace(&mut self, now: BTreeSet<Box<str>>) -> Vec<Box<str>> {
+        let emptied = self.0.difference(&now).cloned().collect();
+        self.0 = now;
+        emptied
     }
 
     /// Puts a namespace back whose condition could not be written, so that the write is tried
     /// again.
-    fn again(&mut self, namespace: String) {
+    fn again(&mut self, namespace: Box<str>) {
         self.0.insert(namespace);
     }
 }
 
 /// Looks every second, until shutdown, for namespaces whose last pod of ours is gone.
 pub(crate) async fn watch_over(ctx: Arc<ControllerContext>, shutdown: Shutdown) {
-    let mut ending = TerminatingNamespaces::default();
+    let mut inhabited = InhabitedNamespaces::default();
     loop {
         tokio::select! {
             () = sleep(CHECK_EVERY) => {}
             () = shutdown.triggered() => return,
         }
-        let mut pods = PodNamespaces::default();
-        ctx.stores.pods.outlines(|pod| pods.add(pod));
-        for namespace in ending.emptied(&pods) {
+        let mut now = BTreeSet::new();
+        ctx.stores.pods.outlines(|pod| {
+            if !now.contains(&pod.namespace) {
+                now.insert(pod.namespace.clone());
+            }
+        });
+        for namespace in inhabited.replace(now) {
             match report_emptied(&ctx, &namespace).await {
                 Ok(()) => {}
                 Err(Error::NotLeading) => return,
                 Err(error) => {
                     warn!(error = %chain(&error), "Failed to tell a namespace that its pods are gone");
-                    ending.again(namespace);
+                    inhabited.again(namespace);
                 }
             }
         }
@@ -127,35 +107,26 @@ pub(super) async fn report_emptied(ctx: &ControllerContext, name: &str) -> Resul
 mod tests {
     use super::*;
 
-    fn pod(namespace: &str, terminating: bool) -> ObjectOutline {
-        ObjectOutline { namespace: namespace.into(), terminating, ..ObjectOutline::default() }
-    }
-
-    fn emptied(ending: &mut TerminatingNamespaces, pods: &[ObjectOutline]) -> Vec<String> {
-        let mut namespaces = PodNamespaces::default();
-        for pod in pods {
-            namespaces.add(pod);
-        }
-        ending.emptied(&namespaces)
+    fn namespaces(names: &[&str]) -> BTreeSet<Box<str>> {
+        names.iter().map(|name| Box::from(*name)).collect()
     }
 
     #[test]
-    fn a_namespace_is_told_once_when_its_last_ending_pod_is_gone() {
-        let mut ending = TerminatingNamespaces::default();
-        let none: Vec<String> = Vec::new();
-        assert_eq!(emptied(&mut ending, &[pod("a", true), pod("a", false), pod("b", false)]), none);
-        assert_eq!(emptied(&mut ending, &[pod("a", true), pod("b", false)]), none);
-        assert_eq!(emptied(&mut ending, &[pod("b", false)]), ["a"]);
-        assert_eq!(emptied(&mut ending, &[]), none, "told once; nobody saw a pod of b end");
+    fn a_namespace_is_told_once_when_its_last_pod_is_gone() {
+        let mut inhabited = InhabitedNamespaces::default();
+        let none: Vec<Box<str>> = Vec::new();
+        assert_eq!(inhabited.replace(namespaces(&["a", "b"])), none);
+        assert_eq!(inhabited.replace(namespaces(&["b"])), [Box::from("a")]);
+        assert_eq!(inhabited.replace(namespaces(&["b"])), none, "told once");
     }
 
     #[test]
     fn what_could_not_be_told_is_told_again() {
-        let mut ending = TerminatingNamespaces::default();
-        emptied(&mut ending, &[pod("a", true)]);
-        for name in emptied(&mut ending, &[]) {
-            ending.again(name);
+        let mut inhabited = InhabitedNamespaces::default();
+        inhabited.replace(namespaces(&["a"]));
+        for name in inhabited.replace(namespaces(&[])) {
+            inhabited.again(name);
         }
-        assert_eq!(emptied(&mut ending, &[]), ["a"]);
+        assert_eq!(inhabited.replace(namespaces(&[])), [Box::from("a")]);
     }
 }

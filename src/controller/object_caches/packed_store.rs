@@ -34,19 +34,12 @@ pub(crate) struct ObjectOutline {
     pub(crate) namespace: Box<str>,
     pub(crate) name: Box<str>,
     pub(crate) uid: Box<str>,
-    /// The object is being deleted.
-    pub(crate) terminating: bool,
 }
 
 impl ObjectOutline {
     fn of(meta: &ObjectMeta) -> Self {
         let text = |text: &Option<String>| text.as_deref().unwrap_or_default().into();
-        Self {
-            namespace: text(&meta.namespace),
-            name: text(&meta.name),
-            uid: text(&meta.uid),
-            terminating: meta.deletion_timestamp.is_some(),
-        }
+        Self { namespace: text(&meta.namespace), name: text(&meta.name), uid: text(&meta.uid) }
     }
 
     fn key(&self) -> ObjectKey {
