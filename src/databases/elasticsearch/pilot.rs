@@ -24,6 +24,7 @@ mod state;
 mod testing;
 
 use std::{
+    collections::BTreeSet,
     net::IpAddr,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard},
@@ -134,6 +135,8 @@ struct DriverState {
     change: Option<MembershipChange>,
     /// Which other nodes are to be masters, by their Pilots as last seen.
     masters: MasterIntents,
+    /// Which other nodes are to hold no shards, by their Pilots as last seen.
+    without_shards: BTreeSet<String>,
 }
 
 /// Returns a client for the node at `address`, which runs this release, where it is known.
@@ -187,7 +190,10 @@ impl ElasticsearchDriver {
     /// Notes which roles the nodes are to have, this one and its peers; and the cluster's name, where
     /// a release before 0.3 started the database that runs and noted none.
     fn note_roles(&self, node: &DatabaseNode) -> Result<(), Error> {
-        self.seen().masters = node.peers.iter().collect();
+        let mut seen = self.seen();
+        seen.masters = node.peers.iter().collect();
+        seen.without_shards = data_role::without_shards(&node.peers);
+        drop(seen);
         let change = |state: &mut NodeState| {
             data_role::note(state, node);
             let object = node.pilot.spec.cluster_ref.as_ref().map(|cluster| &cluster.name);
@@ -207,7 +213,8 @@ impl ElasticsearchDriver {
         let Some(next) = self.state.known().next_roles else { return };
         if facts.holds_data && !holds_shards(&next) {
             let on_disk = data_role::on_disk(&self.data, &self.volume, &next).await;
-            shards_left::block(api, facts, on_disk, seen).await;
+            let without_shards = self.seen().without_shards.clone();
+            shards_left::block(api, facts, on_disk, &without_shards, seen).await;
         }
         let votes = facts.version.parse().is_ok_and(Release::votes);
         if !votes || !facts.master_eligible || is_master(&next) {
@@ -315,7 +322,9 @@ impl Driver for ElasticsearchDriver {
             let release = configure::release(node)?;
             let api = Some(client(node.address, Some(release), login.unwrap_or_default()));
             let masters = node.peers.iter().collect();
-            *self.seen() = DriverState { api, masters, ..DriverState::default() };
+            let without_shards = data_role::without_shards(&node.peers);
+            let seen = DriverState { api, masters, without_shards, ..DriverState::default() };
+            *self.seen() = seen;
             Ok(process)
         })
     }

@@ -5,7 +5,7 @@
 //! says so by a blocker (`shards_left`), and the leading pilot excludes the node from allocation
 //! (`lead_duties`). The tool of the vendor that deletes the shards is never run.
 
-use std::{fs, path::Path};
+use std::{collections::BTreeSet, fs, path::Path};
 
 use super::state::NodeState;
 use crate::{
@@ -48,6 +48,12 @@ pub(super) fn note(state: &mut NodeState, node: &DatabaseNode) {
     let loses_data = had(holds_shards) && !holds_shards(&wanted);
     state.next_roles = (loses_data || loses_master).then_some(wanted);
     state.vote_moved_away &= loses_master;
+}
+
+/// Returns the names of the nodes whose Pilots want no shards on them: they take none for long.
+pub(super) fn without_shards<'a>(pilots: impl IntoIterator<Item = &'a Pilot>) -> BTreeSet<String> {
+    let pilots = pilots.into_iter().filter(|pilot| wants_none(pilot));
+    pilots.filter_map(|pilot| pilot.metadata.name.clone()).collect()
 }
 
 /// Does the Pilot want a node that holds no shards?

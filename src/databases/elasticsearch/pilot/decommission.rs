@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     configure::release,
+    data_role,
     master_role::{self, MasterIntents, RemainingMasters},
     state::NodeState,
 };
@@ -51,7 +52,8 @@ pub(super) async fn decommission(
         AllocationExclusion::Ids(ids) => ids,
     };
     let quorum = if release.votes() { None } else { quorum(node) };
-    let rest = RemainingNodes::ask(api, &facts, &excluded).await?;
+    let without_shards = data_role::without_shards(&node.peers);
+    let rest = RemainingNodes::ask(api, &facts, &excluded, &without_shards).await?;
     let intents: MasterIntents = node.peers.iter().collect();
     let masters = intents.without(&rest.masters, master_role::own_name(&facts));
     let refusal = master_obstacle(&facts, &masters, begun, quorum.unwrap_or(1));
@@ -183,7 +185,12 @@ impl RemainingNodes {
         api: &SearchClient,
         facts: &NodeView,
         excluded: &BTreeSet<String>,
+        without_shards: &BTreeSet<String>,
     ) -> Result<Self, Error> {
+        let takes_none = |id: &String| {
+            let name = facts.nodes.get(id);
+            excluded.contains(id) || name.is_some_and(|name| without_shards.contains(name))
+        };
         let mut rest = Self::default();
         for (id, node) in api.capacities().await? {
             if id == facts.node_id {
@@ -192,7 +199,7 @@ impl RemainingNodes {
             if node.is_master_eligible() {
                 rest.masters.extend(facts.nodes.get(&id).cloned());
             }
-            if node.holds_data() && !excluded.contains(&id) {
+            if node.holds_data() && !takes_none(&id) {
                 rest.data_nodes += 1;
                 rest.free_bytes += node.free_bytes;
             }

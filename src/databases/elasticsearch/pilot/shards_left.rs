@@ -1,6 +1,8 @@
 //! Says what is left to move away from a node that is to lose its data role, and why it does not
 //! move.
 
+use std::collections::BTreeSet;
+
 use super::decommission::{RemainingNodes, WAITS_FOR_LIST, hidden, nowhere};
 use crate::{
     api::predicate::Predicate,
@@ -21,9 +23,10 @@ pub(super) async fn block(
     api: &SearchClient,
     facts: &NodeView,
     on_disk: Option<usize>,
+    without_shards: &BTreeSet<String>,
     seen: &mut NodeObservation,
 ) {
-    match judge(api, facts, on_disk).await {
+    match judge(api, facts, on_disk, without_shards).await {
         Ok(held) => seen.blockers.extend(held),
         Err(error) => {
             seen.not_heard.push(open_question(error));
@@ -44,6 +47,7 @@ async fn judge(
     api: &SearchClient,
     facts: &NodeView,
     on_disk: Option<usize>,
+    without_shards: &BTreeSet<String>,
 ) -> Result<HeldRules, Error> {
     let Some(elected) = &facts.elected else {
         return Err(Error::NotYet("no elected master is known".to_owned()));
@@ -58,9 +62,11 @@ async fn judge(
         AllocationExclusion::Hidden(theirs) => return may_not(hidden(&theirs)),
         AllocationExclusion::Ids(ids) => ids,
     };
-    let rest = RemainingNodes::ask(api, facts, &excluded).await?;
+    let rest = RemainingNodes::ask(api, facts, &excluded, without_shards).await?;
     if rest.data_nodes == 0 {
-        let why = format!("it holds {shards} shards, and no other node has a data role; {ADD_ONE}");
+        let why = format!(
+            "it holds {shards} shards, and no other node has a data role and keeps it; {ADD_ONE}"
+        );
         return if empty { Ok(Vec::new()) } else { may_not(why) };
     }
     if let Some(refusal) = rest.no_room(facts, stats.bytes) {

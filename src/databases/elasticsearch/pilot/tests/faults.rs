@@ -58,8 +58,8 @@ struct Cluster {
     /// Nodes that run without a data role, and without the master role.
     without_data: &'static [&'static str],
     without_master: &'static [&'static str],
-    /// The Pilots of `n2` and `n3` leave them the data role alone.
-    peers_hold_data_only: bool,
+    /// The one role that the Pilots of `n2` and `n3` leave them.
+    peers_keep: Option<&'static str>,
     /// The range in which the cluster's one index chooses its replicas.
     expands: &'static str,
     /// The delay of the cluster's one index, where the index has one of its own.
@@ -82,7 +82,7 @@ const SETTLED: Cluster = Cluster {
     loses_role: None,
     without_data: &[],
     without_master: &[],
-    peers_hold_data_only: false,
+    peers_keep: None,
     expands: "false",
     delay: None,
     records: None,
@@ -186,6 +186,12 @@ const STAGES: &[Cluster] = &[
         ..SETTLED
     },
     Cluster {
+        what: "is to lose its role with all others that have it",
+        peers_keep: Some("master"),
+        loses_role: Some(("master", &[&SHARDS_MAY_MOVE])),
+        ..SETTLED
+    },
+    Cluster {
         what: "has no shard left, and its role",
         copies: &[("n2", "STARTED"), ("n3", "STARTED")],
         documents: 0,
@@ -217,7 +223,7 @@ const STAGES: &[Cluster] = &[
         what: "is the only one with the master role",
         voters: &["n1"],
         without_master: &["n2", "n3"],
-        peers_hold_data_only: true,
+        peers_keep: Some("data"),
         loses_role: Some(("data", &[&VOTE_MAY_MOVE])),
         ..SETTLED
     },
@@ -360,9 +366,9 @@ fn driven(server: &Server, place: &Path) -> (ElasticsearchDriver, DatabaseNode) 
         });
     }
     node.peers = vec![pilot("n2", false), pilot("n3", false)];
-    if server.cluster.peers_hold_data_only {
+    if let Some(role) = server.cluster.peers_keep {
         for peer in &mut node.peers {
-            let roles = vec!["data".to_owned()];
+            let roles = vec![role.to_owned()];
             peer.spec.change_part::<ElasticsearchNode>(|part| part.roles = roles);
         }
     }
@@ -529,8 +535,13 @@ async fn what_holds_the_next_roles_back_is_told_with_a_way_out() {
         (
             "is the only one with the role that it is to lose",
             &[MAY_MOVE],
-            "it holds 1 shards, and no other node has a data role; add a node pool with one, or \
-             put the role back",
+            "it holds 1 shards, and no other node has a data role and keeps it; add a node pool \
+             with one, or put the role back",
+        ),
+        (
+            "is to lose its role with all others that have it",
+            &[MAY_MOVE],
+            "no other node has a data role and keeps it",
         ),
         ("has no shard left, and its role", &[], ""),
         ("has lost its role", &[], ""),
