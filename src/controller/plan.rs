@@ -220,6 +220,13 @@ impl Plan {
         }
         self.operation = self.operation.or(operation);
     }
+
+    /// Does it tell something that only a person ends?
+    fn needs_person(&self) -> bool {
+        let waiting = self.waiting.iter().map(|awaited| &awaited.remedy);
+        let mut told = self.blocked.iter().map(|block| &block.remedy).chain(waiting);
+        told.any(Remedy::needs_person)
+    }
 }
 
 /// Returns what to do next for the cluster. The caller does it, and asks again.
@@ -238,9 +245,15 @@ pub(crate) fn plan(desired: &DesiredCluster, observed: &ObservedCluster) -> Plan
     for candidates in sources(world) {
         for candidate in candidates(world, &plan) {
             let (operation, is_alternative) = (candidate.operation, candidate.is_alternative);
-            let verdict = gates::judge(world, candidate);
-            if is_alternative && !matches!(verdict, Verdict::Go(_)) {
-                continue;
+            let mut verdict = gates::judge(world, candidate);
+            if let Verdict::Held { waiting, blocked } = &mut verdict
+                && is_alternative
+            {
+                // Of one that is tried in place of the first, only what a person has to know.
+                let told = plan.needs_person();
+                let is_new = |remedy: &Remedy| !told && remedy.needs_person();
+                *waiting = waiting.take().filter(|awaited| is_new(&awaited.remedy));
+                blocked.retain(|block| is_new(&block.remedy));
             }
             plan.note(operation, verdict);
             if plan.step.is_some() {

@@ -45,7 +45,8 @@ impl<'a> World<'a> {
 pub(super) struct Candidate {
     pub(super) operation: Option<OperationType>,
     pub(super) act: CandidateAct,
-    /// The candidate is tried because one before it is held, and what holds it is not told.
+    /// The candidate is tried because one before it is held. What holds it is told only where that
+    /// needs a person, and nothing before it does.
     pub(super) is_alternative: bool,
 }
 

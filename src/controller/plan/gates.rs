@@ -18,7 +18,10 @@ use crate::{
         predicate,
         v1beta1::{NodeChange, PilotIntent},
     },
-    controller::observe::{BlockerFacts, Member, ObservedPool},
+    controller::{
+        desired_state::DesiredPool,
+        observe::{BlockerFacts, Member, ObservedPool},
+    },
 };
 
 /// Says whether a candidate may be carried out now.
@@ -101,6 +104,10 @@ impl<'a> StepGate<'a> {
         blocks.extend(roll::lost_with_pod(desired, member).filter(|_| in_pod));
         if self.vacates() {
             blocks.retain(|block| !self.is_excused(block));
+        }
+        if self.brings_another_spec(member) {
+            // Its pilot speaks of the spec that it has.
+            blocks.retain(|block| !roll::is_of_spec(desired.database, &block.predicate));
         }
         if !member.serving() {
             blocks.retain(|block| !self.asks_for_calm(block));
@@ -197,6 +204,14 @@ impl<'a> StepGate<'a> {
         let own = self.subject.and_then(datacenter);
         let other = node.member.and_then(datacenter);
         own.zip(other).is_some_and(|(own, other)| own != other)
+    }
+
+    /// Does the node get another spec than its Pilot has?
+    fn brings_another_spec(&self, member: &Member) -> bool {
+        let wanted = self.pool_of(member).and_then(|pool| self.world.desired.pool(pool));
+        let wanted = wanted.map(DesiredPool::config_hash);
+        let has = member.pilot.as_ref().and_then(|pilot| pilot.spec.config_hash.as_deref());
+        !self.vacates() && wanted.is_some_and(|hash| has != Some(hash))
     }
 
     /// Is the step the answer to a request?

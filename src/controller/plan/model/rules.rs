@@ -96,8 +96,8 @@ impl ModelState {
             found |= self.rules_of_vote(id);
             let moves = !node.told.roles.data && node.runs.roles.data && self.holds(id);
             let takes = |other: NodeId| {
-                let NodeSpec { roles, .. } = self.node(other).told;
-                other != id && self.is_live(other) && roles.data
+                let NodeState { told, runs, .. } = self.node(other);
+                other != id && self.is_live(other) && told.roles.data && runs.roles.data
             };
             let rule = if ids().any(takes) { SHARDS_MOVED_AWAY } else { SHARDS_MAY_MOVE };
             found |= when(moves, rule);

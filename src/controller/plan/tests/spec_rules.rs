@@ -3,9 +3,13 @@
 use super::*;
 use crate::api::{leave_request::LeaveRequest, v1beta1::NodeChange};
 
-/// Makes a node of pool `a` one that judged a new configuration, and reports `rule` against it.
+/// Makes the node of pool `a` one that judged a new configuration, and reports `rule` against it.
 fn held(observed: &mut ObservedCluster, rule: &str) {
-    let found = pilot(observed, 0, 0);
+    held_of(observed, 0, rule);
+}
+
+fn held_of(observed: &mut ObservedCluster, pool: usize, rule: &str) {
+    let found = pilot(observed, pool, 0);
     found.running_hash = Some("old".into());
     found.validated = Some(Ok(()));
     let (predicate, message) = (rule.to_owned(), "3 shards are left".to_owned());
@@ -28,6 +32,40 @@ fn a_node_whose_data_move_first_restarts_after_that_whatever_is_skipped() {
         });
         assert_eq!(plan.step, None, "{rule}");
         assert_eq!((&*plan.blocked[0].predicate, &plan.blocked[0].remedy), (rule, &remedy));
+    }
+}
+
+#[test]
+fn an_edit_that_is_taken_back_reaches_a_node_that_its_rule_holds() {
+    let one = [("a", 1), ("b", 2)];
+    for rule in ["DataMoved", "DataMayMove"] {
+        let told_another = |o: &mut ObservedCluster| {
+            held(o, rule);
+            pilot(o, 0, 0).spec.config_hash = Some("without data".into());
+        };
+        let plan = planned(&one, &one, |_, o| told_another(o));
+        let configure = PlannedStep::Configure { pilot: "ex-demo-a-0".into() };
+        assert_eq!(plan.step, Some(configure), "{rule}");
+        // With another version the node gets both at once.
+        let plan = planned(&one, &one, |_, o| {
+            told_another(o);
+            pilot(o, 0, 0).spec.version = Some("1.0.0".into());
+        });
+        assert!(matches!(plan.step, Some(PlannedStep::Restart { .. })), "{rule}: {plan:?}");
+    }
+}
+
+#[test]
+fn a_rule_that_needs_a_person_is_told_beside_one_that_ends_by_itself() {
+    let pools = [("a", 1), ("b", 1)];
+    for (a, b) in [("DataMoved", "DataMayMove"), ("DataMayMove", "DataMoved")] {
+        let plan = planned(&pools, &pools, |_, o| {
+            held_of(o, 0, a);
+            held_of(o, 1, b);
+        });
+        let told: Vec<&Remedy> = plan.blocked.iter().map(|block| &block.remedy).collect();
+        assert!(told.contains(&&Remedy::RevertSpec), "{a}, {b}: {told:?}");
+        assert_eq!(plan.step, None);
     }
 }
 
