@@ -17,8 +17,10 @@ mod upgrade_report;
 mod upgrade_status;
 mod user;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::CustomResourceExt as _;
+use std::{io::Read as _, sync::LazyLock};
+
+use flate2::read::DeflateDecoder;
+use serde::Deserialize as _;
 use serde_json::Value;
 
 pub use authorization::*;
@@ -104,41 +106,41 @@ pub mod name {
     pub const UPGRADE_FINALIZER: &str = "provision.containership.io/upgrade";
 }
 
-/// Returns the definitions of all kinds of the cluster manager, as they are applied to a cluster.
-pub fn definitions() -> Vec<CustomResourceDefinition> {
-    vec![
-        tidied(&AuthorizationRole::crd()),
-        tidied(&AuthorizationRoleBinding::crd()),
-        tidied(&Plugin::crd()),
-        tidied(&Registry::crd()),
-        tidied(&ClusterLabel::crd()),
-        tidied(&ClusterUpgrade::crd()),
-        tidied(&NodePoolLabel::crd()),
-        tidied(&User::crd()),
-    ]
+/// The definition of a kind of the cluster manager.
+#[derive(Clone, Debug)]
+pub struct KindDefinition {
+    /// Name of the CustomResourceDefinition.
+    pub name: String,
+    pub group: String,
+    pub kind: String,
+    pub plural: String,
+    /// The CustomResourceDefinition, as it is applied to a cluster.
+    pub manifest: Value,
 }
 
-/// Takes null and the margins of doc comments out of the schemas. kube-apiserver drops a null
-/// where a field may not be null, so what Go's programs write for "absent" is absent, for rules too.
-fn tidied(definition: &CustomResourceDefinition) -> CustomResourceDefinition {
-    let mut value = serde_json::to_value(definition).expect("a definition is JSON");
-    tidy(&mut value);
-    serde_json::from_value(value).expect("it was a definition before")
+/// Returns the definitions of all kinds of the cluster manager. They are what kube derives from the
+/// types: `definitions_are_as_released` of `tests/it` compares the files that are packed here, and
+/// writes them.
+pub fn definitions() -> &'static [KindDefinition] {
+    static DEFINITIONS: LazyLock<Vec<KindDefinition>> = LazyLock::new(|| {
+        let packed = include_bytes!(concat!(env!("OUT_DIR"), "/containership.yaml.packed"));
+        let mut documents = String::new();
+        let mut reader = DeflateDecoder::new(&packed[..]);
+        reader.read_to_string(&mut documents).expect("packed by build.rs");
+        serde_yaml::Deserializer::from_str(&documents).map(read).collect()
+    });
+    &DEFINITIONS
 }
 
-fn tidy(value: &mut Value) {
-    match value {
-        Value::Object(fields) => {
-            fields.retain(|field, value| field != "nullable" || !value.is_boolean());
-            if let Some(Value::Array(values)) = fields.get_mut("enum") {
-                values.retain(|value| !value.is_null());
-            }
-            if let Some(Value::String(text)) = fields.get_mut("description") {
-                *text = text.replace('\n', " ");
-            }
-            fields.values_mut().for_each(tidy);
-        }
-        Value::Array(items) => items.iter_mut().for_each(tidy),
-        _ => {}
+fn read(document: serde_yaml::Deserializer<'_>) -> KindDefinition {
+    let manifest = Value::deserialize(document).expect("it was written as YAML");
+    let text = |value: &Value| value.as_str().expect("a definition has it").to_owned();
+    let spec = &manifest["spec"];
+    KindDefinition {
+        name: text(&manifest["metadata"]["name"]),
+        group: text(&spec["group"]),
+        kind: text(&spec["names"]["kind"]),
+        plural: text(&spec["names"]["plural"]),
+        manifest,
     }
 }

@@ -1,4 +1,5 @@
-//! Packs Kubernetes' own definitions, which the server knows by heart.
+//! Packs definitions that the program holds as text: Kubernetes' own, and those of the cluster
+//! manager's kinds.
 
 #![allow(clippy::print_stdout, reason = "cargo reads it")]
 #![allow(clippy::disallowed_methods, reason = "cargo tells it in the environment")]
@@ -7,15 +8,29 @@ use std::{env, fs, io::Write};
 
 use flate2::{Compression, write::DeflateEncoder};
 
-const DEFINITIONS: &str = "../machinery/schema/kubernetes.json";
+const KUBERNETES: &str = "../machinery/schema/kubernetes.json";
+const CONTAINERSHIP: &str = "../api/containership/definitions";
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-changed={DEFINITIONS}");
-    let definitions = fs::read(DEFINITIONS).expect("it is a part of the source");
+    println!("cargo::rerun-if-changed={KUBERNETES}");
+    println!("cargo::rerun-if-changed={CONTAINERSHIP}");
+    pack("kubernetes.json", &fs::read(KUBERNETES).expect("it is a part of the source"));
+    let folder = fs::read_dir(CONTAINERSHIP).expect("it is a part of the source");
+    let mut files: Vec<_> = folder.map(|file| file.expect("it is listed").path()).collect();
+    files.sort();
+    let mut documents = String::new();
+    for file in files {
+        documents.push_str("---\n");
+        documents.push_str(&fs::read_to_string(file).expect("a file of text"));
+    }
+    pack("containership.yaml", documents.as_bytes());
+}
+
+fn pack(name: &str, bytes: &[u8]) {
     let mut packer = DeflateEncoder::new(Vec::new(), Compression::best());
-    packer.write_all(&definitions).expect("memory is written");
+    packer.write_all(bytes).expect("memory is written");
     let packed = packer.finish().expect("memory is written");
-    let file = format!("{}/kubernetes.json.packed", env::var("OUT_DIR").expect("cargo sets it"));
+    let file = format!("{}/{name}.packed", env::var("OUT_DIR").expect("cargo sets it"));
     fs::write(file, packed).expect("cargo made the folder");
 }

@@ -119,10 +119,8 @@ impl HubSync {
         registries: bool,
     ) -> Self {
         let HubConfig { address, folder, scope } = config;
-        let served: Vec<String> =
-            definitions().into_iter().map(|one| one.spec.names.plural).collect();
         let is_kept = |kind: &&HubKind| {
-            served.iter().any(|plural| plural == kind.plural)
+            definitions().iter().any(|served| served.plural == kind.plural)
                 && (registries || kind.plural != REGISTRIES.plural)
         };
         Self {

@@ -7,7 +7,6 @@
 
 use k8s_openapi::{
     api::core::v1::{Namespace, Node, Pod, ServiceAccount},
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
     jiff::Timestamp,
 };
 use kube::{
@@ -20,7 +19,7 @@ use serde_json::json;
 use super::{look_error::LookError, namespace_events::NamespaceEvents};
 use crate::{
     api::{
-        containership::{AgentReport, definitions, name},
+        containership::{AgentReport, KindDefinition, definitions, name},
         names,
     },
     engine::terminate::{TerminateOrder, TerminateProgress, TerminateStep, named, order},
@@ -190,15 +189,15 @@ impl TerminateCoordinator {
 
     async fn step(&self, step: TerminateStep) -> Result<StepState, LookError> {
         for definition in definitions() {
-            let names = &definition.spec.names;
-            if !step.takes(&names.plural) {
+            let KindDefinition { group, kind, plural, .. } = definition;
+            if !step.takes(plural) {
                 continue;
             }
-            let kind = GroupVersionKind::gvk(&definition.spec.group, "v3", &names.kind);
-            let resource = ApiResource::from_gvk_with_plural(&kind, &names.plural);
+            let kind = GroupVersionKind::gvk(group, "v3", kind);
+            let resource = ApiResource::from_gvk_with_plural(&kind, plural);
             let left = self.delete_all(&resource).await?;
             if !left.is_empty() {
-                return Ok(StepState::of(&names.plural, &left));
+                return Ok(StepState::of(plural, &left));
             }
         }
         match step {
@@ -288,12 +287,13 @@ impl TerminateCoordinator {
 
     /// Deletes the definitions of the kinds.
     async fn definitions(&self) -> Result<StepState, LookError> {
-        let api: Api<CustomResourceDefinition> = Api::all(self.writer.clone());
+        let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+        let resource = ApiResource::from_gvk(&kind);
+        let api: Api<DynamicObject> = Api::all_with(self.writer.clone(), &resource);
         let mut left = Vec::new();
-        for definition in definitions() {
-            let name = definition.name_any();
-            if self.delete(&api, &name, None).await? {
-                left.push(name);
+        for KindDefinition { name, .. } in definitions() {
+            if self.delete(&api, name, None).await? {
+                left.push(name.clone());
             }
         }
         Ok(StepState::of("definitions", &left))

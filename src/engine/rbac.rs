@@ -211,7 +211,7 @@ pub fn hub_core_rules(namespace: &str) -> Vec<PolicyRule> {
 /// `kube-system` stands for the cluster; `serviceaccounts` are those that Registries had made.
 pub fn terminate_rules(registries: bool) -> Vec<PolicyRule> {
     let definitions: Vec<String> =
-        containership::definitions().into_iter().filter_map(|one| one.metadata.name).collect();
+        containership::definitions().iter().map(|one| one.name.clone()).collect();
     let mut rules = vec![
         named(rule("", &["namespaces"], &["get"]), "kube-system"),
         PolicyRule {
@@ -237,8 +237,8 @@ pub fn terminate_core_rules(namespace: &str) -> Vec<PolicyRule> {
 fn ours(verbs: &[&str], chosen: impl Fn(&str) -> bool) -> Vec<PolicyRule> {
     let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for definition in containership::definitions() {
-        if chosen(&definition.spec.names.plural) {
-            groups.entry(definition.spec.group).or_default().push(definition.spec.names.plural);
+        if chosen(&definition.plural) {
+            groups.entry(definition.group.clone()).or_default().push(definition.plural.clone());
         }
     }
     let one = |(group, plurals): (String, Vec<String>)| {

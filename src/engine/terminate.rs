@@ -232,8 +232,8 @@ mod tests {
         }
         assert_eq!(steps.len(), 7);
         for definition in definitions() {
-            let plural = definition.spec.names.plural;
-            let taken = steps.iter().filter(|step| step.takes(&plural)).count();
+            let plural = &definition.plural;
+            let taken = steps.iter().filter(|step| step.takes(plural)).count();
             assert_eq!(taken, 1, "{plural}");
         }
     }

@@ -5,7 +5,6 @@
 //! They stand beside Navigator's own install and need nothing of it: a coordinator works where
 //! databases are not, or not yet.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
 
 use super::{
@@ -14,7 +13,7 @@ use super::{
 };
 use crate::{
     api::{
-        containership::{self, AUTH_GROUP, GROUP, PROVISION_GROUP},
+        containership::{self, AUTH_GROUP, GROUP, KindDefinition, PROVISION_GROUP},
         names::{self, port},
         scheme::Scheme,
     },
@@ -130,12 +129,12 @@ pub fn cluster_manager_objects(settings: &ClusterManagerSettings, scheme: &Schem
 
 /// Builds the definitions of the kinds. Deleting one deletes all objects of its kind.
 fn definitions() -> Vec<Value> {
-    let labelled = |definition: CustomResourceDefinition| {
-        let mut definition = serde_json::to_value(definition).expect("a definition is JSON");
-        definition["metadata"]["labels"] = labels(COMPONENT);
-        definition
+    let labelled = |definition: &KindDefinition| {
+        let mut manifest = definition.manifest.clone();
+        manifest["metadata"]["labels"] = labels(COMPONENT);
+        manifest
     };
-    containership::definitions().into_iter().map(labelled).collect()
+    containership::definitions().iter().map(labelled).collect()
 }
 
 /// Builds the roles that add the kinds to Kubernetes' own roles. An `edit` of one namespace does not
