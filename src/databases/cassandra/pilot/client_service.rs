@@ -28,15 +28,19 @@ impl ClientService {
         Self { is_off, ..Self::default() }
     }
 
-    /// Takes a new observation. Returns reason and message of a node that served and does not;
-    /// `None` for any other.
+    /// Takes a new observation. Returns reason and message of a node that served and does not, or
+    /// may not; `None` for any other.
     ///
     /// A process that has not served yet still starts. In any other mode than `NORMAL` the node
     /// leaves or was drained, as the pilot or a user asked.
     pub(super) fn note(&mut self, facts: &NodeView) -> Option<(&'static str, String)> {
         let is_normal = facts.mode == "NORMAL";
         self.has_served |= is_normal && facts.serves_clients;
-        if self.is_off || !self.has_served || !is_normal || facts.serves_clients {
+        if self.is_off && is_normal && !facts.serves_clients {
+            let message = "serves no client: start_native_transport is false in its configuration";
+            return Some(("Starting", message.to_owned()));
+        }
+        if !self.has_served || !is_normal || facts.serves_clients {
             self.stopped = None;
             return None;
         }
@@ -97,8 +101,19 @@ mod tests {
             service.stopped = Instant::now().checked_sub(LIMIT);
             assert_eq!(reason(&mut service, &node(mode, false)), None, "{mode}");
         }
+    }
+
+    #[test]
+    fn setting_that_keeps_clients_out_is_named() {
         let mut service = ClientService::new(true);
-        assert_eq!(reason(&mut service, &node("NORMAL", true)), None);
-        assert_eq!(reason(&mut service, &node("NORMAL", false)), None, "start_native_transport");
+        assert_eq!(service.note(&node("STARTING", false)), None);
+        let (reason, message) = service.note(&node("NORMAL", false)).unwrap();
+        assert_eq!(reason, "Starting");
+        assert!(message.contains("start_native_transport is false"), "{message}");
+        // It is never restarted for that.
+        service.stopped = Instant::now().checked_sub(LIMIT);
+        let (again, _) = service.note(&node("NORMAL", false)).unwrap();
+        assert_eq!(again, "Starting");
+        assert_eq!(service.note(&node("NORMAL", true)), None, "a user ran nodetool enablebinary");
     }
 }
