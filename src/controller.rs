@@ -72,7 +72,8 @@ use self::{
 pub use self::{
     desired_state::{
         BehindReplica, ClusterService, DesiredCluster, ExistingPool, LoginNames, ManagedDatabase,
-        NodeLabel, NodeReport, ObjectSettings, SecuredCondition, ServiceExposure,
+        NodeLabel, NodeLoad, NodePlace, NodeReport, ObjectSettings, SecuredCondition,
+        ServiceExposure,
     },
     fleet_snapshot::{CachedCluster, CachedPilot, FleetSnapshot, SnapshotSource},
     managed_cluster::ManagedClusterKind,

@@ -118,9 +118,9 @@ pub struct ManagedDatabase {
     pub config_hash: fn(&PilotSpec) -> String,
     /// May a node with this spec be elected to lead its peers?
     pub eligible: fn(&PilotSpec) -> bool,
-    /// Returns the datacenter of a node with this spec, where the database keeps copies of its data by
-    /// datacenter: the nodes of each have a quorum of their own.
-    pub datacenter: fn(&PilotSpec) -> Option<String>,
+    /// Returns the place of a node with this spec, where the database keeps copies of its data by
+    /// place.
+    pub place: fn(&PilotSpec) -> Option<NodePlace>,
     /// Does a node with this spec keep data that must not be lost?
     pub keeps_data: fn(&PilotSpec) -> bool,
     /// What a pilot reports of its node.
@@ -193,6 +193,26 @@ pub struct NodeReport {
     pub outsider: bool,
     /// The node may lack writes that other nodes have.
     pub behind: Option<BehindReplica>,
+    /// The data of the node, where the database tells.
+    pub load: Option<NodeLoad>,
+}
+
+/// Where a node is, as its database sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodePlace {
+    /// The nodes of each datacenter have a quorum of their own.
+    pub datacenter: String,
+    /// Copies of a row are in different racks of the datacenter, as long as there are enough.
+    pub rack: Option<String>,
+}
+
+/// The data of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeLoad {
+    pub bytes: i64,
+    /// Most copies that a row has in the node's datacenter, each in a rack of its own as long as there
+    /// are enough; `None` while that is not known, and where racks do not matter.
+    pub copies: Option<usize>,
 }
 
 /// Since when a replica may lack writes that others have, and how it is repaired.

@@ -80,7 +80,7 @@ impl ManagedDatabase {
             fit: |_, _| (),
             config_hash: |spec| config_hash::config_hash(spec, Vec::new()),
             eligible: |_| false,
-            datacenter: |_| None,
+            place: |_| None,
             keeps_data: |_| true,
             reports,
             gauges: &[],

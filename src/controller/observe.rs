@@ -27,7 +27,8 @@ pub(crate) use self::{
 };
 use super::{
     desired_state::{
-        BehindReplica, DesiredCluster, ExistingPool, ManagedDatabase, NodeReport, StallCause,
+        BehindReplica, DesiredCluster, ExistingPool, ManagedDatabase, NodeLoad, NodeReport,
+        StallCause,
     },
     heartbeats::HeartbeatAge,
     security_findings::SecurityFindings,
@@ -222,6 +223,7 @@ pub(crate) struct PilotFacts {
     pub(crate) cleanup: Option<CleanupFacts>,
     /// The node may lack writes that other nodes have, and no user has reported its repair.
     pub(crate) behind: Option<BehindFacts>,
+    pub(crate) load: Option<NodeLoad>,
     /// What the pilot has against a change of its cluster.
     pub(crate) blockers: Vec<BlockerFacts>,
     /// The id that the database gave to the node.
@@ -1042,6 +1044,7 @@ fn pilot_facts(
         cluster_id: status.identity.as_ref().and_then(|identity| identity.cluster_id.clone()),
         // Only a member is in the cluster of this name.
         cluster_name: reports.cluster_name.filter(|_| status.identity.is_some()),
+        load: reports.load,
         behind: reports.behind.and_then(|report| BehindFacts::of(report, &pilot.metadata, now)),
         cleanup: condition(&status.conditions, CLEANUP_DUE).map(|condition| CleanupFacts {
             due: condition.status != "False",

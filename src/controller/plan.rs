@@ -34,6 +34,7 @@ mod remedy;
 mod renewal;
 mod repair;
 mod roll;
+mod room;
 mod secure;
 mod step;
 mod stop;

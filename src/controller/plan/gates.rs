@@ -10,6 +10,7 @@ use super::{
     candidate::{Candidate, CandidateAct, Verdict},
     departure,
     roll::{self, PEERS_READY, VERSION_SETTLED},
+    room,
     step::StepNeed,
     vacate,
 };
@@ -84,6 +85,12 @@ impl<'a> StepGate<'a> {
         {
             let message = format!("the pilot of {} has not reported for a minute", node.name());
             return self.unless_skipped(PEERS_READY, message);
+        }
+        if let PlannedStep::Raise { pool, .. } = self.step
+            && let Some(message) = room::lack(world, pool)
+            && let Some(held) = self.unless_skipped(room::SPACE_HERE, message)
+        {
+            return Some(held);
         }
         blocked(self.reported(&NodeChange::Join))
     }
@@ -199,7 +206,7 @@ impl<'a> StepGate<'a> {
     fn is_in_another_datacenter(&self, node: &AbsentNode<'_>) -> bool {
         let datacenter = |member: &Member| {
             let pilot = member.pilot.as_ref()?;
-            (self.world.desired.database.datacenter)(&pilot.spec)
+            Some((self.world.desired.database.place)(&pilot.spec)?.datacenter)
         };
         let own = self.subject.and_then(datacenter);
         let other = node.member.and_then(datacenter);

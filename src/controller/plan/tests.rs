@@ -4,6 +4,7 @@
 mod behind;
 mod lost_quorum;
 mod pins;
+mod room;
 mod searches;
 mod spec_rules;
 mod vacate;

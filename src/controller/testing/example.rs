@@ -10,12 +10,12 @@ use crate::{
         cluster_kind::{ClusterKind, NoOlderVersion},
         database_names::DatabaseNames,
         predicate::Predicate,
-        v1beta1::PilotStatus,
+        v1beta1::{NodeChange, PilotStatus},
     },
     controller::{
         ManagedClusterKind,
         desired_state::{
-            ClusterService, DesiredCluster, LoginNames, ManagedDatabase, NodeReport,
+            ClusterService, DesiredCluster, LoginNames, ManagedDatabase, NodePlace, NodeReport,
             ServiceExposure,
         },
         managed_cluster,
@@ -50,6 +50,10 @@ const NAMES: DatabaseNames = DatabaseNames {
     pool_label: "navigator.jetstack.io/example-node-pool-name",
     predicates: &[
         Predicate { calm: true, ..Predicate::against_stop("PeersUp", "another node is down") },
+        Predicate {
+            against: &[NodeChange::Join],
+            ..Predicate::against_stop("SpaceHere", "a node is to join, and has too little room")
+        },
         Predicate::against_spec("DataMoved", "it is to hold no data, and has some"),
         Predicate {
             needs_person: true,
@@ -82,7 +86,11 @@ pub(crate) const EXAMPLE: ManagedDatabase = ManagedDatabase {
     fit: |_, _| (),
     config_hash: |spec| config_hash::config_hash(spec, Vec::new()),
     eligible: |_| false,
-    datacenter: |spec| Some(spec.parts.value("example")?["datacenter"].as_str()?.to_owned()),
+    place: |spec| {
+        let part = spec.parts.value("example")?;
+        let text = |field: &str| Some(part[field].as_str()?.to_owned());
+        Some(NodePlace { datacenter: text("datacenter")?, rack: text("rack") })
+    },
     keeps_data: |_| true,
     reports,
     gauges: &["load"],
@@ -128,6 +136,7 @@ fn reports(status: &PilotStatus) -> NodeReport {
         moves_data: matches!(mode, Some("JOINING" | "LEAVING")),
         outsider: mode == Some("FAILED"),
         behind: None,
+        load: None,
     }
 }
 

@@ -18,8 +18,8 @@ use crate::{
     api::{names::label::APP, pilot_part::PilotParts, v1beta1::PilotStatus},
     controller::{
         BehindReplica, ClusterService, DesiredCluster, ExistingPool, LoginNames,
-        ManagedClusterKind, ManagedDatabase, NodeReport, SecuredCondition, ServiceExposure,
-        managed_cluster::new_cluster_name,
+        ManagedClusterKind, ManagedDatabase, NodeLoad, NodePlace, NodeReport, SecuredCondition,
+        ServiceExposure, managed_cluster::new_cluster_name,
     },
     engine::password::PasswordHashing,
 };
@@ -36,7 +36,10 @@ pub const DATABASE: ManagedDatabase = ManagedDatabase {
     },
     fit: keep_name,
     config_hash: facts::config_hash,
-    datacenter: |spec| spec.part::<CassandraNode>()?.datacenter,
+    place: |spec| {
+        let PilotCassandraSpec { datacenter, rack, .. } = spec.part::<CassandraNode>()?;
+        Some(NodePlace { datacenter: datacenter?, rack })
+    },
     gauges: &["loadBytes"],
     login: Some(&LoginNames {
         admin: "admin",
@@ -149,6 +152,10 @@ fn reports(status: &PilotStatus) -> NodeReport {
         repair: REPAIR,
         repair_beside_lost: REPAIR_BESIDE_LOST,
     });
+    let load = part.as_ref().and_then(|part| {
+        let copies = part.replication_factor.and_then(|factor| factor.try_into().ok());
+        Some(NodeLoad { bytes: part.load_bytes?, copies })
+    });
     let mode = part.and_then(|part| part.operation_mode);
     NodeReport {
         cluster_name,
@@ -157,6 +164,7 @@ fn reports(status: &PilotStatus) -> NodeReport {
         answered: mode.is_some(),
         moves_data: matches!(mode.as_deref(), Some("JOINING" | "LEAVING")),
         behind,
+        load,
     }
 }
 
@@ -187,7 +195,7 @@ mod tests {
     use super::*;
     use crate::controller::managed_cluster;
     use crate::{
-        api::v1beta1::ClusterSpec,
+        api::v1beta1::{ClusterSpec, PilotSpec},
         controller::{ObjectSettings, desired_state::DesiredPool},
     };
 
@@ -282,6 +290,23 @@ mod tests {
         assert_eq!(of(None), NodeReport::default());
         assert!(of(Some("NORMAL")).answered && !of(Some("NORMAL")).moves_data);
         assert!(of(Some("JOINING")).moves_data && of(Some("LEAVING")).moves_data);
+    }
+
+    #[test]
+    fn data_of_a_node_and_its_place_are_read_from_its_pilot() {
+        let mut status = PilotStatus::default();
+        status.change_part::<CassandraNode>(|part| part.load_bytes = Some(9));
+        assert_eq!(reports(&status).load, Some(NodeLoad { bytes: 9, copies: None }));
+        status.change_part::<CassandraNode>(|part| part.replication_factor = Some(3));
+        assert_eq!(reports(&status).load, Some(NodeLoad { bytes: 9, copies: Some(3) }));
+        let mut spec = PilotSpec::default();
+        assert_eq!((DATABASE.place)(&spec), None);
+        spec.change_part::<CassandraNode>(|part| {
+            part.datacenter = Some("eu".to_owned());
+            part.rack = Some("r1".to_owned());
+        });
+        let place = NodePlace { datacenter: "eu".to_owned(), rack: Some("r1".to_owned()) };
+        assert_eq!((DATABASE.place)(&spec), Some(place));
     }
 
     #[test]

@@ -312,9 +312,12 @@ impl Driver for CassandraDriver {
             let (condition, cleanup) =
                 self.upkeep_state(|upkeep| (upkeep.condition(), upkeep.progress()));
             let mut observation = observation::summarize(&facts, &ranges, state.as_ref(), cleanup);
-            if self.upkeep_state(|upkeep| upkeep.is_shared == Some(false)) {
-                observation.change_part::<CassandraNode>(|part| part.behind = None);
-            }
+            let (is_shared, replication_factor) =
+                self.upkeep_state(|upkeep| (upkeep.is_shared, upkeep.replication_factor));
+            observation.change_part::<CassandraNode>(|part| {
+                part.behind.take_if(|_| is_shared == Some(false));
+                part.replication_factor = replication_factor;
+            });
             observation.not_heard.extend(open);
             observation.conditions.extend(condition);
             if let Some((reason, message)) = self.seen().service.note(&facts) {

@@ -47,6 +47,14 @@ pub const CLEANUP_PENDING: Predicate = Predicate {
     )
 };
 /// Judged by the controller, from what pilots report.
+pub const SPACE_HERE: Predicate = Predicate {
+    against: &[NodeChange::Join],
+    ..Predicate::against_stop(
+        "SpaceHere",
+        "a node is to join, and would get more data than its volume holds",
+    )
+};
+/// Judged by the controller, from what pilots report.
 pub const REPLICA_BEHIND: Predicate = Predicate {
     against: &[NodeChange::Leave],
     skip: SkipPolicy::ByName,
@@ -84,6 +92,7 @@ pub const PREDICATES: &[Predicate] = &[
     STREAMS_IDLE,
     SCHEMA_AGREEMENT,
     CLEANUP_PENDING,
+    SPACE_HERE,
     REPLICA_BEHIND,
     JOINED_EMPTY,
     REPLICATION_FACTOR,

@@ -116,6 +116,10 @@ pub struct PilotCassandraStatus {
     /// Bytes of data on the node, as Cassandra counts its load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_bytes: Option<i64>,
+    /// Most replicas that a keyspace of users has in the node's datacenter by
+    /// `NetworkTopologyStrategy`; absent while unknown, and where there is no such keyspace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replication_factor: Option<i32>,
     /// Bytes received while joining; 0 means that nothing was streamed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap_bytes_received: Option<i64>,

@@ -842,6 +842,7 @@ pub(super) fn pilot_status(tape: &mut Tape<'_>) -> PilotStatus {
                         joined: tape.maybe(|tape| tape.chance(50)),
                         tokens: tape.maybe(Tape::int),
                         load_bytes: tape.maybe(Tape::long),
+                        replication_factor: tape.maybe(Tape::int),
                         bootstrap_bytes_received: tape.maybe(Tape::long),
                         unreachable: tape.maybe(|tape| {
                             let peer = |tape: &mut Tape<'_>| CassandraPeer {

@@ -42,27 +42,41 @@ pub(super) const REPLICATION: &str = "getKeyspaceReplicationInfo";
 pub(super) async fn replicas(
     jolokia: &JolokiaClient,
     keyspaces: Vec<String>,
-) -> Result<Vec<(Vec<String>, QueryAnswer<Value>)>, Error> {
-    let mut groups: Vec<Vec<String>> = Vec::new();
+) -> Result<Vec<KeyspaceReplicas>, Error> {
+    let mut groups: Vec<(Vec<String>, BTreeMap<String, usize>)> = Vec::new();
     let mut known = HashMap::new();
     for (keyspace, info) in about(jolokia, REPLICATION, keyspaces).await? {
         // A keyspace whose replication is not known is asked for by itself.
         let info = info.figure();
         let info = info.as_ref().and_then(Value::as_str);
-        match info.filter(|info| !replication_factors(info).is_empty()) {
+        let factors = info.map(replication_factors).unwrap_or_default();
+        match info.filter(|_| !factors.is_empty()) {
             Some(info) => {
                 let group = *known.entry(info.to_owned()).or_insert(groups.len());
                 if group == groups.len() {
-                    groups.push(Vec::new());
+                    groups.push((Vec::new(), factors));
                 }
-                groups[group].push(keyspace);
+                groups[group].0.push(keyspace);
             }
-            None => groups.push(vec![keyspace]),
+            None => groups.push((vec![keyspace], factors)),
         }
     }
-    let first = groups.iter().map(|group| group[0].clone()).collect();
+    let first = groups.iter().map(|(group, _)| group[0].clone()).collect();
     let answers = about(jolokia, RANGES, first).await?;
-    Ok(groups.into_iter().zip(answers).map(|(group, (_, answer))| (group, answer)).collect())
+    let all = groups.into_iter().zip(answers);
+    Ok(all
+        .map(|((keyspaces, factors), (_, ranges))| KeyspaceReplicas { keyspaces, factors, ranges })
+        .collect())
+}
+
+/// The replicas of keyspaces that are replicated alike.
+#[derive(Debug)]
+pub(super) struct KeyspaceReplicas {
+    pub(super) keyspaces: Vec<String>,
+    /// See [`replication_factors`]; empty where these are not known.
+    pub(super) factors: BTreeMap<String, usize>,
+    /// The nodes that have each range.
+    pub(super) ranges: QueryAnswer<Value>,
 }
 
 /// Returns the replication factors in `…{class=…, replication_factor=3}` or `{eu=3/1, us=2}`, by

@@ -66,6 +66,7 @@ pub(super) fn summarize(
         joined: if facts.is_member() { Some(true) } else { state.map(|state| state.joined) },
         tokens: i32::try_from(facts.tokens).ok().filter(|tokens| *tokens > 0),
         load_bytes: facts.load,
+        replication_factor: None,
         bootstrap_bytes_received: received,
         unreachable: facts.is_member().then(|| missed(facts, ranges)),
         cleanup,

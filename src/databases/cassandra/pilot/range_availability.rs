@@ -72,9 +72,9 @@ impl RangeAvailability {
     pub(super) async fn ask(jolokia: &JolokiaClient, facts: &NodeView) -> Result<Self, Error> {
         let mut ranges = Self { places: places(jolokia, facts).await?, ..Self::default() };
         let keyspaces = keyspaces::of_users(jolokia).await?;
-        for (alike, map) in keyspaces::replicas(jolokia, keyspaces).await? {
-            let keyspace = &alike[0];
-            let Value::Object(map) = map.or_fail()? else {
+        for alike in keyspaces::replicas(jolokia, keyspaces).await? {
+            let keyspace = &alike.keyspaces[0];
+            let Value::Object(map) = alike.ranges.or_fail()? else {
                 return Err(unclear_replicas(keyspace).into());
             };
             for replicas in map.values() {

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::{
     CassandraDriver,
     held_ranges::{OwnedRanges, RangeMap},
-    keyspaces::{self, unclear_replicas},
+    keyspaces::{self, KeyspaceReplicas, is_users, unclear_replicas},
     node_view::NodeView,
     upkeep::{RingState, UpkeepState},
 };
@@ -29,6 +29,8 @@ pub(super) struct RangeSurvey {
     pub(super) owned: OwnedRanges,
     /// True when any range of the ring has more than one replica.
     pub(super) is_shared: bool,
+    /// See [`UpkeepState::replication_factor`].
+    pub(super) replication_factor: Option<usize>,
 }
 
 /// Asks for the ranges of `keyspaces`.
@@ -42,8 +44,15 @@ pub(super) async fn ask(
         let own = facts.address;
         replicas.is_array().then(|| own.is_some_and(|own| parse_addresses(replicas).contains(&own)))
     };
-    for (alike, map) in keyspaces::replicas(jolokia, keyspaces).await? {
-        let map = map.or_fail()?;
+    let datacenter = facts.own().and_then(|own| own.datacenter.as_deref());
+    for KeyspaceReplicas { keyspaces: alike, factors, ranges } in
+        keyspaces::replicas(jolokia, keyspaces).await?
+    {
+        if alike.iter().any(|keyspace| is_users(keyspace)) {
+            let factor = datacenter.and_then(|own| factors.get(own)).copied();
+            survey.replication_factor = survey.replication_factor.max(factor);
+        }
+        let map = ranges.or_fail()?;
         let mut replicas = map.as_object().into_iter().flat_map(Map::values);
         survey.is_shared |= replicas.any(|replicas| parse_addresses(replicas).len() > 1);
         match RangeMap::read(&map, is_own) {
@@ -116,7 +125,7 @@ impl CassandraDriver {
     }
 
     async fn surveyed(&self, facts: &NodeView, survey: RangeSurvey) -> Option<String> {
-        let RangeSurvey { owned, is_shared } = survey;
+        let RangeSurvey { owned, is_shared, replication_factor } = survey;
         let changed = self.upkeep_state(|upkeep| {
             let now = RingState::of(facts);
             let members = Some(now.members.len());
@@ -126,6 +135,7 @@ impl CassandraDriver {
             });
             upkeep.owned = Some(owned);
             upkeep.is_shared = Some(is_shared);
+            upkeep.replication_factor = replication_factor.and_then(|n| n.try_into().ok());
             upkeep.surveyed = Some((now, Instant::now()));
             upkeep.open = None;
             changed

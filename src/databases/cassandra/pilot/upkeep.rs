@@ -37,6 +37,9 @@ pub(super) struct UpkeepState {
     /// Has any range of a keyspace that counts a second replica, as asked last? `None` while that is
     /// not known.
     pub(super) is_shared: Option<bool>,
+    /// Most replicas that a keyspace of users has in the node's datacenter by
+    /// `NetworkTopologyStrategy`, as asked last; `None` where there is no such keyspace.
+    pub(super) replication_factor: Option<i32>,
     pub(super) surveyed: Option<(RingState, Instant)>,
     /// True when clients need a login.
     logins: bool,

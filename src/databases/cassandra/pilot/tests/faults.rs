@@ -13,7 +13,8 @@ use super::{
     driver, node_in,
 };
 use crate::{
-    api::v1beta1::Decommission,
+    api::{pilot_part::PilotPart, v1beta1::Decommission},
+    databases::cassandra::v1beta1::{CassandraNode, PilotCassandraStatus},
     databases::testing::{Failure, Fault, Script, answered, serve},
     pilot::{
         clients::jolokia,
@@ -294,12 +295,22 @@ async fn keyspaces_that_are_replicated_alike_are_asked_for_once() {
         }));
         let jolokia = driver.jolokia().unwrap();
         let found = keyspaces::replicas(&jolokia, keyspaces()).await.unwrap();
-        found.into_iter().map(|(alike, _)| alike).collect::<Vec<_>>()
+        found.into_iter().map(|alike| alike.keyspaces).collect::<Vec<_>>()
     };
     assert_eq!(asked(None).await, [keyspaces()]);
     let each: Vec<_> = keyspaces().into_iter().map(|one| vec![one]).collect();
     assert_eq!(asked(Some(Failure::Garbage)).await, each, "two answers that say nothing");
     assert_eq!(asked(Some(Failure::Empty)).await, each);
+}
+
+#[tokio::test]
+async fn replication_factor_of_the_datacenter_is_reported() {
+    let place = tempfile::tempdir().unwrap();
+    let server = Server::start(Ring { factor: 3, ..SETTLED }).await;
+    let (driver, _) = driven(&server, place.path());
+    let seen = driver.observe().await.unwrap();
+    let part = seen.detail.get::<PilotCassandraStatus>(CassandraNode::NAMES.word).unwrap();
+    assert_eq!(part.replication_factor, Some(3));
 }
 
 mod searches {
