@@ -18,7 +18,7 @@ OUT      := $(or $(CARGO_TARGET_DIR),target)/$(TARGET)/$(if $(filter dev,$(PROFI
 # What tests run: docs/decisions/0010-one-build-for-tests.md.
 PROGRAM  := $(or $(CARGO_TARGET_DIR),target)/$(TARGET)/debug/navigator
 # Jobs of e2e, by the bed on which they run: what clusters live through, and what Navigator's own installation does.
-CLUSTERS := main_job+elasticsearch_job,deletion_job,secure_job
+CLUSTERS := main_job+elasticsearch_job,deletion_job,secure_job,mistakes_cassandra,mistakes_elasticsearch
 INSTALLS := install_job api_job etcd_job
 # And e2e. TRIED=release: what is shipped. BEDS=e2e-clusters: one of the two.
 TRIED    ?= dev
@@ -348,6 +348,10 @@ older: deps ## leaves an older release at .cache/older/navigator, to upgrade fro
 e2e: testbed database-images ## every job of CI on a real Kubernetes with real databases
 	$(MAKE) image PROFILE=$(TRIED)
 	$(MAKE) $(if $(JOBS),e2e-jobs,-j2 --output-sync $(BEDS))
+
+# CI tries some of the wrong edits, and watches each for a moment.
+e2e-clusters: export MISTAKES = founding keystore replicas
+e2e-clusters: export MISTAKES_SECONDS = 20
 
 # (what they need is there)
 e2e-clusters e2e-installs e2e-jobs:

@@ -1,4 +1,7 @@
-"""Wrong words in the spec of a Cassandra, and their correction: a node that serves nobody, and a version that nobody made. Not part of CI: `make e2e-mistakes`."""
+"""Wrong words in the spec of a Cassandra, and their correction: a node that serves nobody, and a version that nobody made.
+
+MISTAKES names some of them, and MISTAKES_SECONDS is how long each is watched at most. CI has a short form; all of it is `make e2e-mistakes`.
+"""
 import json
 import os
 import time
@@ -20,11 +23,11 @@ def given(cluster, key):
 
 
 def runs_and_does_not_serve(cluster):
-    """Waits until some node has joined and serves nobody."""
+    """Waits until some node has joined, serves nobody, and names the setting."""
     def check():
         seen = {name: pilot.get("status", {}) for name, pilot in cluster.pilots().items()}
         found = [f"{name}: {entry['message']}" for name, status in seen.items() for entry in status.get("conditions", [])
-                 if entry["type"] == "Ready" and entry["status"] != "True" and "joined the ring, does not serve" in (entry.get("message") or "")]
+                 if entry["type"] == "Ready" and entry["status"] != "True" and "start_native_transport is false" in (entry.get("message") or "")]
         return found or json.dumps(seen)
     say(f"    {cluster.wait('a node that runs and does not serve', check, 400)[0]}")
 

@@ -1,6 +1,6 @@
 """Edits of an Elasticsearch that its people did not think through, and take back or correct: roles, a switch while a pool leaves, a keystore, replicas by themselves.
 
-MISTAKES names some of them. Not part of CI: `make e2e-mistakes`.
+MISTAKES names some of them, and MISTAKES_SECONDS is how long each is watched at most. CI has a short form; all of it is `make e2e-mistakes`.
 """
 import json
 import os
