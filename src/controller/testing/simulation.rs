@@ -177,8 +177,12 @@ impl Simulation {
                 let serves = members().any(|member| member.name == *pilot && member.serving());
                 let stays_away = !serves && matches!(step, PlannedStep::Restart { .. });
                 self.rule(stays_away || others_serve(pilot), "only while every other node serves");
-                let leaving = members().any(|m| m.intends(&PilotIntent::Decommissioned));
-                self.rule(!leaving, "not while another node is decommissioned");
+                // A node that has left is missed by none, though it is not removed yet.
+                let leaves = |m: Member| {
+                    let asked = m.intends(&PilotIntent::Decommissioned);
+                    m.name != *pilot && asked && !m.decommissioned()
+                };
+                self.rule(!members().any(leaves), "not while another node is decommissioned");
             }
             PlannedStep::Raise { pool, to } => {
                 let pool = self.observed.pools.iter().find(|p| p.name == *pool).unwrap();
