@@ -73,6 +73,10 @@ PARTS = {
     "rungs-elasticsearch": bed("encryption and logins are turned on and off in Elasticsearch, by one stop", "e2e-rungs RUNGS=elasticsearch"),
     "edits": bed("what people ask of clusters and take back: departures, a stop, a pool; under clients", "e2e-edits"),
     "mistakes": bed("wrong edits of clusters are corrected or taken back: roles, a switch while a pool leaves, a version, settings, a keystore", "e2e-mistakes"),
+    "halfway": bed("a node of Cassandra is lost in the middle of an upgrade to the next major version, given up, and the upgrade ends: of three nodes an older one and the "
+                   "newer one", 'e2e-halfway HALFWAY="older newer"'),
+    "halfway-six": bed("the same with an older one of six nodes", "e2e-halfway HALFWAY=six"),
+    "restored": bed("a namespace with a Cassandra and an Elasticsearch is deleted, and put back from a copy of its objects", "e2e-restored"),
     "refusals": bed("pods that a quota or Pod Security refuses are told of within a minute", "e2e-refusals"),
     "storage": bed("volumes of Cassandra grow under a client, and a full one holds its node until it has grown", "e2e-storage"),
     "leader": bed("what the controller writes, that one alone writes when the leader is killed or stopped, and that a join outlives kills", "e2e-leader"),
