@@ -1,4 +1,4 @@
-"""Wrong words in the spec of a Cassandra, and their correction: a node that serves nobody, and a version that nobody made.
+"""Wrong words in the spec of a Cassandra, and their correction: a node that serves no client, and a version that does not exist.
 
 MISTAKES names some of them, and MISTAKES_SECONDS is how long each is watched at most. CI has a short form; all of it is `make e2e-mistakes`.
 """

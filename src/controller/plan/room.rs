@@ -60,8 +60,9 @@ pub(super) fn lack(world: World<'_>, pool: &str) -> Option<String> {
     let pilots = members
         .filter(|member| !member.decommissioned())
         .filter_map(|member| member.pilot.as_ref());
+    // A node that reports no load still has its place in its rack.
     let places: Vec<(NodePlace, NodeLoad)> = pilots
-        .filter_map(|pilot| Some((place_of(&pilot.spec)?, pilot.load?)))
+        .filter_map(|pilot| Some((place_of(&pilot.spec)?, pilot.load.unwrap_or_default())))
         .filter(|(place, _)| place.datacenter == datacenter)
         .collect();
     let mut near = DatacenterLoad::default();

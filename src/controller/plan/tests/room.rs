@@ -8,7 +8,7 @@ use crate::controller::desired_state::NodeLoad;
 const GIB: i64 = 1 << 30;
 
 /// Returns the plan for a pool `b` that gets its first node, of `rack`, beside nodes that have so many
-/// GiB in other racks. Its volumes have 1 GiB.
+/// GiB in other racks, or report nothing where that is 0. Its volumes have 1 GiB.
 fn joined(
     racks: &[(&str, i64)],
     copies: Option<usize>,
@@ -25,7 +25,7 @@ fn joined(
         for (pool, (rack, gib)) in racks.iter().enumerate() {
             let found = pilot(observed, pool, 0);
             found.spec.parts.insert("example", part(rack));
-            found.load = Some(NodeLoad { bytes: gib * GIB, copies });
+            found.load = (*gib > 0).then_some(NodeLoad { bytes: gib * GIB, copies });
         }
         let new = desired.pools.last_mut().unwrap();
         new.pilot.parts.insert("example", part(rack));
@@ -61,6 +61,13 @@ fn node_of_a_rack_shares_what_the_rack_has() {
     assert!(!is_held(&joined(&racks, Some(3), "r1", |_| ())));
     assert!(is_held(&joined(&racks, Some(3), "r2", |_| ())));
     assert!(is_held(&joined(&racks, Some(2), "r1", |_| ())), "a quarter of 7 GiB");
+}
+
+#[test]
+fn silent_node_keeps_its_rack_from_being_new() {
+    let racks = [("r1", 2), ("r2", 0), ("r3", 2)];
+    // A copy of everything is 4/3 GiB, and the rack has a node: less than that is certain.
+    assert!(!is_held(&joined(&racks, Some(3), "r2", |_| ())));
 }
 
 #[test]
