@@ -244,17 +244,24 @@ pub(crate) fn plan(desired: &DesiredCluster, observed: &ObservedCluster) -> Plan
         return plan;
     }
     for candidates in sources(world) {
+        let mut first_has_its_turn = false;
         for candidate in candidates(world, &plan) {
-            let (operation, is_alternative) = (candidate.operation, candidate.is_alternative);
+            let (operation, first) = (candidate.operation, candidate.in_place_of.clone());
             let mut verdict = gates::judge(world, candidate);
-            if let Verdict::Held { waiting, blocked } = &mut verdict
-                && is_alternative
-            {
-                // Of one that is tried in place of the first, only what a person has to know.
-                let told = plan.needs_person();
-                let is_new = |remedy: &Remedy| !told && remedy.needs_person();
-                *waiting = waiting.take().filter(|awaited| is_new(&awaited.remedy));
-                blocked.retain(|block| is_new(&block.remedy));
+            match (&mut verdict, first) {
+                (first, None) => first_has_its_turn = gates::holds_for_a_moment(world, first),
+                (Verdict::Go(step), Some(first)) => {
+                    if first_has_its_turn || !gates::first_spoke_last(world, &first, step) {
+                        verdict = gates::HELD;
+                    }
+                }
+                (Verdict::Held { waiting, blocked }, Some(_)) => {
+                    // Of one that is tried in place of the first, only what a person has to know.
+                    let told = plan.needs_person();
+                    let is_new = |remedy: &Remedy| !told && remedy.needs_person();
+                    *waiting = waiting.take().filter(|awaited| is_new(&awaited.remedy));
+                    blocked.retain(|block| is_new(&block.remedy));
+                }
             }
             plan.note(operation, verdict);
             if plan.step.is_some() {

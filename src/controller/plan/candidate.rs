@@ -45,9 +45,9 @@ impl<'a> World<'a> {
 pub(super) struct Candidate {
     pub(super) operation: Option<OperationType>,
     pub(super) act: CandidateAct,
-    /// The candidate is tried because one before it is held. What holds it is told only where that
-    /// needs a person, and nothing before it does.
-    pub(super) is_alternative: bool,
+    /// The node that would have its turn, where this candidate is tried because that node is held.
+    /// What holds the candidate is told only where that needs a person, and nothing before it does.
+    pub(super) in_place_of: Option<String>,
 }
 
 pub(super) enum CandidateAct {
@@ -64,21 +64,17 @@ pub(super) enum Verdict {
 
 impl Candidate {
     pub(super) fn step(operation: impl Into<Option<OperationType>>, step: PlannedStep) -> Self {
-        Self { operation: operation.into(), act: CandidateAct::Step(step), is_alternative: false }
+        Self { operation: operation.into(), act: CandidateAct::Step(step), in_place_of: None }
     }
 
-    /// Makes the candidate one that is tried because another one is held.
-    pub(super) fn in_place_of_the_first(self) -> Self {
-        Self { is_alternative: true, ..self }
+    /// Makes the candidate one that is tried because the node `first` is held.
+    pub(super) fn in_place_of(self, first: &Member) -> Self {
+        Self { in_place_of: Some(first.name.clone()), ..self }
     }
 
     /// Makes a candidate that has begun, whose end is waited for.
     pub(super) fn wait(operation: impl Into<Option<OperationType>>, awaited: AwaitedStep) -> Self {
-        Self {
-            operation: operation.into(),
-            act: CandidateAct::Await(awaited),
-            is_alternative: false,
-        }
+        Self { operation: operation.into(), act: CandidateAct::Await(awaited), in_place_of: None }
     }
 
     /// Makes a candidate that a rule holds.
@@ -87,10 +83,6 @@ impl Candidate {
         blocked: impl IntoIterator<Item = StepBlocker>,
     ) -> Self {
         let blocked = blocked.into_iter().collect();
-        Self {
-            operation: operation.into(),
-            act: CandidateAct::Hold(blocked),
-            is_alternative: false,
-        }
+        Self { operation: operation.into(), act: CandidateAct::Hold(blocked), in_place_of: None }
     }
 }

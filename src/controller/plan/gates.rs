@@ -49,6 +49,29 @@ fn hindrances(world: World<'_>, step: &PlannedStep) -> Option<Verdict> {
     held.or_else(|| blocked(behind::blocks(world, step).into_iter().collect()))
 }
 
+/// Is a step held only until a report comes, or until the cluster is calm? Then its node keeps its
+/// turn.
+pub(super) fn holds_for_a_moment(world: World<'_>, verdict: &Verdict) -> bool {
+    match verdict {
+        Verdict::Go(_) => false,
+        Verdict::Held { waiting, blocked } => {
+            waiting.is_some() || blocked.iter().any(|block| asks_for_calm(world, block))
+        }
+    }
+}
+
+/// Did the node `first` report after the node of the step, or with it? An older report may hold
+/// `first` by what has passed since.
+pub(super) fn first_spoke_last(world: World<'_>, first: &str, step: &PlannedStep) -> bool {
+    let ago = |name: &str| Some(world.member(name)?.pilot.as_ref()?.hearing.ago);
+    ago(first).zip(step.pilot().and_then(ago)).is_none_or(|(first, other)| first <= other)
+}
+
+fn asks_for_calm(world: World<'_>, block: &StepBlocker) -> bool {
+    let rule = world.desired.database.names.predicate(&block.predicate);
+    rule.is_some_and(|rule| rule.calm)
+}
+
 struct StepGate<'a> {
     world: World<'a>,
     step: &'a PlannedStep,
@@ -56,7 +79,7 @@ struct StepGate<'a> {
 }
 
 /// A verdict that holds a step, and leaves the word to another candidate.
-const HELD: Verdict = Verdict::Held { waiting: None, blocked: Vec::new() };
+pub(super) const HELD: Verdict = Verdict::Held { waiting: None, blocked: Vec::new() };
 
 fn blocked(blocked: Vec<StepBlocker>) -> Option<Verdict> {
     (!blocked.is_empty()).then_some(Verdict::Held { waiting: None, blocked })
@@ -117,7 +140,7 @@ impl<'a> StepGate<'a> {
             blocks.retain(|block| !roll::is_of_spec(desired.database, &block.predicate));
         }
         if !member.serving() {
-            blocks.retain(|block| !self.asks_for_calm(block));
+            blocks.retain(|block| !asks_for_calm(self.world, block));
         }
         for block in &mut blocks {
             block.step = self.named();
@@ -241,12 +264,8 @@ impl<'a> StepGate<'a> {
         if roll::is_of_spec(database, &block.predicate) {
             return true;
         }
-        self.asks_for_calm(block) && absence::down(self.world).any(|node| self.left_before(&node))
-    }
-
-    fn asks_for_calm(&self, block: &StepBlocker) -> bool {
-        let rule = self.world.desired.database.names.predicate(&block.predicate);
-        rule.is_some_and(|rule| rule.calm)
+        asks_for_calm(self.world, block)
+            && absence::down(self.world).any(|node| self.left_before(&node))
     }
 
     /// Returns a node that is asked to leave and has not left.

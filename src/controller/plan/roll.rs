@@ -156,7 +156,7 @@ pub(super) fn canary_is_full(world: World<'_>, pool: &str) -> bool {
 }
 
 /// Restarts the next node, or says what holds the roll up. Where a rule holds the first node, the next
-/// ones are tried, since the first may wait for them. Another version comes to nodes that may be elected only
+/// ones are tried, since the first may wait for them; not where it waits for a report or for calm. Another version comes to nodes that may be elected only
 /// after the rest.
 pub(super) fn roll(world: World<'_>, _: &Plan) -> Vec<Candidate> {
     let desired = world.desired;
@@ -192,12 +192,14 @@ pub(super) fn roll(world: World<'_>, _: &Plan) -> Vec<Candidate> {
     let upgrades = operation == OperationType::Upgrade;
     outdated.retain(|(_, member)| !upgrades || Some(rank(member)) == first);
     let mut candidates: Vec<Candidate> = Vec::new();
+    let mut first = None;
     for (pool, member) in outdated {
         let Some(next) = restart(world, operation, pool, member) else { continue };
         // A node whose pilot still judges is waited for.
         let waits = matches!(next.act, CandidateAct::Await(_));
+        let first = *first.get_or_insert(member);
         let is_first = candidates.is_empty();
-        candidates.push(if is_first { next } else { next.in_place_of_the_first() });
+        candidates.push(if is_first { next } else { next.in_place_of(first) });
         if waits {
             break;
         }

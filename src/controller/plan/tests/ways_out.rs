@@ -607,6 +607,37 @@ fn a_node_that_a_rule_holds_does_not_hide_the_others() {
 }
 
 #[test]
+fn a_node_keeps_its_turn_while_it_waits_for_a_report_or_for_calm() {
+    let plan = |change: &dyn Fn(&mut ObservedCluster)| {
+        planned(&[("a", 3)], &[("a", 3)], |_, o| {
+            for ordinal in 0..2 {
+                pod(o, 0, ordinal).hash = "old".into();
+                pilot(o, 0, ordinal).hearing.ago = Duration::from_secs(2);
+            }
+            change(o);
+        })
+    };
+    let holds = |o: &mut ObservedCluster, rule: &str| {
+        pilot(o, 0, 1).blockers = vec![BlockerFacts::of_stop(rule, "a reason")];
+    };
+    // The node that had its turn before came back 3 s ago, and this one reported before that.
+    let unheard = plan(&|o| {
+        pilot(o, 0, 1).hearing.ago = Duration::from_secs(4);
+        pilot(o, 0, 2).hearing.returned = Duration::from_secs(3);
+    });
+    assert_eq!((unheard.step, unheard.waiting.unwrap().pilot.as_str()), (None, "ex-demo-a-1"));
+    let calm = plan(&|o| holds(o, "PeersUp"));
+    assert_eq!((calm.step, calm.blocked.len()), (None, 1));
+    let older = plan(&|o| {
+        holds(o, "ShardCopyElsewhere");
+        pilot(o, 0, 1).hearing.ago = Duration::from_secs(4);
+    });
+    assert_eq!((older.step, older.blocked.len()), (None, 1));
+    let restart = PlannedStep::Restart { pilot: "ex-demo-a-0".into(), pod: "pod-0".into() };
+    assert_eq!(plan(&|o| holds(o, "ShardCopyElsewhere")).step, Some(restart));
+}
+
+#[test]
 fn data_of_a_node_that_serves_are_not_given_up() {
     let plan = planned(&[("a", 3)], &[("a", 3)], |_, o| give_up(o, 0, 1));
     assert_eq!(plan.step, Some(PlannedStep::KeepData { pilot: "ex-demo-a-1".into() }));
