@@ -18,7 +18,6 @@ mod support;
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
-    os::unix::fs::PermissionsExt,
     path::PathBuf,
     process::{Child, Command, Stdio},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -29,7 +28,10 @@ use nix::{
     unistd::Pid,
 };
 
-use self::{api::Api, support::clock};
+use self::{
+    api::Api,
+    support::{clock, executable},
+};
 
 /// Processes of each kind that idle side by side.
 const COPIES: u8 = 5;
@@ -262,9 +264,7 @@ impl Running {
         for folder in ["home/bin", "home/conf", "data", "config", "shared"] {
             fs::create_dir_all(root.join(folder)).unwrap();
         }
-        let program = root.join("home/bin/cassandra");
-        fs::write(&program, SCRIPT).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        executable::write(&root.join("home/bin/cassandra"), SCRIPT);
         fs::write(root.join("shared/jolokia.jar"), "").unwrap();
         let (flag, intent) = if kind == Kind::Connected {
             ("--kubeconfig", place.api.credentials(&name))

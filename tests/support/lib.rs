@@ -8,6 +8,7 @@ pub(crate) mod bootstraps;
 pub(crate) mod cgroup;
 pub(crate) mod client;
 pub(crate) mod clock;
+pub(crate) mod executable;
 pub(crate) mod fleet;
 pub(crate) mod gateway;
 pub(crate) mod hooks;

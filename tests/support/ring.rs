@@ -4,7 +4,6 @@
 use std::{
     collections::BTreeMap,
     fs,
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     rc::Rc,
 };
@@ -14,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::{
     bed::{Bed, member_of},
+    executable,
     nodes::{Cluster, Nodes},
     seat::Seat,
 };
@@ -141,9 +141,7 @@ impl Ring {
 pub(crate) fn install(home: &Path) {
     fs::create_dir_all(home.join("bin")).unwrap();
     fs::create_dir_all(home.join("conf")).unwrap();
-    let program = home.join("bin/cassandra");
-    fs::write(&program, SCRIPT).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    executable::write(&home.join("bin/cassandra"), SCRIPT);
 }
 
 /// Makes the node of a seat misbehave, until [`unset`].

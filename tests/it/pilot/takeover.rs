@@ -20,6 +20,7 @@ use super::{
     harness::{Mode, Pilot, children, signal, start, state, until, wait_for},
 };
 use crate::support::{
+    executable,
     ring::{self, phase},
     wait,
 };
@@ -209,8 +210,9 @@ fn a_program_that_cannot_take_over_leaves_everything_as_it_was() {
     let (pid, child, program) = (pilot.pid(), pilot.child(), running(pilot.pid()));
     let mut files = 0;
     for (round, (name, content, mode)) in bad.into_iter().enumerate() {
-        fs::write(programs.root.join(name), content).unwrap();
-        fs::set_permissions(programs.root.join(name), fs::Permissions::from_mode(mode)).unwrap();
+        let file = programs.root.join(name);
+        executable::write(&file, content);
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
         programs.put(name);
         wait_for(&format!("the refusal of {name}"), || {
             let text = fs::read_to_string(&log).unwrap();

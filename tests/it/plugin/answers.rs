@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     bed::{Bed, NAMESPACE},
+    executable,
     wait::until,
 };
 
@@ -614,8 +615,7 @@ async fn a_shell_becomes_kubectl_exec_into_the_first_ready_node() {
     // A kubectl that prints its arguments.
     let fake = person.folder().join("bin/kubectl");
     std::fs::create_dir_all(fake.parent().unwrap()).unwrap();
-    std::fs::write(&fake, "#!/bin/sh\nprintf '%s\\n' \"$@\"\n").unwrap();
-    std::fs::set_permissions(&fake, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    executable::write(&fake, "#!/bin/sh\nprintf '%s\\n' \"$@\"\n");
     #[expect(clippy::disallowed_methods, reason = "a test runs the built binary")]
     let shell = async |words: &[&str]| -> Ended {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_navigator"));

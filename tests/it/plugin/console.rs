@@ -20,7 +20,7 @@ use navigator::{
     },
 };
 
-use crate::support::wait::until;
+use crate::support::{executable, wait::until};
 
 /// A container's file system, as far as a console sees it.
 struct Container(tempfile::TempDir);
@@ -40,8 +40,7 @@ impl Container {
 
     /// Puts a program there.
     fn program(&self, name: &str, script: &str) {
-        fs::write(self.path(name), format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o755)).unwrap();
+        executable::write(&self.path(name), format!("#!/bin/sh\n{script}\n"));
     }
 
     #[expect(clippy::disallowed_methods, reason = "a test runs shells")]

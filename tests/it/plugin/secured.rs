@@ -1,13 +1,14 @@
 //! Credentials, certificates and the shell of secured clusters over our real API server; the test plays
 //! Kubernetes, the controller and the pilots.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Stdio};
+use std::{fs, path::Path, process::Stdio};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use super::answers::{Ended, Person, output};
+use crate::support::executable;
 
 const SECRETS: &str = "/api/v1/namespaces/db/secrets";
 const PASSWORD: &str = "it's \"so\" \\ secret";
@@ -178,8 +179,7 @@ exec "$@"
     // It says what it was told, and which login it read.
     let curl = "#!/bin/sh\nprintf '%s\\n' \"$@\"\nwhile [ $# -gt 0 ]; do\n  if [ \"$1\" = -K ]; then cat \"$2\"; fi\n  shift\ndone\n";
     for (name, text) in [("kubectl", kubectl.as_str()), ("curl", curl)] {
-        fs::write(bin.join(name), text).unwrap();
-        fs::set_permissions(bin.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+        executable::write(&bin.join(name), text);
     }
     bin
 }
