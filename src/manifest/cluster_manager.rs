@@ -199,7 +199,7 @@ fn coordinator_deployment(settings: &ClusterManagerSettings) -> Value {
         "livenessProbe": liveness("metrics", "HTTP"),
         "readinessProbe": probe("/readyz", "metrics", "HTTP"),
         "resources": {
-            "requests": {"cpu": "20m", "memory": "32Mi"},
+            "requests": {"cpu": "100m", "memory": "32Mi"},
             "limits": {"memory": "256Mi"},
         },
         "securityContext": restricted(),
