@@ -24,7 +24,8 @@ if ! cached "$entry" "$out"; then
   rm -rf "$source" && mkdir -p "$source/target"
   trap 'rm -rf "$source"' EXIT
   git archive "$commit" | tar -x -C "$source"
-  mkdir "$source/.cache" && cp .cache/*.jar "$source/.cache"
+  # (of the same version; it has another place since)
+  mkdir "$source/.cache" && cp .cache/agent/*.jar "$source/.cache"
   # Crates of this checkout, of which most are those of then; cargo judges which.
   crates=$(ls -td "$cache"/crates/*/ 2>/dev/null | head -n 1)
   [ -z "$crates" ] || ! (cd "$crates" && b2sum --check --status sum) || tar -xf "$crates/crates.tar" -C "$source/target"
