@@ -4,7 +4,7 @@ status, and StatefulSets, as tools for backups do it. All nodes serve again, wit
 import json
 import time
 
-from bed import claim, get, kubectl, main, say, step
+from bed import answered, claim, get, kubectl, main, say, step
 from cluster import Cassandra, Elasticsearch
 from navigator import install
 
@@ -32,6 +32,13 @@ def free(volumes):
         kubectl("patch", "pv", volume, "--type", "merge", "-p", json.dumps({"spec": {"claimRef": {"uid": None, "resourceVersion": None}}}))
 
 
+def put_back(things):
+    """Creates the objects of a kind. What the controller has made by then stays, as tools for backups leave what is there."""
+    done = answered("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": things}))
+    others = [line for line in done.stderr.splitlines() if "AlreadyExists" not in line]
+    claim("nothing is refused but what is there", not others, others)
+
+
 def job():
     with step("install"):
         install()
@@ -54,7 +61,7 @@ def job():
         begun = time.monotonic()
         kubectl("create", "namespace", NS)
         for kind in KINDS:
-            kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": copies[kind]}))
+            put_back(copies[kind])
             time.sleep(2)
         for cluster, nodes in ((SEARCH, 2), (RING, 3)):
             cluster.ready(nodes=nodes, deadline=900)
