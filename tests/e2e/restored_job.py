@@ -35,7 +35,7 @@ def free(volumes):
 def put_back(things):
     """Creates the objects of a kind. What the controller has made by then stays, as tools for backups leave what is there."""
     done = answered("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": things}))
-    others = [line for line in done.stderr.splitlines() if "AlreadyExists" not in line]
+    others = [line for line in done.stderr.splitlines() if "AlreadyExists" not in line and not line.startswith("Warning: ")]
     claim("nothing is refused but what is there", not others, others)
 
 
