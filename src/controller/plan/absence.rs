@@ -181,13 +181,15 @@ fn awaited(world: World<'_>, node: &AbsentNode<'_>, operation: Option<OperationT
             let failed = member.pilot.as_ref().is_some_and(|pilot| pilot.failed);
             failed || member.runs_without_serving()
         });
+        let is_member = member.is_some_and(Member::may_be_member);
         let node = name.clone();
         remedy = match remedy {
             // The spec that could be corrected went with the pool.
             Remedy::Correct | Remedy::GiveUp { .. } if fails && wanted.is_none() => {
                 Remedy::WantPool { node, data }
             }
-            Remedy::Correct => Remedy::MendVolume { node, data: Some(data) },
+            Remedy::Correct if !is_member => Remedy::MendVolume { node, data: Some(data) },
+            Remedy::Correct if wanted.is_none() => Remedy::WantNode { node },
             remedy => remedy,
         };
     }

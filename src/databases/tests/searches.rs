@@ -149,7 +149,7 @@ fn no_edits_of_one_apply_wait_for_each_other() {
     let rules = ModelRules { edits: &[EditKind::Sizes, EditKind::Revisions], ..IN_TURN };
     let rules = rules.varied_of(&SHARDS);
     let steps = &["Decommission", "Raise", "Remove", "Replace", "Restart"];
-    let remedies = &["WantNode", "Correct", "AllowMoreDown", "MendVolume"];
+    let remedies = &["WantNode", "Correct", "AllowMoreDown"];
     let least = Least { states: 2_000, depth: 30, rests: 50, times: 10, steps, remedies };
     no_traps(&rules, ([2, 1], [BOTH; 2]), 0, search_size(FEW), &least);
 }
