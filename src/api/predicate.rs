@@ -42,6 +42,8 @@ pub struct Predicate {
     pub of_spec: bool,
     /// The rule holds until a person acts.
     pub needs_person: bool,
+    /// What a person can do in place of skipping the rule, where it does not end by itself.
+    pub way_out: Option<&'static str>,
 }
 
 impl Predicate {
@@ -55,6 +57,7 @@ impl Predicate {
             calm: false,
             of_spec: false,
             needs_person: false,
+            way_out: None,
         }
     }
 

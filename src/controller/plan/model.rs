@@ -260,6 +260,8 @@ pub(crate) struct ModelState {
     copies: [u8; DATA],
     /// The last piece is of the newer version: no node of the older one takes a copy.
     newer_data: bool,
+    /// People lowered the number of copies to one.
+    single: bool,
     /// How often the cluster was begun anew.
     era: u8,
     edits: u8,
@@ -482,6 +484,7 @@ impl ModelState {
             voters: BTreeSet::new(),
             copies: [0; DATA],
             newer_data: false,
+            single: false,
             era: 0,
             edits: 0,
             faults: 0,
@@ -493,6 +496,11 @@ impl ModelState {
             state.spread(rules, at);
         }
         state
+    }
+
+    /// Returns how many copies each piece of data should have.
+    fn wanted_copies(&self, rules: &ModelRules) -> u32 {
+        if self.single { 1 } else { rules.copies }
     }
 
     /// Runs the node with data of the cluster as it is?
@@ -556,6 +564,7 @@ impl fmt::Display for ModelState {
             (self.cordoned, "machine cordoned"),
             (self.large, "larger volumes"),
             (self.refuses, "quota exceeded"),
+            (self.single, "one copy of each piece"),
         ];
         let marks: Vec<_> = marks.iter().filter(|mark| mark.0).map(|mark| mark.1).collect();
         let revision = REVISIONS[usize::from(*revision)];

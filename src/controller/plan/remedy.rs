@@ -14,6 +14,8 @@ pub(crate) enum Remedy {
     Wait,
     /// Override the predicate: by its name, or by `*` where it has no name in the API.
     Skip(String),
+    /// Do what the rule asks for, or override it by its name.
+    DoOrSkip { what: &'static str, predicate: String },
     /// Say that it is so, or may be: override the predicate by its name. It does not end by itself.
     Confirm { predicate: &'static str },
     /// Correct the spec of the node, so that the node can start.
@@ -86,6 +88,7 @@ impl Remedy {
         match self {
             Self::Wait
             | Self::Skip(_)
+            | Self::DoOrSkip { .. }
             | Self::RenewTokens { .. }
             | Self::RestartNode { .. }
             | Self::ReleasePhase { .. }
@@ -121,7 +124,10 @@ impl Remedy {
     /// that is known.
     pub(crate) fn is_patient(&self) -> bool {
         !self.needs_person()
-            && !matches!(self, Self::Wait | Self::Skip(_) | Self::RestartNode { .. })
+            && !matches!(
+                self,
+                Self::Wait | Self::Skip(_) | Self::DoOrSkip { .. } | Self::RestartNode { .. }
+            )
     }
 }
 
@@ -134,6 +140,9 @@ impl fmt::Display for Remedy {
                 write!(f, "wait, or add * (every rule) to {SKIPS}")
             }
             Self::Skip(predicate) => write!(f, "wait, or add {predicate} to {SKIPS}"),
+            Self::DoOrSkip { what, predicate } => {
+                write!(f, "wait; or, {what}; or add {predicate} to {SKIPS}")
+            }
             Self::Confirm { predicate } => write!(
                 f,
                 "when that may be, add {predicate} to {SKIPS}; or take the change of spec.security back"

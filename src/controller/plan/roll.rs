@@ -382,6 +382,9 @@ pub(super) fn skip(database: &ManagedDatabase, predicate: &str) -> Remedy {
     if rule.is_some_and(|rule| rule.needs_person) {
         return Remedy::RevertSpec;
     }
+    if let Some(what) = rule.and_then(|rule| rule.way_out) {
+        return Remedy::DoOrSkip { what, predicate: predicate.to_owned() };
+    }
     match rule.map(|found| found.skip) {
         Some(SkipPolicy::Yes | SkipPolicy::ByName) => named(predicate),
         Some(SkipPolicy::Never) => Remedy::Wait,

@@ -54,6 +54,10 @@ const NAMES: DatabaseNames = DatabaseNames {
             against: &[NodeChange::Join],
             ..Predicate::against_stop("SpaceHere", "a node is to join, and has too little room")
         },
+        Predicate {
+            way_out: Some("want fewer copies"),
+            ..Predicate::against_stop("CopyElsewhere", "it has the only copy, and more are wanted")
+        },
         Predicate::against_spec("DataMoved", "it is to hold no data, and has some"),
         Predicate {
             needs_person: true,

@@ -14,10 +14,16 @@ pub const NO_SHARD_MOVEMENT: Predicate = Predicate {
         "shards recover, or move to this node or away from it",
     )
 };
-pub const SHARD_COPY_ELSEWHERE: Predicate = Predicate::against_stop(
-    "ShardCopyElsewhere",
-    "a shard has its only started copy on this node, and its index wants more",
-);
+pub const SHARD_COPY_ELSEWHERE: Predicate = Predicate {
+    way_out: Some(
+        "if there are fewer data nodes than copies, lower index.number_of_replicas of the index, \
+         or add data nodes",
+    ),
+    ..Predicate::against_stop(
+        "ShardCopyElsewhere",
+        "a shard has its only started copy on this node, and its index wants more",
+    )
+};
 pub const QUORUM_KEPT: Predicate = Predicate::against_stop(
     "QuorumKept",
     "without this master fewer than a majority of more than two voters would be up; or: it is the \

@@ -35,6 +35,7 @@ impl ModelState {
         let mut next = self.clone();
         match remedy {
             Remedy::Skip(predicate) => drop(next.skipped.insert(predicate.clone())),
+            Remedy::DoOrSkip { .. } => next.single = true,
             Remedy::Confirm { predicate } => drop(next.skipped.insert((*predicate).to_owned())),
             // Its machine is cordoned, as the scheduler says.
             Remedy::Correct if ids().any(|id| self.is_barred(id)) => next.cordoned = false,
@@ -117,6 +118,8 @@ impl ModelState {
     /// # Errors
     /// Where a step breaks a law, or the cluster never comes to rest.
     fn rest(mut self, rules: &ModelRules) -> Result<(Self, Plan), String> {
+        // What a person did may let copies go elsewhere.
+        self.heal(rules);
         let mut turns: VecDeque<NodeId> = ids().collect();
         for _ in 0..400 {
             let planned = self.look(rules).plan();
@@ -211,7 +214,7 @@ impl ModelState {
             if rules.ring && soon.starves(rules, id) && !self.risks(rules, "RangesKeepQuorum") {
                 return Some("takes the quorum of data".to_owned());
             }
-            let alone = !rules.ring && rules.copies > 1 && soon.holds_alone(id);
+            let alone = !rules.ring && self.wanted_copies(rules) > 1 && soon.holds_alone(id);
             if stops && alone && !self.risks(rules, "ShardCopyElsewhere") {
                 return Some("takes the only copy that serves".to_owned());
             }
@@ -232,7 +235,8 @@ impl ModelState {
                 && node.volume == VolumeState::Data
                 && node.pod != PodState::Ready
         });
-        let down = down.filter(|_| !self.more_down)?;
+        // Where nobody leads, a node serves nobody.
+        let down = down.filter(|_| !self.more_down && (leaves || self.is_led()))?;
         Some(format!("while {} is down", name_of(down)))
     }
 }

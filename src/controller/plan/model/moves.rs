@@ -52,7 +52,7 @@ impl ModelState {
     /// Gives a piece of data the copies that it lacks, where nodes have room.
     pub(super) fn spread(&mut self, rules: &ModelRules, at: usize) {
         for part in rules.parts() {
-            while (self.copies[at] & part).count_ones() < rules.copies {
+            while (self.copies[at] & part).count_ones() < self.wanted_copies(rules) {
                 let Some(id) = self.receiver(at, *part) else { break };
                 self.copies[at] |= bit(id);
             }

@@ -88,7 +88,7 @@ impl ModelState {
             let red = (0..DATA).any(|at| self.copies[at] != 0 && self.live(self.copies[at]) == 0);
             let alone = self.holds_alone(id);
             found |= when(red, HEALTH_NOT_RED);
-            found |= when(alone && rules.copies > 1, SHARD_COPY_ELSEWHERE);
+            found |= when(alone && self.wanted_copies(rules) > 1, SHARD_COPY_ELSEWHERE);
             found |= when(alone, DATA_OUTLIVES_POD);
         }
         if rules.votes {
@@ -121,7 +121,7 @@ impl ModelState {
                 node.runs.roles.data && node.told.roles.data && !node.is_leaving()
             };
             let left = others().filter(receives).count();
-            let lack = self.holds(id) && left < rules.copies as usize;
+            let lack = self.holds(id) && left < self.wanted_copies(rules) as usize;
             let lead = self.node(id).runs.roles.master && rules.votes && !self.master_may_go(id);
             return when(lack, COPIES_ELSEWHERE) | when(lead, MASTERS_REMAIN);
         }

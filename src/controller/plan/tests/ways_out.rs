@@ -393,6 +393,36 @@ fn a_pool_that_left_the_spec_goes_though_another_is_to_grow_in_a_new_version() {
 }
 
 #[test]
+fn data_of_a_surplus_node_that_finds_no_machine_are_not_given_up() {
+    let remedy = |wanted: &[(&'static str, u32)]| {
+        let plan = planned(wanted, &[("a", 1), ("b", 2)], |_, o| {
+            let pod = pod(o, 1, 1);
+            (pod.ready, pod.started) = (false, false);
+            let message = "0/1 nodes are available: 1 node(s) were unschedulable.".to_owned();
+            pod.trouble = Some(PodFailure { reason: "Unschedulable", message, lasts: true });
+            let pilot = pilot(o, 1, 1);
+            (pilot.ready, pilot.instance) = (false, Some("earlier".into()));
+        });
+        plan.waiting.unwrap().remedy
+    };
+    assert_eq!(remedy(&[("a", 1), ("b", 1)]), Remedy::Correct);
+    assert_eq!(remedy(&[("a", 1)]), Remedy::WantNode { node: "ex-demo-b-1".into() });
+}
+
+#[test]
+fn a_rule_that_does_not_end_by_itself_says_what_ends_it() {
+    let plan = planned(&[("a", 1)], &[("a", 1)], |_, o| {
+        pod(o, 0, 0).hash = "old".into();
+        pilot(o, 0, 0).blockers = vec![BlockerFacts::of_stop("CopyElsewhere", "no other copy")];
+    });
+    let told = plan.blocked[0].remedy.to_string();
+    assert_eq!(
+        told,
+        "wait; or, want fewer copies; or add CopyElsewhere to spec.updateStrategy.skipPredicates"
+    );
+}
+
+#[test]
 fn a_node_of_a_removed_pool_that_cannot_start_names_a_way_out_that_works() {
     let plan = planned(&[("a", 1)], &[("a", 1), ("b", 1)], |_, o| {
         pod(o, 1, 0).ready = false;
