@@ -149,7 +149,8 @@ fn passes(world: World<'_>, pool: &ObservedPool, pod: &PodFacts) -> bool {
 }
 
 /// Holds another version back from a broken node until a node that serves runs it, and while the
-/// canary is held: a version that data were opened with cannot be taken back.
+/// canary is held: a version that data were opened with cannot be taken back. A canary holds no version
+/// that all nodes run that serve.
 fn turn(
     world: World<'_>,
     pool: &ObservedPool,
@@ -160,7 +161,8 @@ fn turn(
     let has = version(member)?;
     let target = wanted.pilot.version.clone()?;
     let serving = || world.running().filter_map(|(_, _, member)| member).filter(|m| m.serving());
-    let canary = roll::canary_is_full(world, &pool.name);
+    let is_new = serving().any(|other| version(other).as_ref() != Some(&target));
+    let canary = is_new && roll::canary_is_full(world, &pool.name);
     let tried = !canary && serving().any(|other| version(other).as_ref() == Some(&target));
     let alone = serving().next().is_none();
     let skipped = world.desired.strategy.skips(VERSION_TURN);
