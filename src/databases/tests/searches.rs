@@ -214,7 +214,7 @@ fn no_datacenter_loses_its_quorum() {
     };
     let steps = &["Restart", "Vacate"];
     let remedies = &["Uncordon", "Skip"];
-    let least = Least { states: usize::MAX, depth: 20, rests: 5, times: 10, steps, remedies };
+    let least = Least { states: 8_000, depth: 20, rests: 5, times: 10, steps, remedies };
     no_traps(&rules, ([3, 3], [BOTH; 2]), 0, search_size(FEW), &least);
 }
 
