@@ -251,7 +251,9 @@ pub(crate) fn plan(desired: &DesiredCluster, observed: &ObservedCluster) -> Plan
             match (&mut verdict, first) {
                 (first, None) => first_has_its_turn = gates::holds_for_a_moment(world, first),
                 (Verdict::Go(step), Some(first)) => {
-                    if first_has_its_turn || !gates::first_spoke_last(world, &first, step) {
+                    let in_turn =
+                        !first_has_its_turn && gates::first_spoke_last(world, &first, step);
+                    if !in_turn && !gates::are_apart(world, &first, step) {
                         verdict = gates::HELD;
                     }
                 }

@@ -67,6 +67,24 @@ pub(super) fn first_spoke_last(world: World<'_>, first: &str, step: &PlannedStep
     ago(first).zip(step.pilot().and_then(ago)).is_none_or(|(first, other)| first <= other)
 }
 
+/// Are the node `first` and the node of the step in different datacenters? Each has its own turns.
+pub(super) fn are_apart(world: World<'_>, first: &str, step: &PlannedStep) -> bool {
+    let other = step.pilot().and_then(|name| world.member(name));
+    world
+        .member(first)
+        .zip(other)
+        .is_some_and(|(first, other)| in_another_datacenter(world, first, other))
+}
+
+/// Are two nodes in different datacenters, as far as their specs say?
+fn in_another_datacenter(world: World<'_>, one: &Member, other: &Member) -> bool {
+    let datacenter = |member: &Member| {
+        let pilot = member.pilot.as_ref()?;
+        Some((world.desired.database.place)(&pilot.spec)?.datacenter)
+    };
+    datacenter(one).zip(datacenter(other)).is_some_and(|(one, other)| one != other)
+}
+
 fn asks_for_calm(world: World<'_>, block: &StepBlocker) -> bool {
     let rule = world.desired.database.names.predicate(&block.predicate);
     rule.is_some_and(|rule| rule.calm)
@@ -202,7 +220,9 @@ impl<'a> StepGate<'a> {
         // of the same rows are in other pools.
         let own = self.subject.and_then(|member| self.pool_of(member));
         let apart = |node: &AbsentNode<'_>| {
-            own == Some(node.pool.name.as_str()) || self.is_in_another_datacenter(node)
+            let other = self.subject.zip(node.member);
+            own == Some(node.pool.name.as_str())
+                || other.is_some_and(|(one, other)| in_another_datacenter(self.world, one, other))
         };
         let most = if away.iter().all(apart) && !self.vacates() {
             self.world.desired.strategy.max_unavailable(self.world.running().count())
@@ -223,17 +243,6 @@ impl<'a> StepGate<'a> {
             },
         });
         Some(Verdict::Held { waiting: None, blocked: block.into_iter().collect() })
-    }
-
-    /// Are the node of the step and `node` in different datacenters, as far as their specs say?
-    fn is_in_another_datacenter(&self, node: &AbsentNode<'_>) -> bool {
-        let datacenter = |member: &Member| {
-            let pilot = member.pilot.as_ref()?;
-            Some((self.world.desired.database.place)(&pilot.spec)?.datacenter)
-        };
-        let own = self.subject.and_then(datacenter);
-        let other = node.member.and_then(datacenter);
-        own.zip(other).is_some_and(|(own, other)| own != other)
     }
 
     /// Does the node get another spec than its Pilot has?

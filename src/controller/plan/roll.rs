@@ -156,7 +156,8 @@ pub(super) fn canary_is_full(world: World<'_>, pool: &str) -> bool {
 }
 
 /// Restarts the next node, or says what holds the roll up. Where a rule holds the first node, the next
-/// ones are tried, since the first may wait for them; not where it waits for a report or for calm. Another version comes to nodes that may be elected only
+/// ones are tried, since the first may wait for them; not where it waits for a report or for
+/// calm, unless they are in another datacenter. Another version comes to nodes that may be elected only
 /// after the rest.
 pub(super) fn roll(world: World<'_>, _: &Plan) -> Vec<Candidate> {
     let desired = world.desired;

@@ -727,6 +727,9 @@ fn nodes_of_two_datacenters_may_be_away_together() {
             pilot(o, 0, 2).ready = false;
             pilot(o, 0, 2).hearing.gone = Duration::from_secs(60);
             pod(o, 1, 2).hash = "old".into();
+            // Its turn would be next, and it sees the first one down.
+            pod(o, 0, 1).hash = "old".into();
+            pilot(o, 0, 1).blockers = vec![BlockerFacts::of_stop("PeersUp", "a-2 is down")];
         })
         .step
     };
