@@ -216,15 +216,22 @@ impl<'a> StepGate<'a> {
             self.is_other(&node.name()) && !self.left_before(node) && !is_new(node)
         };
         let away: Vec<_> = absence::down(self.world).filter(counts).collect();
+        let apart = |node: &AbsentNode<'_>| {
+            let other = self.subject.zip(node.member);
+            other.is_some_and(|(one, other)| in_another_datacenter(self.world, one, other))
+        };
+        // To the others a database that starts is up, so their pilots count it with those that serve.
+        let starts = |node: &AbsentNode<'_>| {
+            !node.lasts() && node.member.is_some_and(Member::runs_without_serving)
+        };
+        if away.iter().any(|node| starts(node) && !apart(node)) {
+            return Some(HELD);
+        }
         // More than one node may be down only within one pool, or within different datacenters: copies
         // of the same rows are in other pools.
         let own = self.subject.and_then(|member| self.pool_of(member));
-        let apart = |node: &AbsentNode<'_>| {
-            let other = self.subject.zip(node.member);
-            own == Some(node.pool.name.as_str())
-                || other.is_some_and(|(one, other)| in_another_datacenter(self.world, one, other))
-        };
-        let most = if away.iter().all(apart) && !self.vacates() {
+        let may_both = |node: &AbsentNode<'_>| own == Some(node.pool.name.as_str()) || apart(node);
+        let most = if away.iter().all(may_both) && !self.vacates() {
             self.world.desired.strategy.max_unavailable(self.world.running().count())
         } else {
             1

@@ -606,8 +606,9 @@ fn a_second_node_goes_only_by_a_judgement_that_is_younger_than_the_departure_of_
         planned(&[("a", 3)], &[("a", 3)], |d, o| {
             d.strategy.unavailable = IntOrString::Int(2);
             pod(o, 0, 2).ready = false;
-            pilot(o, 0, 2).ready = false;
-            pilot(o, 0, 2).hearing.gone = Duration::from_secs(gone);
+            let away = pilot(o, 0, 2);
+            (away.ready, away.idle) = (false, true);
+            away.hearing.gone = Duration::from_secs(gone);
             for ordinal in 0..2 {
                 pod(o, 0, ordinal).hash = "old".into();
                 pilot(o, 0, ordinal).hearing.ago = Duration::from_secs(ago);
@@ -710,6 +711,22 @@ fn a_node_that_never_joined_and_finds_no_machine_holds_no_restart() {
     let no_room = PodFailure { reason: "Unschedulable", message, lasts: true };
     let restart = PlannedStep::Restart { pilot: "ex-demo-a-2".into(), pod: "pod-2".into() };
     assert_eq!((after(None), after(Some(no_room))), (None, Some(restart)));
+}
+
+#[test]
+fn a_second_node_waits_for_the_first_to_serve_where_its_database_starts() {
+    let beside = |idle: bool| {
+        planned(&[("a", 3)], &[("a", 3)], |d, o| {
+            d.strategy.unavailable = IntOrString::Int(2);
+            pod(o, 0, 2).ready = false;
+            let away = pilot(o, 0, 2);
+            (away.ready, away.idle, away.hearing.gone) = (false, idle, Duration::from_secs(60));
+            pod(o, 0, 1).hash = "old".into();
+        })
+        .step
+    };
+    let restart = PlannedStep::Restart { pilot: "ex-demo-a-1".into(), pod: "pod-1".into() };
+    assert_eq!((beside(true), beside(false)), (Some(restart), None));
 }
 
 #[test]
