@@ -741,8 +741,8 @@ fn nodes_of_two_datacenters_may_be_away_together() {
                 }
             }
             pod(o, 0, 2).ready = false;
-            pilot(o, 0, 2).ready = false;
-            pilot(o, 0, 2).hearing.gone = Duration::from_secs(60);
+            let away = pilot(o, 0, 2);
+            (away.ready, away.idle, away.hearing.gone) = (false, true, Duration::from_secs(60));
             pod(o, 1, 2).hash = "old".into();
             // Its turn would be next, and it sees the first one down.
             pod(o, 0, 1).hash = "old".into();
