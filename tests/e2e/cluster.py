@@ -193,13 +193,17 @@ class Cluster:
         wanted = f"{self.name} {kind}={status}" + (f"/{reason}" if reason else "")
         return self.wait(wanted, check, deadline)[0][2]
 
+    def serves(self, nodes, deadline=None):
+        """Waits until exactly this many nodes are ready, whatever else the cluster waits for."""
+        def check():
+            status = self.status()
+            return status.get("readyReplicas") == nodes or json.dumps(status)
+        self.wait(f"{nodes}/{nodes} nodes", check, deadline or self.patience)
+
     def ready(self, nodes=None, deadline=None):
         """Waits until the cluster is Ready, and first until it has exactly this many ready nodes, where that is said."""
         if nodes is not None:
-            def check():
-                status = self.status()
-                return status.get("readyReplicas") == nodes or json.dumps(status)
-            self.wait(f"{nodes}/{nodes} nodes", check, deadline or self.patience)
+            self.serves(nodes, deadline)
             deadline = None
         self.tells("Ready", "True", deadline=deadline or self.patience)
 

@@ -24,14 +24,6 @@ def versions(ring):
     return {name: pilot.get("status", {}).get("version") for name, pilot in ring.pilots().items()}
 
 
-def all_serve(ring, nodes, deadline):
-    """Waits until this many nodes serve. The canary is held, so the cluster is not Ready."""
-    def check():
-        status = ring.status()
-        return status.get("readyReplicas") == nodes or json.dumps(status)
-    ring.wait(f"{nodes}/{nodes} nodes", check, deadline)
-
-
 def begun(name, replicas):
     """A ring of three racks, of which a canary has upgraded one node; returns that node too."""
     ring = Cassandra(NS, name)
@@ -51,7 +43,8 @@ def begun(name, replicas):
             return "CanaryHeld" in blocks and list(versions(ring).values()).count(NEW) == 1 or json.dumps([blocks, versions(ring)])
         ring.wait("one node is upgraded, and the canary holds", held, 900)
         (newer,) = [node for node, version in versions(ring).items() if version == NEW]
-        all_serve(ring, nodes, 300)
+        # A cluster whose canary is held is not Ready.
+        ring.serves(nodes, 300)
     return ring, nodes, newer
 
 
@@ -67,7 +60,7 @@ def tried(what):
             # No node of the newer major is there that it could get the tables from.
             ring.says(f"set spec.version of the cluster to {OLD}")
             ring.patch(version=OLD)
-        all_serve(ring, nodes, 900)
+        ring.serves(nodes, 900)
         say(f"    all serve after {time.monotonic() - since:.0f} s: {versions(ring)}")
     with step("the canary ends, and the upgrade with it"):
         since = time.monotonic()

@@ -46,7 +46,7 @@ pub(super) struct Candidate {
     pub(super) operation: Option<OperationType>,
     pub(super) act: CandidateAct,
     /// The node that would have its turn, where this candidate is tried because that node is held.
-    /// What holds the candidate is told only where that needs a person, and nothing before it does.
+    /// What holds the candidate is reported only where that needs a person, and nothing before it does.
     pub(super) in_place_of: Option<String>,
 }
 

@@ -198,9 +198,11 @@ pub(super) fn roll(world: World<'_>, _: &Plan) -> Vec<Candidate> {
         let Some(next) = restart(world, operation, pool, member) else { continue };
         // A node whose pilot still judges is waited for.
         let waits = matches!(next.act, CandidateAct::Await(_));
-        let first = *first.get_or_insert(member);
-        let is_first = candidates.is_empty();
-        candidates.push(if is_first { next } else { next.in_place_of(first) });
+        candidates.push(match first {
+            None => next,
+            Some(first) => next.in_place_of(first),
+        });
+        first.get_or_insert(member);
         if waits {
             break;
         }

@@ -235,7 +235,7 @@ impl ModelState {
                 && node.volume == VolumeState::Data
                 && node.pod != PodState::Ready
         });
-        // Where nobody leads, a node serves nobody.
+        // Without a leader no node serves.
         let down = down.filter(|_| !self.more_down && (leaves || self.is_led()))?;
         Some(format!("while {} is down", name_of(down)))
     }

@@ -417,9 +417,9 @@ fn a_rule_that_does_not_end_by_itself_says_what_ends_it() {
         pod(o, 0, 0).hash = "old".into();
         pilot(o, 0, 0).blockers = vec![BlockerFacts::of_stop("CopyElsewhere", "no other copy")];
     });
-    let told = plan.blocked[0].remedy.to_string();
+    let sentence = plan.blocked[0].remedy.to_string();
     assert_eq!(
-        told,
+        sentence,
         "wait; or, want fewer copies; or add CopyElsewhere to spec.updateStrategy.skipPredicates"
     );
 }
