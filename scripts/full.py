@@ -66,8 +66,11 @@ PARTS = {
     "cordons-early": bed("ten times a machine that holds all nodes of a Cassandra and an Elasticsearch is drained by the plugin, and taken back, under clients, and no second "
                          "node goes", 'e2e-cordons CORDON_OF=three CORDON_RUNS=10'),
     "cordons-late": bed("the same ten times more", 'e2e-cordons CORDON_OF=three CORDON_RUNS=10'),
-    "cordons-datacenters": bed("the same five times with a Cassandra of two datacenters; and five restarts of each where two nodes may be away",
-                               'e2e-cordons CORDON_OF="restarts datacenters" CORDON_RUNS=20'),
+    "cordons-datacenters": bed("the same five times with a Cassandra of two datacenters", "e2e-cordons CORDON_OF=datacenters CORDON_RUNS=20"),
+    "restarts": bed("three nodes of each database are restarted five times where two may be away, under clients, and the second one waits",
+                    "e2e-cordons CORDON_OF=restarts CORDON_RUNS=20"),
+    "restarts-datacenters": bed("the same five times with a Cassandra of two datacenters, and two go together, one of each",
+                                "e2e-cordons CORDON_OF=restarts-datacenters CORDON_RUNS=20"),
     "lost": bed("a node of Cassandra, and two masters of Elasticsearch, are lost for good, given up and come back", "e2e-lost"),
     "rungs-cassandra": bed("encryption and logins are turned on and off under clients of Cassandra, round by round", "e2e-rungs RUNGS=cassandra"),
     "rungs-elasticsearch": bed("encryption and logins are turned on and off in Elasticsearch, by one stop", "e2e-rungs RUNGS=elasticsearch"),
