@@ -93,9 +93,9 @@ pub(crate) async fn ensure_object(
     object: &PreparedObject,
 ) -> Result<(), Error> {
     let PreparedObject { resource, name, .. } = object;
-    if let Some(known) = ctx.stores.other(resource, &desired.namespace, name) {
+    if let Some(known) = ctx.stores.other(resource, &desired.namespace, name).await? {
         ours_or_former(ctx, desired, object, &known.metadata)?;
-        if current(object, &json!(*known)) {
+        if current(object, &json!(known)) {
             return Ok(());
         }
     } else if unknown(ctx, desired, object).await?.is_none() {
@@ -287,11 +287,11 @@ async fn remove_services(
             || found.is_some_and(|found| found.set.is_some())
     };
     for found in ctx.stores.others(&resource, desired) {
-        let labels = found.metadata.labels.as_ref();
+        let labels = found.labels.as_ref();
         let pool = labels.and_then(|all| all.get(desired.database.names.pool_label));
-        let name = found.metadata.name.as_deref().unwrap_or_default();
-        if owned(&found.metadata, desired) && !living(pool.map_or("", String::as_str)) {
-            delete(ctx, desired, &resource, name, exactly(&found.metadata)).await?;
+        let name = found.name.as_deref().unwrap_or_default();
+        if owned(&found, desired) && !living(pool.map_or("", String::as_str)) {
+            delete(ctx, desired, &resource, name, exactly(&found)).await?;
             info!(
                 namespace = desired.namespace,
                 name, "Removed the Service of a pool that is gone"
@@ -299,11 +299,9 @@ async fn remove_services(
         }
     }
     for service in (desired.database.services)(desired) {
-        let found = ctx.stores.other(&resource, &desired.namespace, &service.name);
-        if let Some(found) =
-            found.filter(|found| !service.wanted && owned(&found.metadata, desired))
-        {
-            delete(ctx, desired, &resource, &service.name, exactly(&found.metadata)).await?;
+        let found = ctx.stores.made("Service", &desired.namespace, &service.name);
+        if let Some(found) = found.filter(|found| !service.wanted && owned(found, desired)) {
+            delete(ctx, desired, &resource, &service.name, exactly(&found)).await?;
         }
     }
     Ok(())
@@ -313,10 +311,10 @@ async fn remove_services(
 async fn remove_policy(ctx: &ControllerContext, desired: &DesiredCluster) -> Result<(), Error> {
     let resource = ApiResource::erase::<NetworkPolicy>(&());
     let name = desired.database.names.network_policy(&desired.name);
-    let found = ctx.stores.other(&resource, &desired.namespace, &name);
-    let ours = found.filter(|found| owned(&found.metadata, desired));
+    let found = ctx.stores.made("NetworkPolicy", &desired.namespace, &name);
+    let ours = found.filter(|found| owned(found, desired));
     let Some(found) = ours.filter(|_| desired.network.is_none()) else { return Ok(()) };
-    delete(ctx, desired, &resource, &name, exactly(&found.metadata)).await?;
+    delete(ctx, desired, &resource, &name, exactly(&found)).await?;
     info!(namespace = desired.namespace, name, "Removed the NetworkPolicy");
     Ok(())
 }

@@ -133,10 +133,10 @@ pub(crate) async fn execute(
         PlannedStep::DeletePool { pool: _, set } => {
             let service = ApiResource::erase::<Service>(&());
             let pods = names::pods_service(set);
-            if let Some(found) = ctx.stores.other(&service, &desired.namespace, &pods)
-                && owned(&found.metadata, desired)
+            if let Some(found) = ctx.stores.made("Service", &desired.namespace, &pods)
+                && owned(&found, desired)
             {
-                delete(ctx, desired, &service, &pods, exactly(&found.metadata)).await?;
+                delete(ctx, desired, &service, &pods, exactly(&found)).await?;
             }
             let found = observed.pools.iter().find(|pool| pool.set_name == *set);
             let object = found.and_then(|pool| pool.set.as_ref()?.object.as_deref());

@@ -2,12 +2,16 @@
 //! a cluster due.
 //!
 //! Objects are stripped as they arrive ([`stripping`]) and held packed, by name and by cluster
-//! ([`packed_store`]).
+//! ([`packed_store`]). Of those that the controller only compares with what they should be, the
+//! metadata are watched ([`metadata`]), and the rest is read by name when a cluster needs it
+//! ([`contents`]).
 //!
 //! Invariant: a heartbeat or a renewed lease makes no cluster due. What does is told by
 //! [`changes`]: no object is serialised for it.
 
 mod changes;
+mod contents;
+mod metadata;
 mod packed_store;
 mod stripping;
 
@@ -28,14 +32,23 @@ use k8s_openapi::{
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject},
+    core::DynamicResourceScope,
     runtime::{WatchStreamExt, watcher},
 };
-use tokio::time::Instant;
+use tokio::{
+    sync::{Mutex, OwnedMutexGuard},
+    time::Instant,
+};
 use tracing::warn;
 
 pub(crate) use self::packed_store::{ObjectOutline, PackedStore};
-use self::packed_store::{Packable, StoreWriter};
+use self::{
+    contents::ReadContents,
+    metadata::ObjectMetadata,
+    packed_store::{Packable, StoreWriter},
+};
 use super::{
+    context::Error,
     desired_state::{DesiredCluster, ManagedDatabase},
     heartbeats::HeartbeatTracker,
     observe::ClusterObjects,
@@ -56,8 +69,12 @@ pub(crate) struct ObjectCaches {
     pub(crate) sets: PackedStore<StatefulSet>,
     pub(crate) pods: PackedStore<Pod>,
     pub(crate) claims: PackedStore<PersistentVolumeClaim>,
-    /// Objects of other kinds, which the controller only compares with what they should be.
-    others: Vec<(ApiResource, PackedStore<DynamicObject>)>,
+    /// Metadata of objects of other kinds, which the controller only compares with what they should
+    /// be.
+    others: Vec<(ApiResource, PackedStore<ObjectMetadata>)>,
+    /// What was read of those.
+    contents: ReadContents,
+    client: Client,
 }
 
 /// An object of Kubernetes that was made for a cluster.
@@ -73,8 +90,12 @@ struct WatchFactory {
     databases: Arc<[&'static ManagedDatabase]>,
     runtime: Runtime,
     client: Client,
+    /// Client that asks for metadata alone.
+    metadata: Client,
     namespace: Option<String>,
     queue: WorkQueue,
+    /// Held by the watch whose list is being read.
+    listing: Arc<Mutex<()>>,
 }
 
 impl ObjectCaches {
@@ -88,8 +109,15 @@ impl ObjectCaches {
         heard: &HeartbeatTracker,
     ) -> Self {
         let known: Arc<[&'static ManagedDatabase]> = databases.into();
-        let watches =
-            WatchFactory { databases: known, runtime: runtime.clone(), client, namespace, queue };
+        let watches = WatchFactory {
+            databases: known,
+            runtime: runtime.clone(),
+            metadata: metadata::client(client.clone()),
+            client: client.clone(),
+            namespace,
+            queue,
+            listing: Arc::default(),
+        };
         let all = || watcher::Config::default().page_size(PAGE);
         let ours = || all().labels("app.kubernetes.io/managed-by=navigator");
         // Our API server sends what is there as one stream of one revision. Pages of many Pilots take
@@ -116,12 +144,14 @@ impl ObjectCaches {
                 watches.other::<ConfigMap>("watch-configmaps", ours()),
                 watches.other::<Secret>("watch-secrets", ours()),
             ],
+            contents: ReadContents::default(),
+            client,
         }
     }
 
     /// Waits until the caches hold what the server held.
     pub(crate) async fn filled(&self) {
-        let Self { clusters, pilots, leases, sets, pods, claims, others } = self;
+        let Self { clusters, pilots, leases, sets, pods, claims, others, .. } = self;
         for (_, store) in clusters {
             store.until_filled().await;
         }
@@ -182,6 +212,36 @@ impl ObjectCaches {
         store.named(namespace, name).map(|object| object.metadata.clone())
     }
 
+    /// Returns an object of one of the other kinds, by kind and name. It is read from the server,
+    /// unless its last version was read already. `None` where the watch knows none of this name, or
+    /// where it is gone.
+    pub(crate) async fn other(
+        &self,
+        resource: &ApiResource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<DynamicObject>, Error> {
+        let key = (resource.kind.clone(), namespace.to_owned(), name.to_owned());
+        let Some(known) = self.made(&resource.kind, namespace, name) else {
+            self.contents.forget(&key);
+            return Ok(None);
+        };
+        let version = known.resource_version.as_deref().unwrap_or_default();
+        if let Some(read) = self.contents.of_version(&key, version) {
+            return Ok(Some(read));
+        }
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), namespace, resource);
+        let found = api.get_opt(name).await;
+        let mut found =
+            found.map_err(|error| Error::request("get", &resource.kind, name, error))?;
+        if let Some(object) = &mut found {
+            stripping::strip_notes(&mut object.metadata);
+            self.contents.keep(key, object);
+        }
+        Ok(found)
+    }
+
     /// Returns the objects of a cluster from the caches.
     pub(crate) fn objects(&self, desired: &DesiredCluster) -> ClusterObjects {
         let key = desired.key();
@@ -201,9 +261,7 @@ impl ObjectCaches {
         namespace: &str,
         cluster: &str,
     ) -> Option<ObjectMeta> {
-        let name = database.names.service_account(cluster);
-        let found = self.other(&ApiResource::erase::<ServiceAccount>(&()), namespace, &name)?;
-        Some(found.metadata.clone())
+        self.made(ServiceAccount::KIND, namespace, &database.names.service_account(cluster))
     }
 
     /// Returns the pilot that holds the cluster's LeaderLease.
@@ -223,7 +281,7 @@ impl ObjectCaches {
             meta: set.metadata.clone(),
         });
         let others = self.others.iter().flat_map(|(resource, store)| {
-            let kept = |object: Arc<DynamicObject>| ManagedObject {
+            let kept = |object: Arc<ObjectMetadata>| ManagedObject {
                 resource: resource.clone(),
                 meta: object.metadata.clone(),
             };
@@ -238,25 +296,16 @@ impl ObjectCaches {
         of_meta(&databases, meta)
     }
 
-    /// Returns the objects of the kind `resource` that name the cluster by their label.
+    /// Returns the metadata of the objects of the kind `resource` that name the cluster by their
+    /// label.
     pub(crate) fn others(
         &self,
         resource: &ApiResource,
         desired: &DesiredCluster,
-    ) -> Vec<Arc<DynamicObject>> {
+    ) -> Vec<ObjectMeta> {
         let found = self.others.iter().find(|(known, _)| known == resource);
-        found.map_or_else(Vec::new, |(_, store)| store.of_cluster(&desired.key()))
-    }
-
-    /// Returns an object of one of the other kinds, by kind and name.
-    pub(crate) fn other(
-        &self,
-        resource: &ApiResource,
-        namespace: &str,
-        name: &str,
-    ) -> Option<Arc<DynamicObject>> {
-        let (_, store) = self.others.iter().find(|(known, _)| known == resource)?;
-        store.named(namespace, name)
+        let of_cluster = found.map(|(_, store)| store.of_cluster(&desired.key()));
+        of_cluster.into_iter().flatten().map(|object| object.metadata.clone()).collect()
     }
 }
 
@@ -267,6 +316,7 @@ impl ObjectCaches {
     pub(crate) fn holding(
         databases: &[&'static ManagedDatabase],
         objects: &[serde_json::Value],
+        client: Client,
     ) -> Self {
         let holding = HeldObjects { databases: databases.into(), objects };
         Self {
@@ -289,6 +339,8 @@ impl ObjectCaches {
                 holding.other::<ConfigMap>(),
                 holding.other::<Secret>(),
             ],
+            contents: ReadContents::default(),
+            client,
         }
     }
 }
@@ -318,10 +370,9 @@ impl HeldObjects<'_> {
 
     fn other<K: kube::Resource<DynamicType = ()>>(
         &self,
-    ) -> (ApiResource, PackedStore<DynamicObject>) {
+    ) -> (ApiResource, PackedStore<ObjectMetadata>) {
         let resource = ApiResource::erase::<K>(&());
-        // Items of a list do not say their kind.
-        (resource.clone(), self.filled(&resource.kind, false, |object| object.types = None))
+        (resource.clone(), self.filled(&resource.kind, false, |_| {}))
     }
 }
 
@@ -380,6 +431,9 @@ struct WatchRules<K> {
     hear: Box<dyn Fn(&K) + Send>,
     /// Hears that the watch failed.
     failed: Box<dyn Fn() + Send>,
+    /// Held while a list is read, where anybody may write what is listed: pages of large objects of
+    /// all kinds at once would take more memory than there is.
+    listing: Option<Arc<Mutex<()>>>,
 }
 
 impl WatchFactory {
@@ -401,6 +455,7 @@ impl WatchFactory {
             strip,
             key: Box::new(move |object: &K| of_meta(&databases, object.meta())),
             is_due: Box::new(changes::is_other_version),
+            listing: Some(Arc::clone(&self.listing)),
             ..WatchRules::new(task)
         };
         self.spawn(self.api(), config, rules)
@@ -430,7 +485,7 @@ impl WatchFactory {
             is_due: Box::new(changes::changes_wish),
             ..WatchRules::new("watch-clusters")
         };
-        self.spawn(self.dynamic_api(&resource), config, rules)
+        self.spawn(self.dynamic_api(&self.client, &resource), config, rules)
     }
 
     /// Starts the watch of Pilots. Each change is recorded in `heard`, also where it makes no
@@ -452,15 +507,16 @@ impl WatchFactory {
         &self,
         task: &'static str,
         config: watcher::Config,
-    ) -> (ApiResource, PackedStore<DynamicObject>) {
+    ) -> (ApiResource, PackedStore<ObjectMetadata>) {
         let resource = ApiResource::erase::<K>(&());
         let databases = Arc::clone(&self.databases);
         let rules = WatchRules {
-            key: Box::new(move |object: &DynamicObject| of_meta(&databases, &object.metadata)),
+            key: Box::new(move |object: &ObjectMetadata| of_meta(&databases, &object.metadata)),
             is_due: Box::new(changes::is_other_version),
+            listing: Some(Arc::clone(&self.listing)),
             ..WatchRules::new(task)
         };
-        let store = self.spawn(self.dynamic_api(&resource), config, rules);
+        let store = self.spawn(self.dynamic_api(&self.metadata, &resource), config, rules);
         (resource, store)
     }
 
@@ -474,10 +530,13 @@ impl WatchFactory {
         }
     }
 
-    fn dynamic_api(&self, resource: &ApiResource) -> Api<DynamicObject> {
+    fn dynamic_api<K>(&self, client: &Client, resource: &ApiResource) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
+    {
         match &self.namespace {
-            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, resource),
-            None => Api::all_with(self.client.clone(), resource),
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
+            None => Api::all_with(client.clone(), resource),
         }
     }
 
@@ -507,6 +566,7 @@ impl<K> WatchRules<K> {
             is_due: Box::new(|_, _| false),
             hear: Box::new(|_| {}),
             failed: Box::new(|| {}),
+            listing: None,
         }
     }
 }
@@ -528,6 +588,7 @@ async fn pump<K>(
     // Dropped once the cache is filled.
     let mut ready = Some(ready);
     let mut last_error = String::new();
+    let mut turn: Option<OwnedMutexGuard<()>> = None;
     let mut events = Box::pin(watcher(api, config).default_backoff());
     loop {
         let event = tokio::select! {
@@ -538,6 +599,7 @@ async fn pump<K>(
         let event = match event {
             None => return,
             Some(Err(error)) => {
+                drop(turn.take());
                 (rules.failed)();
                 let text = chain(&error).to_string();
                 if text != last_error {
@@ -564,6 +626,17 @@ async fn pump<K>(
             watcher::Event::Init | watcher::Event::InitDone => None,
         };
         writer.apply(&event);
+        match (&event, &rules.listing) {
+            // The first page is read when the stream is polled next.
+            (watcher::Event::Init, Some(listing)) => {
+                turn = tokio::select! {
+                    turn = Arc::clone(listing).lock_owned() => Some(turn),
+                    () = shutdown.triggered() => return,
+                };
+            }
+            (watcher::Event::InitDone, _) => drop(turn.take()),
+            _ => {}
+        }
         // After the cache, so that a worker that is waiting sees the change.
         if let Some(key) = due {
             queue.add(key);
@@ -580,8 +653,9 @@ async fn pump<K>(
     }
 }
 
-/// How many objects a page of a list has: a page is unpacked for a moment, of each kind at once.
-const PAGE: u32 = 100;
+/// How many objects a page of a list has: a page is in memory for a moment, and an object may have
+/// more than a mebibyte.
+const PAGE: u32 = 20;
 
 /// Pause between attempts of requests that are repeated until they succeed at start.
 pub(crate) const RETRY: Duration = Duration::from_secs(2);

@@ -110,6 +110,7 @@ pub(crate) async fn keep(
         Some(authorities) => clients(ctx, desired, security, authorities, &mut findings).await?,
         None => None,
     };
+    let of_clients = client_names(ctx, desired, security).await?;
     for pilot in objects.pilots.iter().filter(|pilot| is_ours(pilot, desired)) {
         let mut part = Map::new();
         if let Some(authorities) = &authorities {
@@ -117,7 +118,7 @@ pub(crate) async fn keep(
             if let Some(given) = given.filter(|_| pilot.spec.security.is_some()) {
                 part.extend(given.told(pilot));
             }
-            let order = order(ctx, desired, security, pilot, &objects);
+            let order = order(desired, &of_clients, pilot, &objects);
             match order.and_then(|order| signed(&order, authorities, pilot, security, now)) {
                 Ok(signed) => part.extend(signed),
                 Err(Some(problem)) => findings.certificates.push(problem),
@@ -254,9 +255,8 @@ async fn tell(
 /// What is to be signed for a node: its names and key, as Kubernetes and the record have them.
 /// `None` as an error: there is nothing to sign yet.
 fn order<'a>(
-    ctx: &ControllerContext,
     desired: &DesiredCluster,
-    security: &ClusterSecurity,
+    of_clients: &ClientNames,
     pilot: &'a Pilot,
     objects: &ClusterObjects,
 ) -> Result<SigningOrder<'a>, Option<SecurityProblem>> {
@@ -286,7 +286,7 @@ fn order<'a>(
     let word = annotations.and_then(|all| all.get(annotation::ACCEPT_KEY));
     signing::accept(told.key.as_ref(), &key.key_sha256(), &volume, word.map(String::as_str))
         .map_err(refused)?;
-    let names = node_names(ctx, desired, security, name, set, pod).ok_or(None)?;
+    let names = node_names(desired, of_clients, name, set, pod).ok_or(None)?;
     let record = SignedKey { sha256: key.key_sha256(), volume };
     Ok(SigningOrder { pilot: name, told, key, record, names })
 }
@@ -302,11 +302,41 @@ fn volume(desired: &DesiredCluster, pod: &Pod, objects: &ClusterObjects) -> Opti
     objects.claims.iter().find(|found| named(&found.metadata))?.metadata.uid.clone()
 }
 
-/// Returns the names of a node, as Kubernetes says them; `None` while its pod has no address.
-fn node_names(
+/// The names under which clients find the nodes of a cluster.
+struct ClientNames {
+    services: Vec<String>,
+    /// Addresses and names of these Services and of the spec.
+    others: Vec<String>,
+}
+
+/// Returns the names under which clients find a cluster, as Kubernetes and the spec say them.
+async fn client_names(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     security: &ClusterSecurity,
+) -> Result<ClientNames, Error> {
+    let resource = ApiResource::erase::<Service>(&());
+    let (mut services, mut others) = (Vec::new(), Vec::new());
+    for service in (desired.database.services)(desired).iter().filter(|one| one.is_for_clients()) {
+        services.push(service.name.clone());
+        let found = ctx.stores.other(&resource, &desired.namespace, &service.name).await?;
+        let Some(found) = found else { continue };
+        let ways = [found.data["spec"]["clusterIPs"].as_array()].into_iter().flatten().flatten();
+        others.extend(ways.filter_map(Value::as_str).filter(|ip| *ip != "None").map(str::to_owned));
+        let balancers = found.data["status"]["loadBalancer"]["ingress"].as_array();
+        for entry in balancers.into_iter().flatten() {
+            let ways = ["ip", "hostname"].into_iter().filter_map(|key| entry[key].as_str());
+            others.extend(ways.map(str::to_owned));
+        }
+    }
+    others.extend(security.client.iter().flat_map(|client| client.alt_names.iter().cloned()));
+    Ok(ClientNames { services, others })
+}
+
+/// Returns the names of a node, as Kubernetes says them; `None` while its pod has no address.
+fn node_names(
+    desired: &DesiredCluster,
+    of_clients: &ClientNames,
     name: &str,
     set: &str,
     pod: &Pod,
@@ -316,22 +346,10 @@ fn node_names(
     let addresses = if addresses.is_empty() { vec![status.pod_ip.as_deref()?] } else { addresses };
     let subdomain = names::pods_service(set);
     let mut names = NodeNames::new(&desired.namespace, name, &subdomain, &addresses);
-    let resource = ApiResource::erase::<Service>(&());
-    for service in (desired.database.services)(desired).iter().filter(|one| one.is_for_clients()) {
-        names.add_service(&service.name, &desired.namespace);
-        let found = ctx.stores.other(&resource, &desired.namespace, &service.name);
-        let Some(found) = found else { continue };
-        let ways = [found.data["spec"]["clusterIPs"].as_array()].into_iter().flatten().flatten();
-        names.add_for_clients(ways.filter_map(Value::as_str).filter(|ip| *ip != "None"));
-        let balancers = found.data["status"]["loadBalancer"]["ingress"].as_array();
-        for entry in balancers.into_iter().flatten() {
-            names.add_for_clients(
-                ["ip", "hostname"].into_iter().filter_map(|key| entry[key].as_str()),
-            );
-        }
+    for service in &of_clients.services {
+        names.add_service(service, &desired.namespace);
     }
-    let given = security.client.iter().flat_map(|client| &client.alt_names);
-    names.add_for_clients(given.map(String::as_str));
+    names.add_for_clients(of_clients.others.iter().map(String::as_str));
     Some(names)
 }
 

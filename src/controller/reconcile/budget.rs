@@ -9,7 +9,6 @@ use k8s_openapi::{
     api::policy::v1::PodDisruptionBudget, apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::api::ApiResource;
-use serde_json::Value;
 use tracing::info;
 
 use super::failure::note;
@@ -41,7 +40,7 @@ pub(super) async fn keep_budget(
         if let Err(error) = ensure_object(ctx, desired, budget).await {
             note(observed, Err::<(), _>(error))?;
             // The budget that exists may be open.
-            if ctx.stores.other(&budget.resource, &desired.namespace, &budget.name).is_some() {
+            if ctx.stores.made(&budget.resource.kind, &desired.namespace, &budget.name).is_some() {
                 plan.step = None;
             }
             return Ok(());
@@ -52,7 +51,7 @@ pub(super) async fn keep_budget(
         delete(ctx, desired, &resource(), name, exactly(&old)).await?;
         info!(namespace = desired.namespace, name, "Removed a budget that another one replaces");
     }
-    if somebody_goes(ctx, desired) {
+    if somebody_goes(ctx, desired).await? {
         plan.step = None;
     }
     Ok(())
@@ -95,17 +94,23 @@ fn others(
         ((owned(meta, desired) && here) || is_left_behind(&ctx.stores, desired, meta))
             && meta.deletion_timestamp.is_none()
     };
-    let found = ctx.stores.others(&resource(), desired).into_iter();
-    let metas = found.map(|object| object.metadata.clone()).filter(ours);
+    let metas = ctx.stores.others(&resource(), desired).into_iter().filter(ours);
     metas.filter(|meta| wanted.iter().all(|one| Some(&one.name) != meta.name.as_ref())).collect()
 }
 
 /// Is an eviction under way whose pod the caches may still show as running? Kubernetes notes the
 /// pod in `disruptedPods` before it deletes it, and strikes it out soon after.
-fn somebody_goes(ctx: &ControllerContext, desired: &DesiredCluster) -> bool {
-    let goes =
-        |status: &Value| status["disruptedPods"].as_object().is_some_and(|pods| !pods.is_empty());
-    ctx.stores.others(&resource(), desired).iter().any(|budget| goes(&budget.data["status"]))
+async fn somebody_goes(ctx: &ControllerContext, desired: &DesiredCluster) -> Result<bool, Error> {
+    for meta in ctx.stores.others(&resource(), desired) {
+        let name = meta.name.as_deref().unwrap_or_default();
+        let budget = ctx.stores.other(&resource(), &desired.namespace, name).await?;
+        let pods =
+            budget.as_ref().and_then(|found| found.data["status"]["disruptedPods"].as_object());
+        if pods.is_some_and(|pods| !pods.is_empty()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn resource() -> ApiResource {
