@@ -463,10 +463,10 @@ def inside(name, folder):
 
 def measured(name, folder):
     """Runs one world, all of which ends with its first process, and that with this one; returns its rows, and whether that is all of them."""
-    command = ["unshare", "--net", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", sys.executable, __file__, "--inside", name, folder]
+    command = ["unshare", "--net", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", sys.executable, sys.argv[0], "--inside", name, folder]
     user = [] if os.geteuid() == 0 else ["--map-root-user"]
     ended = subprocess.run(["setpriv", "--pdeathsig", "KILL", "--", command[0], *user, *map(str, command[1:])], check=False)
-    for left in Path("/sys/fs/cgroup").rglob(f"{folder.parent.name}-{folder.name}"):
+    for left in Path("/sys/fs/cgroup").rglob(f"{folder.parent.name}-{folder.name}*"):
         left.rmdir()
     rows = folder / "rows.json"
     return json.loads(rows.read_text()) if rows.exists() else [], ended.returncode == 0

@@ -66,6 +66,10 @@ pub(crate) async fn watch_over(ctx: Arc<ControllerContext>, shutdown: Shutdown) 
             }
         });
         for namespace in inhabited.replace(now) {
+            if ctx.stores.left_out(&namespace).is_some() {
+                inhabited.again(namespace);
+                continue;
+            }
             match report_emptied(&ctx, &namespace).await {
                 Ok(()) => {}
                 Err(Error::NotLeading) => return,

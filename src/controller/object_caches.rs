@@ -133,7 +133,7 @@ impl ObjectCaches {
             leases: watches.leases(all()),
             sets: watches.typed("watch-statefulsets", ours(), |_| {}),
             pods: watches.typed("watch-pods", ours(), stripping::strip_pod),
-            claims: watches.typed("watch-claims", ours(), |_| {}),
+            claims: watches.typed("watch-claims", ours(), stripping::strip_claim),
             others: vec![
                 watches.other::<Service>("watch-services", ours()),
                 watches.other::<ServiceAccount>("watch-serviceaccounts", ours()),
@@ -221,8 +221,19 @@ impl ObjectCaches {
         namespace: &str,
         name: &str,
     ) -> Result<Option<DynamicObject>, Error> {
+        self.whole(resource, namespace, name, self.made(&resource.kind, namespace, name)).await
+    }
+
+    /// Returns all of an object of which the watch knows this.
+    pub(crate) async fn whole(
+        &self,
+        resource: &ApiResource,
+        namespace: &str,
+        name: &str,
+        known: Option<ObjectMeta>,
+    ) -> Result<Option<DynamicObject>, Error> {
         let key = (resource.kind.clone(), namespace.to_owned(), name.to_owned());
-        let Some(known) = self.made(&resource.kind, namespace, name) else {
+        let Some(known) = known else {
             self.contents.forget(&key);
             return Ok(None);
         };
@@ -271,6 +282,20 @@ impl ObjectCaches {
         let owners = lease.metadata.owner_references.as_deref().unwrap_or_default();
         let ours = owners.iter().any(|owner| owner.uid == desired.uid);
         lease.spec.holder_identity.clone().filter(|holder| ours && !holder.is_empty())
+    }
+
+    /// Returns the kind of which the objects of a namespace took more room than there is, so that none
+    /// of them are here.
+    pub(crate) fn left_out(&self, namespace: &str) -> Option<&str> {
+        let typed = [
+            (StatefulSet::KIND, self.sets.leaves_out(namespace)),
+            (Pod::KIND, self.pods.leaves_out(namespace)),
+            (PersistentVolumeClaim::KIND, self.claims.leaves_out(namespace)),
+        ];
+        let others = self.others.iter();
+        let others = others.map(|(of, store)| (of.kind.as_str(), store.leaves_out(namespace)));
+        let mut all = typed.into_iter().chain(others);
+        all.find_map(|(kind, is_left_out)| is_left_out.then_some(kind))
     }
 
     /// Returns the StatefulSets and the objects of the other kinds in the caches: what was made for
@@ -324,11 +349,11 @@ impl ObjectCaches {
                 .iter()
                 .map(|database| (*database, holding.filled(database.names.kind, true, |_| {})))
                 .collect(),
-            pilots: holding.filled("Pilot", true, |_| {}),
+            pilots: holding.filled("Pilot", true, stripping::strip_pilot),
             leases: holding.filled("LeaderLease", true, |_| {}),
             sets: holding.filled("StatefulSet", false, |_| {}),
             pods: holding.filled("Pod", false, stripping::strip_pod),
-            claims: holding.filled("PersistentVolumeClaim", false, |_| {}),
+            claims: holding.filled("PersistentVolumeClaim", false, stripping::strip_claim),
             others: vec![
                 holding.other::<Service>(),
                 holding.other::<ServiceAccount>(),
@@ -355,7 +380,7 @@ struct HeldObjects<'a> {
 impl HeldObjects<'_> {
     fn filled<K: Packable>(&self, kind: &str, all: bool, strip: fn(&mut K)) -> PackedStore<K> {
         let managed_by = crate::api::names::label::K8S_MANAGED_BY;
-        let mut writer = StoreWriter::new(&self.databases);
+        let mut writer = StoreWriter::new(&self.databases).with_room(ROOM);
         for object in self.objects.iter().filter(|object| object["kind"] == kind) {
             if all || object["metadata"]["labels"][managed_by] == "navigator" {
                 let mut object: K =
@@ -434,6 +459,8 @@ struct WatchRules<K> {
     /// Held while a list is read, where anybody may write what is listed: pages of large objects of
     /// all kinds at once would take more memory than there is.
     listing: Option<Arc<Mutex<()>>>,
+    /// Bytes that all objects may take.
+    room: usize,
 }
 
 impl WatchFactory {
@@ -456,6 +483,7 @@ impl WatchFactory {
             key: Box::new(move |object: &K| of_meta(&databases, object.meta())),
             is_due: Box::new(changes::is_other_version),
             listing: Some(Arc::clone(&self.listing)),
+            room: ROOM,
             ..WatchRules::new(task)
         };
         self.spawn(self.api(), config, rules)
@@ -494,6 +522,7 @@ impl WatchFactory {
         let (hears, away) = (heard.clone(), heard.clone());
         let (keys, parts) = (Arc::clone(&self.databases), Arc::clone(&self.databases));
         let rules = WatchRules {
+            strip: stripping::strip_pilot,
             key: Box::new(move |pilot: &Pilot| of_pilot(&keys, pilot)),
             is_due: Box::new(move |before, now| changes::changes_plan(&parts, before, now)),
             hear: Box::new(move |pilot| hears.note(pilot, Instant::now())),
@@ -514,6 +543,7 @@ impl WatchFactory {
             key: Box::new(move |object: &ObjectMetadata| of_meta(&databases, &object.metadata)),
             is_due: Box::new(changes::is_other_version),
             listing: Some(Arc::clone(&self.listing)),
+            room: ROOM_FOR_METADATA,
             ..WatchRules::new(task)
         };
         let store = self.spawn(self.dynamic_api(&self.metadata, &resource), config, rules);
@@ -546,7 +576,7 @@ impl WatchFactory {
         K::DynamicType: Eq + Hash + Clone + Send + Sync + Unpin,
     {
         let task = rules.task;
-        let writer = StoreWriter::new(&self.databases);
+        let writer = StoreWriter::new(&self.databases).with_room(rules.room);
         let store = writer.reader();
         let ready = self.runtime.readiness().add(task);
         let (queue, shutdown) = (self.queue.clone(), self.runtime.shutdown());
@@ -567,6 +597,7 @@ impl<K> WatchRules<K> {
             hear: Box::new(|_| {}),
             failed: Box::new(|| {}),
             listing: None,
+            room: usize::MAX,
         }
     }
 }
@@ -589,7 +620,8 @@ async fn pump<K>(
     let mut ready = Some(ready);
     let mut last_error = String::new();
     let mut turn: Option<OwnedMutexGuard<()>> = None;
-    let mut events = Box::pin(watcher(api, config).default_backoff());
+    let watch = || Box::pin(watcher(api.clone(), config.clone()).default_backoff());
+    let (mut events, mut begun) = (watch(), Instant::now());
     loop {
         let event = tokio::select! {
             // The stream goes on where it was when the loop polls it again.
@@ -641,6 +673,14 @@ async fn pump<K>(
         if let Some(key) = due {
             queue.add(key);
         }
+        if let watcher::Event::Delete(object) = &event
+            && writer.reader().leaves_out(object.meta().namespace.as_deref().unwrap_or_default())
+            && begun.elapsed() > LISTS_APART
+        {
+            // What is left of the namespace may have room now.
+            (events, begun) = (watch(), Instant::now());
+            continue;
+        }
         if matches!(event, watcher::Event::InitDone) {
             last_error.clear();
             ready.take();
@@ -656,6 +696,14 @@ async fn pump<K>(
 /// How many objects a page of a list has: a page is in memory for a moment, and an object may have
 /// more than a mebibyte.
 const PAGE: u32 = 20;
+
+/// Bytes of JSON that the objects of a kind may take: what is larger than 10 000 nodes need.
+const ROOM: usize = 48 << 20;
+/// The same of kinds of which only the metadata are watched.
+const ROOM_FOR_METADATA: usize = 8 << 20;
+
+/// Time between two lists of objects that took too much room.
+const LISTS_APART: Duration = Duration::from_secs(60);
 
 /// Pause between attempts of requests that are repeated until they succeed at start.
 pub(crate) const RETRY: Duration = Duration::from_secs(2);

@@ -56,6 +56,10 @@ pub(crate) async fn watch_over(
 /// Checks all Pilots once.
 pub(super) async fn check_all(ctx: &ControllerContext, gc_after: Duration) {
     for (pilot, silence) in silent(ctx, gc_after.min(SILENT_AFTER)) {
+        // Its pod may be there, and not be known.
+        if ctx.stores.left_out(place(&pilot).0).is_some() {
+            continue;
+        }
         let done = if silence >= gc_after && abandoned(ctx, &pilot) {
             collect(ctx, &pilot).await
         } else if silence >= SILENT_AFTER && !rests(ctx, &pilot) {

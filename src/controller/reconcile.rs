@@ -79,6 +79,9 @@ async fn steps(
     desired: &DesiredCluster,
 ) -> Result<ReconcileOutcome, Error> {
     let now = Timestamp::now();
+    if let Some(kind) = ctx.stores.left_out(&desired.namespace) {
+        return failure::left_out(ctx, cluster, desired, kind, now).await;
+    }
     if desired.deleted {
         return teardown::tear_down(ctx, cluster, desired).await;
     }

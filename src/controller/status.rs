@@ -146,6 +146,22 @@ pub(crate) fn deleting(desired: &DesiredCluster, waits_for: &str, now: Timestamp
     }
 }
 
+/// Computes the status of a cluster whose objects are not known: its last status, and why.
+pub(crate) fn unknown(
+    desired: &DesiredCluster,
+    cause: &StallCause,
+    now: Timestamp,
+) -> ClusterStatus {
+    let mut conditions = desired.status.conditions.clone();
+    conditions.retain(|known| {
+        !["Ready", "Stalled", "Progressing", "Reconciling", "Drainable"].contains(&&*known.type_)
+    });
+    let [ready, stalled] = conditions::unknown(desired, cause, now);
+    conditions.insert(0, ready);
+    conditions.push(stalled);
+    ClusterStatus { conditions, ..desired.status.clone() }
+}
+
 fn to_i32(count: u32) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }

@@ -71,7 +71,10 @@ pub(super) async fn mark(
     let none = named.is_none_or(|named| named.labels.is_empty() && named.annotations.is_empty());
     let members = pool.running().filter_map(|(_, member)| member?.claim.as_ref());
     for claim in members.filter(|claim| !claim.terminating && !none) {
-        let found = ctx.stores.claims.named(&desired.namespace, &claim.name);
+        let known = ctx.stores.claims.named(&desired.namespace, &claim.name);
+        let known = known.map(|known| known.metadata.clone());
+        let resource = ApiResource::erase::<PersistentVolumeClaim>(&());
+        let found = ctx.stores.whole(&resource, &desired.namespace, &claim.name, known).await?;
         let Some(found) = found else { continue };
         let labels = missing(found.metadata.labels.as_ref(), made.metadata.labels.as_ref());
         let annotations =

@@ -15,8 +15,10 @@ use serde::{
     de::{IgnoredAny, MapAccess, Visitor},
 };
 
+use crate::api::names::label;
+
 /// Longest value of a label or an annotation that is kept, in bytes.
-const MOST_OF_A_VALUE: usize = 1024;
+const MOST_OF_A_VALUE: usize = 4096;
 
 /// The metadata of an object of any kind.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
@@ -166,18 +168,21 @@ impl<'de> Visitor<'de> for OwnEntriesVisitor {
                 continue;
             }
             let value: String = map.next_value()?;
-            if value.len() <= MOST_OF_A_VALUE {
-                kept.insert(key, value);
-            }
+            kept.insert(key, value);
         }
+        kept.retain(|key, value| is_kept(key, value));
         Ok(OwnEntries(Some(kept)))
     }
 }
 
-/// Is it a key of ours, or of those that Kubernetes recommends?
-pub(super) fn is_own(key: &str) -> bool {
-    let (domain, name) = key.split_once('/').unwrap_or_default();
-    domain.ends_with("navigator.jetstack.io") || (domain == "app.kubernetes.io" && !name.is_empty())
+/// Is it a label or an annotation by which the controller knows an object, or that it writes?
+pub(super) fn is_kept(key: &str, value: &str) -> bool {
+    is_own(key) && value.len() <= MOST_OF_A_VALUE
+}
+
+fn is_own(key: &str) -> bool {
+    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+    key == label::APP || domain.ends_with("navigator.jetstack.io") || domain == "app.kubernetes.io"
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, runtime::watcher::Event};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::watch;
+use tracing::warn;
 
 use super::{ManagedDatabase, keys};
 use crate::controller::queue::ClusterKey;
@@ -69,10 +70,46 @@ struct PackedObject {
 struct PackedObjects {
     objects: HashMap<ObjectKey, PackedObject>,
     clusters: HashMap<ClusterKey, BTreeSet<ObjectKey>>,
+    /// Bytes of JSON of each namespace, and of all.
+    of_namespaces: HashMap<Box<str>, usize>,
+    bytes: usize,
+    /// Namespaces whose objects took too much room, and are not here.
+    left_out: BTreeSet<Box<str>>,
 }
 
 impl PackedObjects {
-    fn insert<K: Packable>(&mut self, databases: &[&'static ManagedDatabase], object: &K) {
+    /// Leaves out the namespace that takes the most, until there is room for so many bytes more in
+    /// `namespace`. Is that one left out?
+    fn leaves_out(&mut self, namespace: &str, more: usize, room: usize) -> bool {
+        while !self.left_out.contains(namespace) && self.bytes + more > room {
+            let own = self.of_namespaces.get(namespace).copied().unwrap_or_default() + more;
+            let largest = self.of_namespaces.iter().max_by_key(|(_, bytes)| **bytes);
+            let largest = largest.filter(|(_, bytes)| **bytes > own).map(|(name, _)| &**name);
+            let largest: Box<str> = largest.unwrap_or(namespace).into();
+            warn!(
+                namespace = %largest,
+                "Objects with the label of Navigator take too much memory, and are left out"
+            );
+            self.objects.retain(|key, _| key.0.0 != largest);
+            self.clusters.retain(|cluster, _| *cluster.namespace != *largest);
+            self.bytes -= self.of_namespaces.remove(&largest).unwrap_or_default();
+            self.left_out.insert(largest);
+        }
+        self.left_out.contains(namespace)
+    }
+
+    fn count(&mut self, namespace: &str, added: usize, removed: usize) {
+        self.bytes = self.bytes + added - removed;
+        let of_namespace = self.of_namespaces.entry(namespace.into()).or_default();
+        *of_namespace = *of_namespace + added - removed;
+    }
+
+    fn insert<K: Packable>(
+        &mut self,
+        databases: &[&'static ManagedDatabase],
+        object: &K,
+        room: usize,
+    ) {
         let outline = ObjectOutline::of(object.meta());
         let key = outline.key();
         let named: Vec<ClusterKey> = keys(databases, object.meta()).collect();
@@ -82,17 +119,24 @@ impl PackedObjects {
         if before != Some(named.len()) || !named.iter().all(is_in) {
             self.remove::<K>(databases, object.meta());
         }
+        let json = serde_json::to_string(object).expect("objects of Kubernetes have string keys");
+        if self.leaves_out(&outline.namespace, json.len(), room) {
+            return;
+        }
         let clusters = named.len();
         for cluster in named {
             self.clusters.entry(cluster).or_default().insert(key.clone());
         }
-        let json = serde_json::to_string(object).expect("objects of Kubernetes have string keys");
-        self.objects.insert(key, PackedObject { outline, clusters, json: json.into() });
+        let (namespace, added) = (outline.namespace.clone(), json.len());
+        let object = PackedObject { outline, clusters, json: json.into() };
+        let before = self.objects.insert(key, object);
+        self.count(&namespace, added, before.map_or(0, |before| before.json.len()));
     }
 
     fn remove<K: Packable>(&mut self, databases: &[&'static ManagedDatabase], meta: &ObjectMeta) {
         let key = ObjectOutline::of(meta).key();
         let Some(before) = self.objects.remove(&key) else { return };
+        self.count(&before.outline.namespace, 0, before.json.len());
         // Its labels may have been others.
         for cluster in keys(databases, before.unpack::<K>().meta()) {
             if let Some(found) = self.clusters.get_mut(&cluster) {
@@ -138,6 +182,11 @@ impl<K> PackedStore<K> {
         drop(self.is_filled.clone().wait_for(|is_filled| *is_filled).await);
     }
 
+    /// Did the objects of a namespace take more room than there is? Then none of them are here.
+    pub(crate) fn leaves_out(&self, namespace: &str) -> bool {
+        self.read().left_out.contains(namespace)
+    }
+
     /// Shows `look` the outline of each object.
     pub(crate) fn outlines(&self, mut look: impl FnMut(&ObjectOutline)) {
         self.read().objects.values().for_each(|object| look(&object.outline));
@@ -170,13 +219,21 @@ pub(super) struct StoreWriter<K> {
     is_filled: watch::Sender<bool>,
     /// The objects of a list that is not complete yet.
     listed: Option<PackedObjects>,
+    /// Bytes that all objects may take.
+    room: usize,
 }
 
 impl<K: Packable> StoreWriter<K> {
     pub(super) fn new(databases: &Arc<[&'static ManagedDatabase]>) -> Self {
         let (filled, is_filled) = watch::channel(false);
         let store = PackedStore { packed: Arc::default(), is_filled, kind: PhantomData };
-        Self { databases: Arc::clone(databases), store, is_filled: filled, listed: None }
+        let databases = Arc::clone(databases);
+        Self { databases, store, is_filled: filled, listed: None, room: usize::MAX }
+    }
+
+    /// Returns the writer of a cache with room for so many bytes.
+    pub(super) fn with_room(self, room: usize) -> Self {
+        Self { room, ..self }
     }
 
     pub(super) fn reader(&self) -> PackedStore<K> {
@@ -193,7 +250,7 @@ impl<K: Packable> StoreWriter<K> {
         match event {
             Event::Apply(object) => {
                 let databases = Arc::clone(&self.databases);
-                self.write().insert(&databases, object);
+                self.write().insert(&databases, object, self.room);
             }
             Event::Delete(object) => {
                 let databases = Arc::clone(&self.databases);
@@ -203,7 +260,7 @@ impl<K: Packable> StoreWriter<K> {
             Event::Init => self.listed = Some(PackedObjects::default()),
             Event::InitApply(object) => {
                 let listed = self.listed.get_or_insert_default();
-                listed.insert(&self.databases, object);
+                listed.insert(&self.databases, object, self.room);
             }
             Event::InitDone => {
                 let listed = self.listed.take().unwrap_or_default();
@@ -239,6 +296,46 @@ mod tests {
         let (kind, namespace) = (EXAMPLE.names.kind, "n".to_owned());
         let key = ClusterKey { kind, namespace, name: cluster.to_owned() };
         store.of_cluster(&key).iter().map(|one| one.metadata.name.clone().unwrap()).collect()
+    }
+
+    #[test]
+    fn the_namespace_that_takes_the_most_is_left_out() {
+        let databases: Arc<[&'static ManagedDatabase]> = [&EXAMPLE].into();
+        let mut writer = StoreWriter::<ConfigMap>::new(&databases).with_room(10_000);
+        let store = writer.reader();
+        let in_namespace = |namespace: &str, name: &str, bytes: usize| {
+            let mut object = object(name, "one", &"x".repeat(bytes));
+            object.metadata.namespace = Some(namespace.to_owned());
+            object
+        };
+        let fill = |writer: &mut StoreWriter<ConfigMap>| {
+            writer.apply(&Event::Apply(in_namespace("n", "a", 1000)));
+            for name in ["b", "c", "d", "e"] {
+                writer.apply(&Event::Apply(in_namespace("large", name, 2500)));
+            }
+            writer.apply(&Event::Apply(in_namespace("n", "f", 1000)));
+        };
+        fill(&mut writer);
+        assert_eq!((store.leaves_out("large"), store.leaves_out("n")), (true, false));
+        assert_eq!(store.state().len(), 2, "all of the other namespace");
+        assert_eq!(names(&store, "one"), ["a", "f"]);
+        // One that grows by the last object is left out itself.
+        writer.apply(&Event::Apply(in_namespace("other", "g", 9000)));
+        assert_eq!((store.leaves_out("other"), store.leaves_out("n")), (true, false));
+        writer.apply(&Event::Apply(in_namespace("large", "b", 1)));
+        assert!(store.named("large", "b").is_none(), "until it is listed again");
+        writer.apply(&Event::Init);
+        writer.apply(&Event::InitApply(in_namespace("large", "b", 1)));
+        writer.apply(&Event::InitDone);
+        assert!(!store.leaves_out("large") && store.named("large", "b").is_some());
+        // What is replaced takes its room once.
+        for _ in 0..100 {
+            writer.apply(&Event::Apply(in_namespace("n", "a", 1000)));
+        }
+        assert!(!store.leaves_out("n"));
+        writer.apply(&Event::Delete(in_namespace("n", "a", 1000)));
+        let left = store.read().bytes;
+        assert_eq!(left, serde_json::to_string(&*store.state()[0]).unwrap().len());
     }
 
     #[test]

@@ -1,14 +1,19 @@
 //! Takes out of objects, as they arrive, what the controller does not read: ten thousand pods are
 //! mostly templates that were written out, and what other clients noted down.
 //!
-//! What an object is compared by with what it should be is never taken out: StatefulSets, Services
-//! and the like are kept but for notes about them. A field that the controller begins to read must
-//! be kept here first; the tests of the controller hold every object that they use against this.
+//! What an object is compared by with what it should be is never taken out: StatefulSets are kept
+//! but for notes about them. A field that the controller begins to read must be kept here first; the
+//! tests of the controller hold every object that they use against this.
 
 use k8s_openapi::{
-    api::core::v1::{Container, ContainerStatus, EphemeralContainer, Pod, PodSpec, Volume},
+    api::core::v1::{
+        Container, ContainerStatus, EphemeralContainer, PersistentVolumeClaim, Pod, PodSpec, Volume,
+    },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
+
+use super::metadata::is_kept;
+use crate::api::v1beta1::Pilot;
 
 /// The whole object as `kubectl apply` was given it.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -21,9 +26,26 @@ pub(super) fn strip_notes(meta: &mut ObjectMeta) {
     }
 }
 
+/// Strips labels and annotations that the controller does not read.
+fn strip_foreign(meta: &mut ObjectMeta) {
+    for entries in [&mut meta.labels, &mut meta.annotations].into_iter().flatten() {
+        entries.retain(|key, value| is_kept(key, value));
+    }
+}
+
+pub(super) fn strip_pilot(pilot: &mut Pilot) {
+    strip_foreign(&mut pilot.metadata);
+}
+
+/// Strips a claim of what people wrote to it.
+pub(super) fn strip_claim(claim: &mut PersistentVolumeClaim) {
+    strip_foreign(&mut claim.metadata);
+}
+
 /// Strips a pod: of its containers the names, images and resources stay, of its volumes what tells
 /// where their data live, and of its status what the kubelet says.
 pub(super) fn strip_pod(pod: &mut Pod) {
+    strip_foreign(&mut pod.metadata);
     if let Some(spec) = &mut pod.spec {
         strip_spec(spec);
     }

@@ -14,9 +14,9 @@ use crate::{
         desired_state::{DesiredCluster, StallCause},
         events::EventNotice,
         observe::ObservedCluster,
-        plan::plan,
+        plan::{Plan, plan},
         queue::{ClusterKey, ReconcileOutcome},
-        status::status,
+        status::{self, status},
     },
     error::chain,
 };
@@ -77,6 +77,32 @@ pub(super) async fn handle(
         report(ctx, cluster, desired, error).await;
     }
     (outcome, error.outcome())
+}
+
+/// Says in the cluster's status that nothing is done for it, as objects of its namespace take more
+/// memory than the controller has for them.
+pub(super) async fn left_out(
+    ctx: &ControllerContext,
+    cluster: &DynamicObject,
+    desired: &DesiredCluster,
+    kind: &str,
+    now: Timestamp,
+) -> Result<ReconcileOutcome, Error> {
+    let namespace = &desired.namespace;
+    let message = format!(
+        "objects of the kind {kind} in namespace {namespace} with the label \
+         app.kubernetes.io/managed-by=navigator take more memory than the controller has for them: \
+         delete those that Navigator did not make; nothing is done for this cluster until then, and \
+         its nodes go on"
+    );
+    if desired.deleted {
+        status_writer::deleting(ctx, cluster, desired, &message).await?;
+    } else {
+        let cause = StallCause { reason: "TooManyObjects", message };
+        let status = status::unknown(desired, &cause, now);
+        write_status(ctx, cluster, desired, status, &Plan::default()).await?;
+    }
+    Ok(ReconcileOutcome::Again(WHILE_FOREIGN))
 }
 
 /// Says in the cluster's status why every reconcile fails. If that write fails too, the log has the

@@ -16,7 +16,7 @@ use crate::{
         v1beta1::Health,
     },
     controller::{
-        desired_state::DesiredCluster,
+        desired_state::{DesiredCluster, StallCause},
         observe::condition,
         plan::{RolloutState, replicas_behind, waits_for_renewal},
     },
@@ -63,6 +63,17 @@ pub(super) fn deleting(
 ) -> [Condition; 2] {
     [("Ready", "False"), ("Reconciling", "True")]
         .map(|(type_, status)| dated(desired, now, type_, finding(status, "Deleting", waits_for)))
+}
+
+/// Returns `Ready` and `Stalled` of a cluster whose objects are not known.
+pub(super) fn unknown(
+    desired: &DesiredCluster,
+    cause: &StallCause,
+    now: Timestamp,
+) -> [Condition; 2] {
+    [("Ready", "Unknown"), ("Stalled", "True")].map(|(type_, status)| {
+        dated(desired, now, type_, finding(status, cause.reason, cause.message.clone()))
+    })
 }
 
 fn stamped(facts: &ConditionInputs<'_>, type_: &str, finding: ConditionState) -> Condition {
