@@ -46,8 +46,12 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{Api, Client};
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{ConfigMap, Secret},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{Api, Client, api::PostParams};
 use tokio::{
     net::TcpListener,
     sync::watch,
@@ -80,6 +84,7 @@ pub use self::{
 };
 use crate::{
     api::{names, v1beta1},
+    engine::seal::{KEY_BYTES, SealKey},
     error::chain,
     runtime::{
         Runtime, Shutdown, admin, build_info,
@@ -235,7 +240,19 @@ pub async fn run(
         metrics.transitions.set(transition.into());
     }
 
+    let seals = tokio::select! {
+        seals = seals(&client, &config) => seals,
+        () = leader::ended(&mut claim) => {
+            term_over.trigger();
+            return Err(Error::Deposed);
+        }
+        () = shutdown.triggered() => {
+            term_over.trigger();
+            return Ok(());
+        }
+    };
     let ctx = Arc::new(ControllerContext {
+        seals,
         events: ClusterEventPublisher::new(client.clone(), config.identity.clone()),
         settings: ObjectSettings {
             pilot_image: config.pilot_image.clone(),
@@ -375,6 +392,46 @@ async fn store_id(client: &Client, config: &Config) -> Result<String, String> {
     let id = map.data.as_ref().and_then(|data| data.get(STORE_ID_KEY)).cloned();
     id.ok_or_else(|| format!("ConfigMap {name:?} has no {STORE_ID_KEY:?}"))
 }
+
+/// Reads the key of the controller's seals, or makes it where there is none; tries until it succeeds.
+async fn seals(client: &Client, config: &Config) -> SealKey {
+    loop {
+        match seal_key(client, config).await {
+            Ok(key) => return key,
+            Err(error) => warn!(error, "Failed to read the key of seals, trying again"),
+        }
+        sleep(object_caches::RETRY).await;
+    }
+}
+
+async fn seal_key(client: &Client, config: &Config) -> Result<SealKey, String> {
+    let name = names::SEAL_SECRET;
+    let api: Api<Secret> = Api::namespaced(client.clone(), &config.install_namespace);
+    let failed = |error: kube::Error| format!("Secret {name:?}: {}", chain(&error));
+    if let Some(secret) = api.get_opt(name).await.map_err(failed)? {
+        let key = secret.data.as_ref().and_then(|data| data.get(SEAL_KEY));
+        let key = key.and_then(|key| <[u8; KEY_BYTES]>::try_from(key.0.as_slice()).ok());
+        let Some(key) = key else {
+            return Err(format!(
+                "Secret {name:?} has no {SEAL_KEY:?} of {KEY_BYTES} bytes: delete it"
+            ));
+        };
+        return Ok(SealKey::new(&key));
+    }
+    let mut key = [0; KEY_BYTES];
+    getrandom::fill(&mut key).map_err(|error| error.to_string())?;
+    let secret = Secret {
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+        data: Some([(SEAL_KEY.to_owned(), ByteString(key.to_vec()))].into()),
+        ..Secret::default()
+    };
+    // Another process that makes one at the same time is read at the next try.
+    api.create(&PostParams::default(), &secret).await.map_err(failed)?;
+    Ok(SealKey::new(&key))
+}
+
+/// Key of the Secret with the key of seals.
+const SEAL_KEY: &str = "key";
 
 /// Key of the ConfigMap that records the store's identity.
 const STORE_ID_KEY: &str = "id";

@@ -83,6 +83,11 @@ pub mod annotation {
     /// Annotation on a Pilot: SHA-256 of a key that a person accepts as the node's own, in place of
     /// the one on record.
     pub const ACCEPT_KEY: &str = "navigator.jetstack.io/accept-key";
+    /// Annotation on a Secret that Navigator wrote: by it the controller knows the Secret again.
+    pub const SEAL: &str = "navigator.jetstack.io/seal";
+    /// Annotation on a cluster: uids of Secrets, with commas between them, that a person lets it use
+    /// though nothing shows that Navigator made them.
+    pub const ACCEPT_SECRETS: &str = "navigator.jetstack.io/accept-secrets";
     /// Annotation on a pod: revision of the users that its node is to have. A change has the kubelet
     /// look at once at what it mounts.
     pub const USERS: &str = "navigator.jetstack.io/users";
@@ -162,6 +167,8 @@ pub const HUB_FOLDER: &str = "/etc/navigator/hub";
 /// Name of the ConfigMap, in the install's namespace, that records the identity of the API server's
 /// store.
 pub const STORE_CONFIG_MAP: &str = "navigator-store";
+/// Secret in the install's namespace with the key of the controller's seals.
+pub const SEAL_SECRET: &str = "navigator-controller-seal";
 /// Uid and gid of every process of Navigator's image.
 pub const UID: i64 = 65532;
 /// Name of the Secret, in the install's namespace, with the API server's CA and serving

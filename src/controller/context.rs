@@ -17,6 +17,7 @@ use super::{
     status_pace::StatusPace,
 };
 use crate::{
+    engine::seal::SealKey,
     error::chain,
     runtime::leader::{DeposedError, LeaderClaim, fenced},
 };
@@ -37,6 +38,7 @@ pub(crate) struct ControllerContext {
     pub(crate) expansion: ExpansionAnswers,
     pub(crate) pace: StatusPace,
     pub(crate) settings: ObjectSettings,
+    pub(crate) seals: SealKey,
     pub(crate) events: ClusterEventPublisher,
     pub(crate) metrics: Metrics,
     pub(crate) claim: watch::Receiver<LeaderClaim>,

@@ -64,6 +64,10 @@ pub struct DesiredCluster {
     /// Deletion of the cluster leaves the objects that were made for it.
     pub orphan: bool,
     pub finalizers: Vec<String>,
+    /// When the cluster was created.
+    pub created: Option<Timestamp>,
+    /// Uids of Secrets that a person lets it use, whoever made them.
+    pub accepted_secrets: Vec<String>,
     pub paused: bool,
     pub stopped: bool,
     pub version: String,

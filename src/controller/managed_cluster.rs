@@ -163,6 +163,8 @@ fn in_round<K: ManagedClusterKind>(
         force_delete: says(meta, annotation::FORCE_DELETE),
         orphan: says(meta, annotation::ORPHAN),
         finalizers: meta.finalizers.clone().unwrap_or_default(),
+        created: meta.creation_timestamp.as_ref().map(|time| time.0),
+        accepted_secrets: accepted_secrets(meta),
         paused: paused.unwrap_or_default(),
         stopped: stopped.unwrap_or_default() || round.stops_all,
         image: image.as_ref().map_or_else(|| Image::named(K::image(version)), Image::of),
@@ -314,6 +316,13 @@ pub fn replicas(given: Option<i32>) -> u32 {
 fn says(meta: &ObjectMeta, annotation: &str) -> bool {
     let annotations = meta.annotations.as_ref();
     annotations.and_then(|all| all.get(annotation)).is_some_and(|value| value == "true")
+}
+
+/// Returns the uids of the Secrets that a person lets the cluster use.
+fn accepted_secrets(meta: &ObjectMeta) -> Vec<String> {
+    let annotations = meta.annotations.as_ref();
+    let listed = annotations.and_then(|all| all.get(annotation::ACCEPT_SECRETS));
+    listed.into_iter().flat_map(|uids| uids.split(',')).map(|uid| uid.trim().to_owned()).collect()
 }
 
 /// Longest name of a StatefulSet whose pods can run: `-<hash>` must fit behind it in a label of 63

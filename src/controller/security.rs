@@ -10,6 +10,7 @@
 
 mod authorities;
 mod given;
+mod origin;
 mod secrets;
 mod signing;
 mod succession;
@@ -101,7 +102,10 @@ pub(crate) async fn keep(
         } else {
             ClientKey::None
         };
-        if let Err(error) = users::keep(ctx, desired, security, trust, key, &mut findings).await {
+        let pilots: Vec<_> =
+            objects.pilots.iter().filter(|pilot| is_ours(pilot, desired)).cloned().collect();
+        let kept = users::keep(ctx, desired, security, &pilots, trust, key, &mut findings);
+        if let Err(error) = kept.await {
             let problem = refused(&mut findings, error)?;
             findings.users.push(problem);
         }

@@ -7,6 +7,8 @@ mod deletion;
 mod drains;
 mod foreign_claims;
 mod harness;
+mod left_out;
+mod origin;
 mod pins;
 mod refusals;
 mod security;

@@ -90,14 +90,16 @@ pub fn controller_rules(clusters: &[&str]) -> Vec<PolicyRule> {
 }
 
 /// Returns the rules of the controller's Role in the namespace of the install: it reads the record
-/// of the store's identity, and writes the one lease by which the controller's replicas elect their
+/// of the store's identity, makes the key of its seals, and writes the one lease by which the controller's replicas elect their
 /// leader. Leases elsewhere belong to machines and to other controllers.
 pub fn controller_install_rules() -> Vec<PolicyRule> {
     let leases = |verbs: &[&str]| rule("coordination.k8s.io", &["leases"], verbs);
     vec![
         named(rule("", &["configmaps"], &["get"]), names::STORE_CONFIG_MAP),
+        named(rule("", &["secrets"], &["get"]), names::SEAL_SECRET),
         // A create names nothing yet, so it cannot be limited to a name.
         leases(&["create"]),
+        rule("", &["secrets"], &["create"]),
         named(leases(&["get", "update"]), names::CONTROLLER),
     ]
 }

@@ -17,6 +17,7 @@ use tracing::info;
 
 use super::{
     given::ClientCertificate,
+    origin,
     secrets::{self, FoundSecret},
     succession::{Succession, SuccessionTurn},
 };
@@ -47,6 +48,8 @@ const KEY: &str = "tls.key";
 const NEXT_CERTIFICATE: &str = "next.crt";
 const NEXT_KEY: &str = "next.key";
 const PREVIOUS: &str = "previous.crt";
+/// What is sealed of such a Secret.
+const SEALED: [&str; 5] = [CERTIFICATE, KEY, NEXT_CERTIFICATE, NEXT_KEY, PREVIOUS];
 /// The key of a CA that a person put there, and since when it has been: while no node shows a
 /// certificate of it, clients learn of it.
 const SINCE: &str = "since";
@@ -440,7 +443,12 @@ impl AuthorityPlace<'_> {
             let made = StoredAuthority { current, next: None, previous: None, since: None };
             return Ok(Ok((made, meta.resource_version)));
         };
-        let stored = match StoredAuthority::read(&secret, self.now) {
+        let stored = StoredAuthority::read(&secret, self.now);
+        let is_told = stored.as_ref().is_ok_and(|stored| succession.has_told(&stored.keys()));
+        if let Some(problem) = origin::doubt(ctx, desired, &secret, &SEALED, is_told) {
+            return Ok(Err(problem));
+        }
+        let stored = match stored {
             Ok(stored) => stored,
             Err(why) => {
                 let is_asked = succession.made().is_some_and(|made| self.is_asked_since(made));
@@ -555,12 +563,17 @@ impl AuthorityPlace<'_> {
             values.extend([(NEXT_CERTIFICATE, next.chain_pem()), (NEXT_KEY, next.key_pem())]);
         }
         values.extend(previous.map(|previous| (PREVIOUS, previous.to_pem())));
-        let bytes = |(key, text): (&str, String)| (key.to_owned(), ByteString(text.into_bytes()));
-        PreparedObject::of(&Secret {
+        let bytes = |(key, text): &(&str, String)| {
+            ((*key).to_owned(), ByteString(text.clone().into_bytes()))
+        };
+        let mut object = PreparedObject::of(&Secret {
             metadata: resources::cluster_metadata(self.desired, &self.ctx.settings, &self.name),
             type_: Some("kubernetes.io/tls".to_owned()),
-            data: Some(values.into_iter().map(bytes).collect()),
+            data: Some(values.iter().map(bytes).collect()),
             ..Secret::default()
-        })
+        });
+        let sealed = values.iter().map(|(key, text)| (*key, text.as_bytes()));
+        origin::seal(self.ctx, self.desired, &mut object, sealed);
+        object
     }
 }

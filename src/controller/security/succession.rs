@@ -92,6 +92,12 @@ impl Succession {
         }
     }
 
+    /// Was a member told to trust the CA of this Secret?
+    pub(super) fn has_told(&self, secret: &AuthoritySecret<String>) -> bool {
+        let told = self.told.key_sha256s();
+        [&secret.current, &secret.next].into_iter().flatten().any(|key| told.contains(key))
+    }
+
     /// Has any member a certificate?
     pub(super) fn is_empty(&self) -> bool {
         self.members.is_empty()

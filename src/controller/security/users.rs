@@ -5,18 +5,21 @@
 //! nothing is written without cause. A password that cannot be used leaves the hash before it in
 //! force.
 
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    refused,
+    origin, refused,
     secrets::{self, FoundSecret, SecretSource},
 };
 use crate::{
     api::{
-        v1beta1::{Authentication, ClientTls, ClusterSecurity, DatabaseUser, SecretKey},
+        v1beta1::{Authentication, ClientTls, ClusterSecurity, DatabaseUser, Pilot, SecretKey},
         validation::{OWN_USERS, format::login_name},
     },
     controller::{
@@ -40,6 +43,9 @@ const USERNAME: &str = "username";
 const PASSWORD: &str = "password";
 /// Key of the mounted Secret with the versions of the Secrets that the hashes were made from.
 const SOURCES: &str = "sources.json";
+/// What is sealed of a user's Secret, and of the mounted one.
+const SEALED_OF_USER: [&str; 2] = [USERNAME, PASSWORD];
+const SEALED_OF_PILOTS: [&str; 2] = [FILE, SOURCES];
 /// Characters of a cluster's uid by which its roles are known.
 const MARK_DIGITS: usize = 8;
 
@@ -78,6 +84,7 @@ pub(super) async fn keep(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     security: &ClusterSecurity,
+    pilots: &[Arc<Pilot>],
     trust: Option<String>,
     key: ClientKey<'_>,
     findings: &mut SecurityFindings,
@@ -85,6 +92,13 @@ pub(super) async fn keep(
     let Some(login) = desired.database.login else { return Ok(()) };
     let mounted = desired.database.names.pilot_secret(&desired.name);
     let before = secrets::ours(ctx, desired, &mounted).await?;
+    if let Some(found) = &before
+        && let Some(problem) =
+            origin::doubt(ctx, desired, found, &SEALED_OF_PILOTS, named_to_nodes(found, pilots))
+    {
+        findings.users.push(problem);
+        return Ok(());
+    }
     let known = match Known::read(before.as_ref()) {
         Ok(known) => known,
         // Taken for nothing, it would give everybody another password.
@@ -106,7 +120,27 @@ pub(super) async fn keep(
             (secrets::given(ctx, desired, name).await?, key)
         } else {
             let name = declared.name.map_or_else(|| administrator(desired, login), str::to_owned);
-            let kept = binding.keep(ctx, &declared.made, &name, findings).await?;
+            let kept = match binding.keep(ctx, &declared.made, &name, &known, findings).await? {
+                KeptSecret::Found(kept) => Some(*kept),
+                KeptSecret::Refused => None,
+                KeptSecret::Doubtful(problem) => {
+                    let name = declared.name.or(known.administrator.as_deref()).unwrap_or(&name);
+                    findings.declared.push(DeclaredLogin {
+                        name: name.to_owned(),
+                        secret: declared.made.clone(),
+                        problem: Some(problem.message.clone()),
+                    });
+                    findings.users.push(problem);
+                    // Who could log in before goes on.
+                    if let Some((user, source)) = known.as_before(name, &declared)
+                        && taken.insert(user.name.clone())
+                    {
+                        users.push(user);
+                        sources.push(source);
+                    }
+                    continue;
+                }
+            };
             (kept, PASSWORD.to_owned())
         };
         let secret = declared.given.as_ref().map_or(&declared.made, |given| &given.name);
@@ -208,18 +242,22 @@ pub(super) async fn keep(
     let has_other_key = mounted_key != key;
     values.extend(key.map(|pem| (CLIENT_KEY.to_owned(), ByteString(pem.to_vec()))));
     let written = if document.own().is_none() {
-        let object = PreparedObject::of(&Secret {
+        let mut object = PreparedObject::of(&Secret {
             metadata: resources::cluster_metadata(desired, &ctx.settings, &mounted),
-            data: Some(values),
+            data: Some(values.clone()),
             ..Secret::default()
         });
+        origin::seal(ctx, desired, &mut object, sealed(&values));
         ensure_object(ctx, desired, &object).await
     } else {
         let stands = |found: &FoundSecret| {
             values.iter().all(|(key, value)| found.value(key) == Some(value.0.as_slice()))
         };
-        let same = !has_other_key && before.as_ref().is_some_and(stands);
-        let object = left_behind(ctx, desired, &mounted, values);
+        let is_sealed = |found| origin::is_sealed(ctx, desired, found, &SEALED_OF_PILOTS);
+        let stands = before.as_ref().is_some_and(|found| stands(found) && is_sealed(found));
+        let same = !has_other_key && stands;
+        let mut object = left_behind(ctx, desired, &mounted, values.clone());
+        origin::seal(ctx, desired, &mut object, sealed(&values));
         match before {
             Some(_) if same => Ok(()),
             Some(found) => change(ctx, desired, &object, found.meta.resource_version).await,
@@ -230,6 +268,22 @@ pub(super) async fn keep(
     findings.revision =
         if written.is_ok() { Some(document.revision().to_owned()) } else { known.revision };
     written
+}
+
+/// Returns what is sealed of the mounted Secret.
+fn sealed(values: &BTreeMap<String, ByteString>) -> impl Iterator<Item = (&str, &[u8])> {
+    SEALED_OF_PILOTS.iter().filter_map(|key| Some((*key, values.get(*key)?.0.as_slice())))
+}
+
+/// Was a node told to have the users in this Secret?
+fn named_to_nodes(found: &FoundSecret, pilots: &[Arc<Pilot>]) -> bool {
+    let document = found.value(FILE).and_then(|json| UsersDocument::recall(json).ok());
+    let Some(document) = document else { return false };
+    let named = |pilot: &Arc<Pilot>| {
+        let told = pilot.spec.security.as_ref().and_then(|told| told.users.as_deref());
+        told == Some(document.revision())
+    };
+    pilots.iter().any(named)
 }
 
 /// Name of the administrator that is made. Clusters of one ring may not both have the same.
@@ -389,6 +443,18 @@ impl Known {
         Err(Box::new(UnusableName { why, former }))
     }
 
+    /// Returns a user as it is mounted already.
+    fn as_before(
+        &self,
+        name: &str,
+        user: &DeclaredUser<'_>,
+    ) -> Option<(DocumentedUser, KnownSource)> {
+        let (before, mut source) = self.former(name)?;
+        source.administrator = user.name.is_none();
+        let (superuser, roles) = (user.superuser, user.roles.to_vec());
+        Some((DocumentedUser { superuser, roles, ..before }, source))
+    }
+
     /// Returns the administrator of this name as it is mounted already.
     fn former(&self, name: &str) -> Option<(DocumentedUser, KnownSource)> {
         let (name, hash) = (name.to_owned(), self.hashes.get(name)?.clone());
@@ -457,20 +523,33 @@ struct Binding<'a> {
     trust: Option<&'a str>,
 }
 
+/// The Secret of a user.
+enum KeptSecret {
+    Found(Box<FoundSecret>),
+    /// The server will not take it, as the findings say.
+    Refused,
+    /// It may be a stranger's.
+    Doubtful(SecurityProblem),
+}
+
 impl Binding<'_> {
     /// Makes the Secret of a user, where there is none, and keeps true in it where and how clients
-    /// connect. Name and password in it are a person's to change. `None` where the server will not take
-    /// it, as the findings say.
+    /// connect. Name and password in it are a person's to change.
     async fn keep(
         &self,
         ctx: &ControllerContext,
         name: &str,
         user: &str,
+        known: &Known,
         findings: &mut SecurityFindings,
-    ) -> Result<Option<FoundSecret>, Error> {
-        let object = self.object(ctx, name, self.connection());
-        let known = secrets::ours(ctx, self.desired, name).await?;
-        let found = if let Some(found) = known {
+    ) -> Result<KeptSecret, Error> {
+        let found = if let Some(found) = secrets::ours(ctx, self.desired, name).await? {
+            let is_in_use = known.sources.values().any(|source| source.is_of(&found.source()));
+            if let Some(problem) =
+                origin::doubt(ctx, self.desired, &found, &SEALED_OF_USER, is_in_use)
+            {
+                return Ok(KeptSecret::Doubtful(problem));
+            }
             found
         } else {
             let password = password::generate().map_err(|error| Error::Unmade {
@@ -478,25 +557,31 @@ impl Binding<'_> {
                 source: Box::new(error),
             })?;
             let secret = [(USERNAME, user.to_owned()), (PASSWORD, password)];
-            let whole = self.connection().into_iter().chain(secret).collect();
-            let whole = self.object(ctx, name, whole);
+            let sealed: Vec<_> = secret.iter().map(|(key, text)| (*key, text.as_bytes())).collect();
+            let whole = self.connection().into_iter().chain(secret.clone()).collect();
+            let mut whole = self.object(ctx, name, whole);
+            origin::seal(ctx, self.desired, &mut whole, sealed);
             if let Err(error) = create(ctx, self.desired, &whole, &whole.body).await {
                 refused(findings, error)?;
-                return Ok(None);
+                return Ok(KeptSecret::Refused);
             }
             let made = secrets::given(ctx, self.desired, name).await?;
             let gone = || Error::Conflict { kind: "Secret".to_owned(), name: name.to_owned() };
             made.ok_or_else(gone)?
         };
         let stands = |(key, value): (&str, String)| found.text(key) == Some(value.as_str());
+        let is_sealed = origin::is_sealed(ctx, self.desired, &found, &SEALED_OF_USER);
         // A Secret that a person made under this name is read, and not written.
-        if found.is_of(self.desired) && !self.connection().into_iter().all(stands) {
+        if found.is_of(self.desired) && !(is_sealed && self.connection().into_iter().all(stands)) {
+            let mut object = self.object(ctx, name, self.connection());
+            let sealed = SEALED_OF_USER.iter().filter_map(|key| Some((*key, found.value(key)?)));
+            origin::seal(ctx, self.desired, &mut object, sealed);
             let version = found.meta.resource_version.clone();
             if let Err(error) = change(ctx, self.desired, &object, version).await {
                 refused(findings, error)?;
             }
         }
-        Ok(Some(found))
+        Ok(KeptSecret::Found(Box::new(found)))
     }
 
     /// People copy the Secret, and a cluster that is made again on its volumes needs it.

@@ -36,6 +36,8 @@ pub(crate) fn desired(pools: &[(&str, u32)], revision: &str) -> DesiredCluster {
         force_delete: false,
         orphan: false,
         finalizers: Vec::new(),
+        created: None,
+        accepted_secrets: Vec::new(),
         paused: false,
         stopped: false,
         version: "5.0.6".into(),

@@ -30,6 +30,7 @@ use super::{
 };
 use crate::{
     api::v1beta1::{API_VERSION, PilotSecurity, SecurityRungs},
+    engine::seal::{KEY_BYTES, SealKey},
     runtime::leader::LeaderClaim,
 };
 
@@ -281,6 +282,7 @@ impl Harness {
                 store_id: STORE.into(),
                 owner_references: self.owner_references,
             },
+            seals: SealKey::new(&[7; KEY_BYTES]),
             events: ClusterEventPublisher::new(client.clone(), "controller-0".into()),
             metrics: Metrics::register(&Registry::new()),
             writer: context::writer(&client, &claim),

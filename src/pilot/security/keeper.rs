@@ -334,7 +334,8 @@ impl SecurityKeeper {
         Ok(())
     }
 
-    /// Brings the users of the database up to date; `wanted` is the revision in the spec.
+    /// Brings the users of the database up to date; `wanted` is the revision in the spec. Others that
+    /// are mounted are not taken: who may write a Secret may not say who logs in.
     async fn keep_users(
         &mut self,
         database: &dyn SecuredDatabase,
@@ -343,7 +344,9 @@ impl SecurityKeeper {
     ) -> SecurityReading {
         let mounted = users_mount::read(&self.own.users).await;
         let applied = match &mounted {
-            Ok(Some(users)) => self.apply(database, node, users).await,
+            Ok(Some(users)) if Some(users.revision()) == wanted => {
+                self.apply(database, node, users).await
+            }
             _ => Ok(()),
         };
         let has = self.users.revision.as_deref();
@@ -424,6 +427,9 @@ fn users_reading(
             (Some(wanted), _) if wanted != mounted => pending(format!(
                 "users {wanted} are wanted, and {mounted} are mounted: kubelet brings a change within \
                  two minutes"
+            )),
+            (None, _) => pending(format!(
+                "users {mounted} are mounted, and the controller has named none yet"
             )),
             _ => SecurityReading::good("UsersCurrent", has.unwrap_or_default()),
         },

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     api::v1beta1::{Authentication, CertificateRequest, PilotSecurity},
-    engine::pki::PrivateKey,
+    engine::{pki::PrivateKey, users::UsersDocument},
     error::chain,
     machinery::x509::CertificateDetails,
     pilot::{
@@ -58,6 +58,8 @@ pub struct StartSecurity {
     keys: Option<NodeKeys>,
     certificates: NodeCertificates,
     asks_passwords: bool,
+    /// Revisions of users with which it may start: the one in the spec, and the one that it had.
+    users: Vec<String>,
 }
 
 impl NodeSecurity {
@@ -159,6 +161,8 @@ impl NodeSecurity {
             return (None, Err(Error::ConfigRejected(why.to_owned())));
         }
         let asks_passwords = security.authentication == Authentication::Password;
+        let had = node.pilot.status.security.as_ref().and_then(|had| had.users.as_ref());
+        let users: Vec<_> = security.users.iter().chain(had).cloned().collect();
         let (report, found) = self.examine(node, security, None);
         let start = match found {
             Some((keys, CertificateFindings { usable: Some(certificates), covers, .. })) => {
@@ -166,12 +170,13 @@ impl NodeSecurity {
                     let why = "waits for a certificate with the node's address";
                     return (Some(report), Err(Error::NotYet(why.to_owned())));
                 }
-                StartSecurity { keys: Some(keys), certificates, asks_passwords }
+                StartSecurity { keys: Some(keys), certificates, asks_passwords, users }
             }
             None if !security.encrypts() => StartSecurity {
                 keys: None,
                 certificates: NodeCertificates::default(),
                 asks_passwords,
+                users,
             },
             _ => {
                 let told = report.certificates.as_ref();
@@ -190,15 +195,15 @@ impl NodeSecurity {
     }
 
     /// Writes the files with which the database starts, after it was configured. A mount of users
-    /// that is missing or damaged holds no start up: then the pilot alone may log in. For a caller
-    /// that may block.
+    /// that is missing, damaged or of a revision that nobody named holds no start up: then the pilot
+    /// alone may log in. For a caller that may block.
     pub async fn lay_out(
         &self,
         database: &dyn SecuredDatabase,
         node: &DatabaseNode,
         start: &StartSecurity,
     ) -> Result<(), Error> {
-        let StartSecurity { keys, certificates, asks_passwords } = start;
+        let StartSecurity { keys, certificates, asks_passwords, users } = start;
         self.known().address_wait = None;
         if let Some(keys) = keys {
             let files = database.tls_files(&keys.of(certificates), certificates);
@@ -216,10 +221,20 @@ impl NodeSecurity {
                     None
                 }
             };
-            if let Some(users) = &mounted {
+            let wanted =
+                |mounted: &UsersDocument| users.iter().any(|one| one == mounted.revision());
+            let (wanted, other) = match mounted {
+                Some(mounted) if wanted(&mounted) => (Some(mounted), None),
+                other => (None, other),
+            };
+            if let Some(users) = &wanted {
                 info!(revision = users.revision(), "Starting with the mounted users");
             }
-            database.lay_out_users(node, mounted.as_ref())?;
+            if let Some(users) = other {
+                let revision = users.revision();
+                warn!(revision, "Starting without the mounted users: the spec names others");
+            }
+            database.lay_out_users(node, wanted.as_ref())?;
         }
         Ok(())
     }

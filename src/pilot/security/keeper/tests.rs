@@ -173,10 +173,14 @@ async fn users_are_applied_once_and_a_refusal_is_not_tried_at_once_again() {
     let document = UsersDocument::new(Vec::new(), None);
     let revision = Some(document.revision().to_owned());
     running.mount(&document.to_json());
+    assert_eq!(pending(&running.turn().await), (false, "UsersPending", None));
+    running.security().users = Some("0123456789abcdef".to_owned());
+    assert_eq!(pending(&running.turn().await), (false, "UsersPending", None));
+    assert!(running.database.applied.lock().unwrap().is_empty(), "the spec does not name them");
+    running.security().users.clone_from(&revision);
     // The database has not read them at first.
     running.database.answers.lock().unwrap().push(Error::NotYet("not yet".to_owned()));
     assert_eq!(pending(&running.turn().await), (false, "UsersPending", None));
-    running.security().users.clone_from(&revision);
     for _ in 0..2 {
         assert_eq!(pending(&running.turn().await), (true, "UsersCurrent", revision.clone()));
     }
@@ -203,7 +207,7 @@ fn each_standing_of_users_has_its_reason() {
     let open = || Err(UsersTrouble::Open("why".to_owned()));
     let rows = [
         (Some(has), mounted(), Some(has), Ok(()), "UsersCurrent"),
-        (None, mounted(), Some(has), Ok(()), "UsersCurrent"),
+        (None, mounted(), Some(has), Ok(()), "UsersPending"),
         (Some("another"), mounted(), Some(has), Ok(()), "UsersPending"),
         (Some(has), Ok(None), None, Ok(()), "UsersPending"),
         (Some(has), mounted(), None, open(), "UsersPending"),

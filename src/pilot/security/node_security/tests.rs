@@ -2,8 +2,13 @@
 
 use super::*;
 use crate::{
-    api::v1beta1::{ClientTls, InternodeTls, NodeCertificate, RequestReason, SignedKey},
-    engine::pki::{CertificateAuthority, KeyRequest},
+    api::v1beta1::{
+        ClientTls, InternodeTls, NodeCertificate, PilotSecurityStatus, RequestReason, SignedKey,
+    },
+    engine::{
+        pki::{CertificateAuthority, KeyRequest},
+        users::FILE,
+    },
     pilot::{
         security::keeper::testing::{FakeDatabase, node},
         tls::testing::sign,
@@ -77,6 +82,33 @@ async fn a_node_asks_for_a_certificate_and_starts_with_it() {
     let key = std::fs::read_to_string(start.place.path().join("config/tls/node.key")).unwrap();
     assert!(key.contains("PRIVATE KEY"));
     assert_eq!(database.laid_out(), [None], "no users are mounted");
+}
+
+#[tokio::test]
+async fn a_node_starts_with_users_that_its_spec_names_or_that_it_had_and_with_no_others() {
+    let start = StartPlace::new();
+    let database = FakeDatabase::new(Vec::new());
+    let mut node = node(start.place.path());
+    let document = UsersDocument::new(Vec::new(), None);
+    let revision = Some(document.revision().to_owned());
+    let users = start.place.path().join("users");
+    std::fs::create_dir(&users).unwrap();
+    std::fs::write(users.join(FILE), document.to_json()).unwrap();
+    let had = |users| PilotSecurityStatus { users, ..PilotSecurityStatus::default() };
+    let other = || Some("0123456789abcdef".to_owned());
+    for (named, reported, starts_with) in [
+        (None, None, None),
+        (other(), other(), None),
+        (revision.clone(), None, revision.clone()),
+        // Its kubelet has not brought those that the spec names now.
+        (other(), revision.clone(), revision.clone()),
+    ] {
+        node.pilot.spec.security = Some(PilotSecurity { users: named, ..start.signed() });
+        node.pilot.status.security = Some(had(reported));
+        let (_, ready) = start.security.before_start(&database, &node);
+        start.security.lay_out(&database, &node, &ready.unwrap().unwrap()).await.unwrap();
+        assert_eq!(*database.laid_out().last().unwrap(), starts_with);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,74 @@
+//! Whether a Secret under a name of Navigator's may be used. One that lay there before the cluster was
+//! created may be a stranger's: who may create Secrets would choose a superuser's password.
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::ApiResource;
+
+use super::secrets::FoundSecret;
+use crate::{
+    api::names::annotation,
+    controller::{
+        context::ControllerContext, desired_state::DesiredCluster, observe::made_for,
+        resources::PreparedObject, security_findings::SecurityProblem,
+    },
+};
+
+/// Returns why a Secret is not used: it is older than the cluster or of another one, and neither its
+/// seal, nor what the cluster uses already, nor a person says that it may be. `keys`: what is sealed.
+pub(super) fn doubt(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    found: &FoundSecret,
+    keys: &[&str],
+    is_in_use: bool,
+) -> Option<SecurityProblem> {
+    let meta = &found.meta;
+    let uid = meta.uid.as_deref().unwrap_or_default();
+    let made = meta.creation_timestamp.as_ref().map(|time| time.0);
+    let is_younger = made.zip(desired.created).is_some_and(|(made, cluster)| made > cluster);
+    // Nobody knew the cluster's uid before it was created.
+    let is_own = made_for(meta) == Some(desired.uid.as_str());
+    if is_in_use
+        || is_own
+        || (is_younger && made_for(meta).is_none())
+        || desired.accepted_secrets.iter().any(|accepted| accepted == uid)
+        || is_sealed(ctx, desired, found, keys)
+    {
+        return None;
+    }
+    let (name, namespace) = (meta.name.as_deref().unwrap_or_default(), &desired.namespace);
+    let (resource, cluster) = (desired.database.resource(), &desired.name);
+    let (singular, key) = (resource.kind.to_lowercase(), annotation::ACCEPT_SECRETS);
+    let message = format!(
+        "Secret {name} is older than this cluster, and nothing shows that Navigator made it, so it is \
+         not used. Delete it, and another is made; or, if you know who made it: kubectl annotate \
+         {singular} {cluster} -n {namespace} --overwrite {key}={uid}"
+    );
+    Some(SecurityProblem { reason: "SecretNotConfirmed", message })
+}
+
+/// Does the Secret bear the seal of what is in it?
+pub(super) fn is_sealed(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    found: &FoundSecret,
+    keys: &[&str],
+) -> bool {
+    let annotations = found.meta.annotations.as_ref();
+    let Some(seal) = annotations.and_then(|all| all.get(annotation::SEAL)) else { return false };
+    let name = found.meta.name.as_deref().unwrap_or_default();
+    let values = keys.iter().filter_map(|key| Some((*key, found.value(key)?)));
+    ctx.seals.holds(seal, &desired.namespace, name, values)
+}
+
+/// Seals a Secret that is to be written; `values` are what it will hold under the keys that are sealed.
+pub(super) fn seal<'a>(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    object: &mut PreparedObject,
+    values: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+) {
+    debug_assert_eq!(object.resource, ApiResource::erase::<Secret>(&()));
+    let seal = ctx.seals.seal(&desired.namespace, &object.name, values);
+    object.body["metadata"]["annotations"][annotation::SEAL] = seal.into();
+}
