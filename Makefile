@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt quick lint test test-unit test-searches test-it test-load test-install test-history planted test-parity testbed database-images older model e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-upgrade e2e-scenarios e2e-drains e2e-cordons e2e-lost e2e-rungs e2e-edits e2e-halfway e2e-restored e2e-mistakes e2e-refusals e2e-leader e2e-machines e2e-runner e2e-storage e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot bench-controller bench-fleet bench-machines bench-tls idle compare-inits kill-store full-stores full-registries test-growth test-at-rest golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local test-renewals test-shared-ring test-taken-over test-secure-upgrade docs test-quickstart test-quickstart-full clean
+.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt quick lint test test-unit test-searches test-it test-load test-hostile-objects test-install test-history planted test-parity testbed database-images older model e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-upgrade e2e-scenarios e2e-drains e2e-cordons e2e-lost e2e-rungs e2e-edits e2e-halfway e2e-restored e2e-mistakes e2e-refusals e2e-leader e2e-machines e2e-runner e2e-storage e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot bench-controller bench-fleet bench-machines bench-tls idle compare-inits kill-store full-stores full-registries test-growth test-at-rest golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local test-renewals test-shared-ring test-taken-over test-secure-upgrade docs test-quickstart test-quickstart-full clean
 
 CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
@@ -157,9 +157,15 @@ test-it: deps $(SERVERS) ## tests/it: conformance, HTTP surface, process tests
 	$(LINTED) build --example redis
 	$(IT_THREADS) $(TESTED) --test it -- --skip serve::load::
 
-test-load: deps $(SERVERS) ## hostile and heavy load on the API server
+test-load: deps $(SERVERS) ## hostile and heavy load on the API server, and on the controller
 	@scripts/need.sh unshare=util-linux setpriv=util-linux
 	RUST_TEST_THREADS=2 $(TESTED) --test it serve::load::
+	$(MAKE) test-hostile-objects CLUSTERS=5 OBJECTS=180 KINDS="secrets persistentvolumeclaims"
+
+test-hostile-objects: program $(SERVERS) ## hundreds of large objects with our label, beside CLUSTERS (30) clusters of others; a minute to 15
+	@scripts/need.sh unshare=util-linux setpriv=util-linux ip=iproute2 openssl=openssl python3=python3
+	scripts/bench_fleet/build.sh $(TESTBED)
+	CLUSTERS="$(CLUSTERS)" OBJECTS="$(OBJECTS)" KINDS="$(KINDS)" scripts/bench_fleet/hostile.py $(PROGRAM) $(TESTBED)/bin/crowd
 
 test-install: deps $(TESTBED)/bin/helm $(TESTBED)/bin/kubectl $(TESTBED)/bin/etcd ## what Helm and kustomize make of deploy/, beside the manifest; the roles as rendered
 	@scripts/need.sh unshare=util-linux

@@ -88,6 +88,7 @@ PARTS = {
     "machines": bed("five hollow machines go to the next minor version while the coordinator is killed at every change and databases serve, and their own machine "
                     "is rebooted", "e2e-machines"),
     "load": bed("what somebody with few rights can send through kube-apiserver stops nobody", "e2e-load"),
+    "hostile-objects": rest("500 large objects of each of seven kinds with our label end no controller, and 30 clusters of others are made meanwhile", "make test-hostile-objects", 1.5, 4),
     "renewals": local("certificates of ten minutes are renewed three times, and both CAs replaced, in four releases of the databases, under clients", "test-renewals"),
     "shared-ring": local("a ring of two clusters with CAs of their own is encrypted between its nodes rung by rung, gets another CA on one side, is opened again, "
                          "and asks for logins; a third cluster joins, secure from its first moment", "test-shared-ring"),

@@ -1,5 +1,6 @@
 //! What every reconcile uses: the client, the caches, the settings, and the claim to leadership.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject},
@@ -147,6 +148,41 @@ impl ControllerContext {
             return Err(Error::NotLeading);
         }
         Ok(Api::namespaced_with(self.writer.clone(), namespace, resource))
+    }
+
+    /// Returns an object of a kind of which only the metadata are watched. It is read from the server,
+    /// unless its last version was read already. `None` where the watch knows none of this name, or
+    /// where it is gone.
+    pub(crate) async fn object(
+        &self,
+        resource: &ApiResource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<DynamicObject>, Error> {
+        match self.stores.made(&resource.kind, namespace, name) {
+            Some(known) => self.whole(resource, &known).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Returns all of an object of which the watch knows this.
+    pub(crate) async fn whole(
+        &self,
+        resource: &ApiResource,
+        known: &ObjectMeta,
+    ) -> Result<Option<DynamicObject>, Error> {
+        if let Some(read) = self.stores.as_read(resource, known) {
+            return Ok(Some(read));
+        }
+        let name = known.name.as_deref().unwrap_or_default();
+        let api = self.read(resource, known.namespace.as_deref().unwrap_or_default());
+        let found = api.get_opt(name).await;
+        let mut found =
+            found.map_err(|error| Error::request("get", &resource.kind, name, error))?;
+        if let Some(object) = &mut found {
+            self.stores.keep_read(resource, object);
+        }
+        Ok(found)
     }
 
     pub(crate) fn read(&self, resource: &ApiResource, namespace: &str) -> Api<DynamicObject> {

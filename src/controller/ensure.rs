@@ -93,7 +93,7 @@ pub(crate) async fn ensure_object(
     object: &PreparedObject,
 ) -> Result<(), Error> {
     let PreparedObject { resource, name, .. } = object;
-    if let Some(known) = ctx.stores.other(resource, &desired.namespace, name).await? {
+    if let Some(known) = ctx.object(resource, &desired.namespace, name).await? {
         ours_or_former(ctx, desired, object, &known.metadata)?;
         if current(object, &json!(known)) {
             return Ok(());

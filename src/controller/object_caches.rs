@@ -43,12 +43,11 @@ use tracing::warn;
 
 pub(crate) use self::packed_store::{ObjectOutline, PackedStore};
 use self::{
-    contents::ReadContents,
+    contents::{ContentKey, ReadContents},
     metadata::ObjectMetadata,
     packed_store::{Packable, StoreWriter},
 };
 use super::{
-    context::Error,
     desired_state::{DesiredCluster, ManagedDatabase},
     heartbeats::HeartbeatTracker,
     observe::ClusterObjects,
@@ -74,7 +73,6 @@ pub(crate) struct ObjectCaches {
     others: Vec<(ApiResource, PackedStore<ObjectMetadata>)>,
     /// What was read of those.
     contents: ReadContents,
-    client: Client,
 }
 
 /// An object of Kubernetes that was made for a cluster.
@@ -113,7 +111,7 @@ impl ObjectCaches {
             databases: known,
             runtime: runtime.clone(),
             metadata: metadata::client(client.clone()),
-            client: client.clone(),
+            client,
             namespace,
             queue,
             listing: Arc::default(),
@@ -145,7 +143,6 @@ impl ObjectCaches {
                 watches.other::<Secret>("watch-secrets", ours()),
             ],
             contents: ReadContents::default(),
-            client,
         }
     }
 
@@ -212,45 +209,20 @@ impl ObjectCaches {
         store.named(namespace, name).map(|object| object.metadata.clone())
     }
 
-    /// Returns an object of one of the other kinds, by kind and name. It is read from the server,
-    /// unless its last version was read already. `None` where the watch knows none of this name, or
-    /// where it is gone.
-    pub(crate) async fn other(
+    /// Returns an object as it was read, if the watch knows no other version of it.
+    pub(super) fn as_read(
         &self,
         resource: &ApiResource,
-        namespace: &str,
-        name: &str,
-    ) -> Result<Option<DynamicObject>, Error> {
-        self.whole(resource, namespace, name, self.made(&resource.kind, namespace, name)).await
+        known: &ObjectMeta,
+    ) -> Option<DynamicObject> {
+        let version = known.resource_version.as_deref().unwrap_or_default();
+        self.contents.of_version(&content_key(resource, known), version)
     }
 
-    /// Returns all of an object of which the watch knows this.
-    pub(crate) async fn whole(
-        &self,
-        resource: &ApiResource,
-        namespace: &str,
-        name: &str,
-        known: Option<ObjectMeta>,
-    ) -> Result<Option<DynamicObject>, Error> {
-        let key = (resource.kind.clone(), namespace.to_owned(), name.to_owned());
-        let Some(known) = known else {
-            self.contents.forget(&key);
-            return Ok(None);
-        };
-        let version = known.resource_version.as_deref().unwrap_or_default();
-        if let Some(read) = self.contents.of_version(&key, version) {
-            return Ok(Some(read));
-        }
-        let api: Api<DynamicObject> =
-            Api::namespaced_with(self.client.clone(), namespace, resource);
-        let found = api.get_opt(name).await;
-        let mut found =
-            found.map_err(|error| Error::request("get", &resource.kind, name, error))?;
-        if let Some(object) = &mut found {
-            stripping::strip_notes(&mut object.metadata);
-            self.contents.keep(key, object);
-        }
-        Ok(found)
+    /// Keeps an object that was read.
+    pub(super) fn keep_read(&self, resource: &ApiResource, object: &mut DynamicObject) {
+        stripping::strip_notes(&mut object.metadata);
+        self.contents.keep(content_key(resource, &object.metadata), object);
     }
 
     /// Returns the objects of a cluster from the caches.
@@ -341,7 +313,6 @@ impl ObjectCaches {
     pub(crate) fn holding(
         databases: &[&'static ManagedDatabase],
         objects: &[serde_json::Value],
-        client: Client,
     ) -> Self {
         let holding = HeldObjects { databases: databases.into(), objects };
         Self {
@@ -365,9 +336,13 @@ impl ObjectCaches {
                 holding.other::<Secret>(),
             ],
             contents: ReadContents::default(),
-            client,
         }
     }
+}
+
+fn content_key(resource: &ApiResource, meta: &ObjectMeta) -> ContentKey {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    (resource.kind.clone(), text(&meta.namespace), text(&meta.name))
 }
 
 #[cfg(test)]

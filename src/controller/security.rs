@@ -323,7 +323,7 @@ async fn client_names(
     let (mut services, mut others) = (Vec::new(), Vec::new());
     for service in (desired.database.services)(desired).iter().filter(|one| one.is_for_clients()) {
         services.push(service.name.clone());
-        let found = ctx.stores.other(&resource, &desired.namespace, &service.name).await?;
+        let found = ctx.object(&resource, &desired.namespace, &service.name).await?;
         let Some(found) = found else { continue };
         let ways = [found.data["spec"]["clusterIPs"].as_array()].into_iter().flatten().flatten();
         others.extend(ways.filter_map(Value::as_str).filter(|ip| *ip != "None").map(str::to_owned));

@@ -72,9 +72,9 @@ pub(super) async fn mark(
     let members = pool.running().filter_map(|(_, member)| member?.claim.as_ref());
     for claim in members.filter(|claim| !claim.terminating && !none) {
         let known = ctx.stores.claims.named(&desired.namespace, &claim.name);
-        let known = known.map(|known| known.metadata.clone());
+        let Some(known) = known else { continue };
         let resource = ApiResource::erase::<PersistentVolumeClaim>(&());
-        let found = ctx.stores.whole(&resource, &desired.namespace, &claim.name, known).await?;
+        let found = ctx.whole(&resource, &known.metadata).await?;
         let Some(found) = found else { continue };
         let labels = missing(found.metadata.labels.as_ref(), made.metadata.labels.as_ref());
         let annotations =

@@ -16,7 +16,7 @@ const ROOM: usize = 32 << 20;
 const LARGEST: usize = 256 << 10;
 
 /// Kind, namespace and name.
-type ContentKey = (String, String, String);
+pub(super) type ContentKey = (String, String, String);
 
 /// The objects that were read. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -49,10 +49,6 @@ impl ReadContents {
         }
         contents.bytes += json.len();
         contents.objects.insert(key, json.into());
-    }
-
-    pub(super) fn forget(&self, key: &ContentKey) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).forget(key);
     }
 }
 
@@ -87,7 +83,7 @@ mod tests {
         contents.keep(key(0), &object("1", 10));
         assert_eq!(contents.of_version(&key(0), "1"), Some(object("1", 10)));
         assert_eq!(contents.of_version(&key(0), "2"), None);
-        contents.forget(&key(0));
+        contents.keep(key(0), &object("2", 10));
         assert_eq!(contents.of_version(&key(0), "1"), None);
     }
 

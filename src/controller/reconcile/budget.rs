@@ -103,7 +103,7 @@ fn others(
 async fn somebody_goes(ctx: &ControllerContext, desired: &DesiredCluster) -> Result<bool, Error> {
     for meta in ctx.stores.others(&resource(), desired) {
         let name = meta.name.as_deref().unwrap_or_default();
-        let budget = ctx.stores.other(&resource(), &desired.namespace, name).await?;
+        let budget = ctx.object(&resource(), &desired.namespace, name).await?;
         let pods =
             budget.as_ref().and_then(|found| found.data["status"]["disruptedPods"].as_object());
         if pods.is_some_and(|pods| !pods.is_empty()) {

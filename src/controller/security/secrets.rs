@@ -91,7 +91,7 @@ pub(super) async fn ours(
     desired: &DesiredCluster,
     name: &str,
 ) -> Result<Option<FoundSecret>, Error> {
-    match ctx.stores.other(&resource(), &desired.namespace, name).await? {
+    match ctx.object(&resource(), &desired.namespace, name).await? {
         Some(known) => Ok(Some(FoundSecret::new(&known))),
         None => given(ctx, desired, name).await,
     }

@@ -266,10 +266,8 @@ impl Harness {
         claim: watch::Receiver<LeaderClaim>,
     ) -> ControllerContext {
         let client = self.api.client();
-        let (stores, heard) = (
-            ObjectCaches::holding(&[self.database], caches, client.clone()),
-            HeartbeatTracker::default(),
-        );
+        let (stores, heard) =
+            (ObjectCaches::holding(&[self.database], caches), HeartbeatTracker::default());
         heard.hear_all(&stores.pilots.state());
         ControllerContext {
             stores,

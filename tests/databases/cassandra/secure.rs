@@ -133,6 +133,14 @@ impl<'a> Life<'a> {
         run(&mut administrator, "CREATE ROLE absent").await.unwrap();
         self.has_users().await;
 
+        // A right of its own, and connections that stay open.
+        run(&mut administrator, "GRANT MODIFY ON KEYSPACE shop TO app").await.unwrap();
+        let mut open = log_in(first, "app", "second-of-app").await.unwrap();
+        let used =
+            ["SELECT id FROM shop.orders", "INSERT INTO shop.orders (id, what) VALUES (2, 'two')"];
+        for text in used {
+            run(&mut open, text).await.unwrap();
+        }
         self.users(vec![admin.clone()]).await;
         until("a user that is taken out is closed", SOON, async || {
             let refused = log_in(first, "app", "second-of-app").await.err();
@@ -143,7 +151,18 @@ impl<'a> Life<'a> {
         })
         .await;
         self.has_users().await;
-        self.claim("a user that is taken out logs in no more");
+        for text in used {
+            until(&format!("on a connection that is open: {text}"), SOON, async || {
+                match run(&mut open, text).await {
+                    Err(error) if error.code() == UNAUTHORIZED => Ok(()),
+                    other => Err(format!("{:?}", other.err())),
+                }
+            })
+            .await;
+        }
+        self.claim(
+            "a user that is taken out logs in no more, and may do nothing on an open connection",
+        );
         let app = user("app", "third-of-app", &["readers"], false);
         self.users(vec![admin, app]).await;
         self.has_users().await;

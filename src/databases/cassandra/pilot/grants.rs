@@ -33,7 +33,7 @@ pub(super) fn question() -> CqlStatement {
 }
 
 impl RingGrants {
-    /// Reads the answer to [`question`], as far as rights are on data.
+    /// Reads the answer to [`question`].
     pub(super) fn read(answer: &CqlRows) -> Self {
         let mut grants = Self::default();
         for row in answer.iter() {
@@ -45,11 +45,15 @@ impl RingGrants {
     }
 
     fn add<'a>(&mut self, role: &str, resource: &str, rights: impl IntoIterator<Item = &'a str>) {
-        if is_data(resource) {
-            let of_role = self.0.entry(role.to_owned()).or_default();
-            let on = of_role.entry(resource.to_owned()).or_default();
-            on.extend(rights.into_iter().map(str::to_owned));
-        }
+        let of_role = self.0.entry(role.to_owned()).or_default();
+        let on = of_role.entry(resource.to_owned()).or_default();
+        on.extend(rights.into_iter().map(str::to_owned));
+    }
+
+    /// Returns the rows to delete, so that `role` has no rights of its own, whatever they are on.
+    pub(super) fn remove(&self, role: &str) -> Vec<String> {
+        let on = self.0.get(role).into_iter().flat_map(Rights::keys);
+        on.flat_map(|resource| rows(role, resource, &BTreeSet::new())).collect()
     }
 
     /// Returns the rows to write, so that `role` has these rights on data and no others. `version`: the
@@ -68,7 +72,8 @@ impl RingGrants {
         let none = Rights::new();
         let (now, target) =
             (self.0.get(role).unwrap_or(&none), target.0.get(role).unwrap_or(&none));
-        let on: BTreeSet<&String> = now.keys().chain(target.keys()).collect();
+        let on = now.keys().chain(target.keys()).filter(|on| is_data(on));
+        let on: BTreeSet<&String> = on.collect();
         let rights = |of: &Rights, on: &String| of.get(on).cloned().unwrap_or_default();
         let change = |resource: &String| {
             let wanted = rights(target, resource);
@@ -152,6 +157,15 @@ mod tests {
         let expected = [gone.to_vec(), both("data/stock/items", "'SELECT'")].concat();
         assert_eq!(mend(has, &grants, (5, 0)), expected);
         assert_eq!(mend(&has[..1], &json!([grants[0], grants[1]]), (5, 0)), [""; 0]);
+        // Of one that is to have none, all are taken.
+        let on = ["data", "data/shop", "data/stock/items", "functions/shop"];
+        let removed = on.map(|on| {
+            ["role_permissions", "resource_role_permissons_index"].map(|table| {
+                format!("DELETE FROM system_auth.{table} WHERE role = 'shop' AND resource = '{on}'")
+            })
+        });
+        assert_eq!(RingGrants::of(has).remove("shop"), removed.concat());
+        assert_eq!(RingGrants::of(has).remove("nobody"), [""; 0]);
     }
 
     #[test]

@@ -180,6 +180,21 @@ impl RolePlan {
         );
     }
 
+    /// Takes login, memberships and rights of a user that left the spec: a connection that it holds open
+    /// may do nothing any more. The group stays by which it is known as ours.
+    fn remove(&mut self, user: &RoleRow, ours: &BTreeSet<String>, grants: &RingGrants) {
+        if user.can_login || user.superuser {
+            self.close(&user.name);
+        }
+        for group in user.member_of.difference(ours) {
+            self.member(&user.name, group, false);
+        }
+        let rows = grants.remove(&user.name);
+        if !rows.is_empty() {
+            self.changes.push(RoleChange { role: user.name.clone(), text: None, rows });
+        }
+    }
+
     /// Makes a role a member of another, or takes it out.
     fn member(&mut self, name: &str, of: &str, is_wanted: bool) {
         let [role, group] = [name, of].map(quote_name);
@@ -219,8 +234,14 @@ pub(super) fn needs_grants(
     former: Option<&OwnLogin>,
     rows: &[RoleRow],
 ) -> bool {
-    let ours = groups(own, former, role_group);
-    !users.roles().is_empty() || rows.iter().any(|row| !row.member_of.is_disjoint(&ours))
+    let (our_roles, our_users) =
+        (groups(own, former, role_group), groups(own, former, self::group));
+    let is_declared = |row: &RoleRow| users.users().iter().any(|user| user.name == row.name);
+    !users.roles().is_empty()
+        || rows.iter().any(|row| {
+            !row.member_of.is_disjoint(&our_roles)
+                || (!row.member_of.is_disjoint(&our_users) && !is_declared(row))
+        })
 }
 
 fn groups(
@@ -268,11 +289,8 @@ pub(super) fn plan(
     }
     let declared: BTreeSet<&str> = users.users().iter().map(|user| user.name.as_str()).collect();
     for row in rows {
-        if !row.member_of.is_disjoint(&ours)
-            && !declared.contains(row.name.as_str())
-            && (row.can_login || row.superuser)
-        {
-            plan.close(&row.name);
+        if !row.member_of.is_disjoint(&ours) && !declared.contains(row.name.as_str()) {
+            plan.remove(row, &ours, &ring.grants);
         }
     }
     if find(DEFAULT).is_some_and(|row| row.can_login && has_default_password(row)) {
@@ -657,7 +675,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_that_is_taken_out_logs_in_no_more_and_keeps_its_rights() {
+    fn a_user_that_is_taken_out_logs_in_no_more() {
         let (texts, _) = planned(vec![], &settled());
         assert_eq!(texts, ["ALTER ROLE \"app\" WITH LOGIN = false AND SUPERUSER = false"]);
         let mut rows = settled();
@@ -680,6 +698,37 @@ mod tests {
             ["GRANT \"navigator_users_a\" TO \"app\"", "REVOKE \"navigator_users_b\" FROM \"app\""]
         );
         assert!(troubles.is_empty());
+    }
+
+    #[test]
+    fn a_user_that_left_the_spec_may_do_nothing_on_a_connection_that_it_holds_open() {
+        let mut rows = settled();
+        rows[2].member_of.insert("readers".to_owned());
+        let grants: &[(&str, &str, &[&str])] = &[
+            ("app", "data", &["MODIFY"]),
+            ("app", "roles/dba", &["ALTER"]),
+            ("readers", "data/shop", &["SELECT"]),
+        ];
+        let document = UsersDocument::new(Vec::new(), Some(own("a")));
+        assert!(needs_grants(&document, &own("a"), None, &rows));
+        let statements = |rows: &[RoleRow], grants| {
+            let RolePlan { changes, .. } = plan(&document, &own("a"), None, &ring(rows, grants));
+            changes.into_iter().flat_map(|change| change.statements(true)).collect::<Vec<_>>()
+        };
+        let gone = ["data", "roles/dba"].map(|on| {
+            ["role_permissions", "resource_role_permissons_index"].map(|table| {
+                format!("DELETE FROM system_auth.{table} WHERE role = 'app' AND resource = '{on}'")
+            })
+        });
+        let closed = [
+            "ALTER ROLE \"app\" WITH LOGIN = false AND SUPERUSER = false".to_owned(),
+            "REVOKE \"readers\" FROM \"app\"".to_owned(),
+        ];
+        assert_eq!(statements(&rows, grants), [closed.to_vec(), gone.concat()].concat());
+        // What somebody grants it later is taken, too.
+        rows[2] = RoleRow { can_login: false, ..row("app", &["navigator_users_a"]) };
+        assert_eq!(statements(&rows, &grants[..1]), gone[0]);
+        assert_eq!(statements(&rows, &grants[2..]), [""; 0]);
     }
 
     #[test]
