@@ -122,7 +122,7 @@ impl StoredAuthority {
     pub(super) fn certificates(&self) -> TrustBundle {
         let next = self.next.as_ref().map(CertificateAuthority::trust);
         let all: Vec<_> = [self.current.trust()].into_iter().chain(next).collect();
-        TrustBundle::join(&all).unwrap_or_default()
+        TrustBundle::union(&all)
     }
 
     /// The CA that all is to be of in the end.

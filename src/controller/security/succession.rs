@@ -42,7 +42,7 @@ impl Succession {
             members.push(member);
             told.push(trust);
         }
-        let told = TrustBundle::join(&told).unwrap_or_default();
+        let told = TrustBundle::union(&told);
         Self { names, members, told, usage }
     }
 
@@ -61,7 +61,7 @@ impl Succession {
                 };
                 TrustBundle::read(told?.trust.as_bytes()).ok()
             });
-        TrustBundle::join(&told.collect::<Vec<_>>()).unwrap_or_default()
+        TrustBundle::union(&told.collect::<Vec<_>>())
     }
 
     /// Returns the CAs that members were told to trust, and that are neither in the Secret nor in use.
@@ -78,7 +78,7 @@ impl Succession {
     /// Returns the certificates of CAs that members were told to trust.
     pub(super) fn told(&self, keys: &[String]) -> TrustBundle {
         let bundles: Vec<_> = keys.iter().map(|key| self.told.of_key(key)).collect();
-        TrustBundle::join(&bundles).unwrap_or_default()
+        TrustBundle::union(&bundles)
     }
 
     /// Leaves CAs out that are not this cluster's, and whose way is no business of ours.
@@ -211,8 +211,9 @@ fn member(
     let stored = status.and_then(|status| status.stored.as_ref());
     let heard = stored == Some(&security.revision());
     let shows = if is_used {
-        // A pilot of an older release does not say who signed what its port shows.
-        shown.and_then(|shown| shown.authority.clone())
+        // A pilot of an older release does not say who signed what its port shows, and one may lie: a
+        // CA that the node does not trust signs nothing that it shows.
+        shown.and_then(|shown| shown.authority.clone()).filter(|by| told_trust.contains(by))
     } else {
         told.clone().filter(|_| heard)
     };
@@ -235,6 +236,45 @@ mod tests {
         api::v1beta1::{PilotSecurity, PilotSecurityStatus},
         engine::pki::CertificateAuthority,
     };
+
+    #[test]
+    fn what_a_pilot_says_of_a_ca_that_its_node_does_not_trust_is_not_known() {
+        let now = Timestamp::now();
+        let authority = CertificateAuthority::create("ca", now).unwrap();
+        let key = authority.details().key_sha256;
+        let shows = |reported: &str| {
+            let mut pilot = Pilot::default();
+            let certificate =
+                NodeCertificate { trust: authority.trust().to_pem(), ..NodeCertificate::default() };
+            pilot.spec.security = Some(PilotSecurity {
+                internode: InternodeTls::Required,
+                internode_certificate: Some(certificate),
+                ..PilotSecurity::default()
+            });
+            pilot.status.security = Some(PilotSecurityStatus {
+                internode: Some(ServedCertificate {
+                    authority: Some(reported.to_owned()),
+                    ..ServedCertificate::default()
+                }),
+                ..PilotSecurityStatus::default()
+            });
+            let (member, _) = member(&pilot, CertificateUse::Internode, false, now).unwrap();
+            (member.shows, member.may_show)
+        };
+        assert_eq!(shows(&key), (Some(key.clone()), vec![]));
+        assert_eq!(shows("00"), (None, vec![key]), "no bundle has such a CA");
+    }
+
+    #[test]
+    fn more_cas_than_nodes_may_be_told_to_trust_are_all_found() {
+        let now = Timestamp::now();
+        let made = |number| CertificateAuthority::create(&format!("ca {number}"), now).unwrap();
+        let bundles: Vec<_> = (0..10).map(|number| made(number).trust().clone()).collect();
+        assert!(TrustBundle::join(&bundles).is_err());
+        let told = TrustBundle::union(&bundles);
+        let last = bundles[9].key_sha256s().remove(0);
+        assert_eq!(told.of_key(&last), bundles[9]);
+    }
 
     #[test]
     fn where_there_is_one_port_what_a_node_stores_stands_for_what_it_would_show_to_nodes() {

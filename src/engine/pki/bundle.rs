@@ -80,18 +80,24 @@ impl TrustBundle {
         Ok(Self(certificates))
     }
 
-    /// Puts bundles together, the first certificates of all first. What is beyond
-    /// [`MAX_CERTIFICATES`] is refused.
-    ///
-    /// # Errors
-    /// [`BundleRefusal::Many`].
-    pub fn join<'a>(bundles: impl IntoIterator<Item = &'a Self>) -> Result<Self, BundleRefusal> {
+    /// Puts bundles together, the first certificates of all first, however many there are: to find
+    /// one in them.
+    pub fn union<'a>(bundles: impl IntoIterator<Item = &'a Self>) -> Self {
         let mut all = Self::default();
         for certificate in bundles.into_iter().flat_map(|bundle| &bundle.0) {
             if !all.0.contains(certificate) {
                 all.0.push(certificate.clone());
             }
         }
+        all
+    }
+
+    /// Puts bundles together, for nodes to trust. What is beyond [`MAX_CERTIFICATES`] is refused.
+    ///
+    /// # Errors
+    /// [`BundleRefusal::Many`].
+    pub fn join<'a>(bundles: impl IntoIterator<Item = &'a Self>) -> Result<Self, BundleRefusal> {
+        let all = Self::union(bundles);
         if all.0.len() > MAX_CERTIFICATES {
             return Err(BundleRefusal::Many(all.0.len()));
         }
