@@ -27,13 +27,19 @@ const READS: [&str; 3] = ["get", "list", "watch"];
 const GRANTING: [&str; 3] = ["escalate", "bind", "impersonate"];
 /// Resources that let their holder take rights beyond those that are named, by group: one, or all where it
 /// is empty; and whether reading them does so, too.
-const GRANTS: [(&str, &str, bool); 12] = [
+const GRANTS: [(&str, &str, bool); 16] = [
     ("", "secrets", true),
     ("", "pods/exec", true),
     ("", "pods/attach", true),
     ("", "pods/ephemeralcontainers", false),
     ("", "nodes/proxy", true),
     ("", "serviceaccounts/token", false),
+    // A volume may be any folder of a machine, and a label of a namespace allows any pod.
+    ("", "persistentvolumes", false),
+    ("", "namespaces", false),
+    // Who answers for a kind sees, and may change, what others write of it.
+    ("apiextensions.k8s.io", "", false),
+    ("apiregistration.k8s.io", "", false),
     (RBAC, "", false),
     ("certificates.k8s.io", "", false),
     ("admissionregistration.k8s.io", "", false),

@@ -48,9 +48,7 @@ pub fn value(value: &mut Value) {
             for (name, inner) in fields.iter_mut() {
                 let secret = is_secret(name) || (named && name == "value");
                 match inner {
-                    Value::String(_) | Value::Number(_) if secret => {
-                        *inner = REDACTED.into();
-                    }
+                    inner if secret => hide(inner),
                     // The annotation holds the whole object again, as text.
                     Value::String(words) if name.ends_with("last-applied-configuration") => {
                         *words = applied(words);
@@ -62,6 +60,26 @@ pub fn value(value: &mut Value) {
         Value::Array(items) => items.iter_mut().for_each(self::value),
         Value::String(words) => *words = text(words),
         _ => {}
+    }
+}
+
+/// Fields of an object under a telling name that only say where a secret is.
+const PLACES: &[&str] = &["key", "kind", "namespace", "optional", "items", "mode", "defaultMode"];
+
+/// Removes every value under a telling name, but those that only say where it is.
+fn hide(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (name, inner) in fields.iter_mut() {
+                let end = name.to_lowercase();
+                let is_place = PLACES.contains(&name.as_str())
+                    || HARMLESS.iter().any(|harmless| end.ends_with(harmless));
+                if is_place { self::value(inner) } else { hide(inner) }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(hide),
+        Value::String(_) | Value::Number(_) => *value = REDACTED.into(),
+        Value::Null | Value::Bool(_) => {}
     }
 }
 
@@ -186,6 +204,8 @@ mod tests {
                     "xpack.security.transport.ssl.keystore.secure_password": "hunter2",
                     "client_encryption_options": {"keystore_password": "hunter2", "enabled": true},
                     "api_key": 42,
+                    "passwords": ["hunter2", {"value": "hunter2"}],
+                    "token": {"value": "hunter2", "name": "kept-name"},
                     "cluster.name": "demo",
                 },
                 "jvm": {"options": ["-Djavax.net.ssl.keyStorePassword=hunter2", "-Xss512k"]},
@@ -209,6 +229,7 @@ mod tests {
             r#""numTokens":16"#,
             r#""cluster.name":"demo""#,
             r#""secretName":"demo-tls""#,
+            r#""name":"kept-name""#,
             r#""value":"/root""#,
             r#"{"key":"k","name":"s"}"#,
             r#""name":"registry""#,
