@@ -310,11 +310,12 @@ mod tests {
         };
         let fill = |writer: &mut StoreWriter<ConfigMap>| {
             writer.apply(&Event::Apply(in_namespace("n", "a", 1000)));
-            for name in ["b", "c", "d", "e"] {
+            for name in ["b", "c", "d"] {
                 writer.apply(&Event::Apply(in_namespace("large", name, 2500)));
             }
             writer.apply(&Event::Apply(in_namespace("n", "f", 1000)));
         };
+        // It is an object of the other namespace for which there is no room any more.
         fill(&mut writer);
         assert_eq!((store.leaves_out("large"), store.leaves_out("n")), (true, false));
         assert_eq!(store.state().len(), 2, "all of the other namespace");
