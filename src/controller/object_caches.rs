@@ -56,7 +56,7 @@ use super::{
 use crate::{
     api::v1beta1::{LeaderLease, Pilot},
     error::chain,
-    runtime::{Runtime, Shutdown, readiness},
+    runtime::{Runtime, Shutdown, cgroup::memory_limit, readiness},
 };
 
 #[derive(Clone)]
@@ -94,6 +94,27 @@ struct WatchFactory {
     queue: WorkQueue,
     /// Held by the watch whose list is being read.
     listing: Arc<Mutex<()>>,
+    room: CacheRoom,
+}
+
+/// Bytes of JSON that objects may take, as parts of the memory that the process may have. Of the 256
+/// MiB of the manifest, 10 000 nodes need half of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct CacheRoom {
+    /// All objects of a kind.
+    objects: usize,
+    /// The same of a kind of which only the metadata are watched.
+    metadata: usize,
+    /// What is read by name.
+    contents: usize,
+}
+
+impl CacheRoom {
+    /// `limit`: the memory limit in bytes; where there is none, it is as with 4 GiB.
+    fn of(limit: Option<u64>) -> Self {
+        let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(4 << 30);
+        Self { objects: limit / 16 * 3, metadata: limit / 32, contents: limit / 8 }
+    }
 }
 
 impl ObjectCaches {
@@ -115,6 +136,7 @@ impl ObjectCaches {
             namespace,
             queue,
             listing: Arc::default(),
+            room: CacheRoom::of(memory_limit()),
         };
         let all = || watcher::Config::default().page_size(PAGE);
         let ours = || all().labels("app.kubernetes.io/managed-by=navigator");
@@ -142,7 +164,7 @@ impl ObjectCaches {
                 watches.other::<ConfigMap>("watch-configmaps", ours()),
                 watches.other::<Secret>("watch-secrets", ours()),
             ],
-            contents: ReadContents::default(),
+            contents: ReadContents::new(watches.room.contents),
         }
     }
 
@@ -335,7 +357,7 @@ impl ObjectCaches {
                 holding.other::<ConfigMap>(),
                 holding.other::<Secret>(),
             ],
-            contents: ReadContents::default(),
+            contents: ReadContents::new(CacheRoom::of(None).contents),
         }
     }
 }
@@ -355,7 +377,8 @@ struct HeldObjects<'a> {
 impl HeldObjects<'_> {
     fn filled<K: Packable>(&self, kind: &str, all: bool, strip: fn(&mut K)) -> PackedStore<K> {
         let managed_by = crate::api::names::label::K8S_MANAGED_BY;
-        let mut writer = StoreWriter::new(&self.databases).with_room(ROOM);
+        let mut writer =
+            StoreWriter::new(&self.databases).with_room(CacheRoom::of(Some(256 << 20)).objects);
         for object in self.objects.iter().filter(|object| object["kind"] == kind) {
             if all || object["metadata"]["labels"][managed_by] == "navigator" {
                 let mut object: K =
@@ -458,7 +481,7 @@ impl WatchFactory {
             key: Box::new(move |object: &K| of_meta(&databases, object.meta())),
             is_due: Box::new(changes::is_other_version),
             listing: Some(Arc::clone(&self.listing)),
-            room: ROOM,
+            room: self.room.objects,
             ..WatchRules::new(task)
         };
         self.spawn(self.api(), config, rules)
@@ -518,7 +541,7 @@ impl WatchFactory {
             key: Box::new(move |object: &ObjectMetadata| of_meta(&databases, &object.metadata)),
             is_due: Box::new(changes::is_other_version),
             listing: Some(Arc::clone(&self.listing)),
-            room: ROOM_FOR_METADATA,
+            room: self.room.metadata,
             ..WatchRules::new(task)
         };
         let store = self.spawn(self.dynamic_api(&self.metadata, &resource), config, rules);
@@ -671,11 +694,6 @@ async fn pump<K>(
 /// How many objects a page of a list has: a page is in memory for a moment, and an object may have
 /// more than a mebibyte.
 const PAGE: u32 = 20;
-
-/// Bytes of JSON that the objects of a kind may take: what is larger than 10 000 nodes need.
-const ROOM: usize = 48 << 20;
-/// The same of kinds of which only the metadata are watched.
-const ROOM_FOR_METADATA: usize = 8 << 20;
 
 /// Time between two lists of objects that took too much room.
 const LISTS_APART: Duration = Duration::from_secs(60);

@@ -1,6 +1,6 @@
 //! Objects that were read by name, each in the version that its watch knows.
 //!
-//! A cluster asks for the objects that it needs, and no others are here. There is room for so many
+//! A cluster asks for the objects that it needs, and no others are here. There is room for some
 //! bytes; where that is full, what was kept makes room, and is read again when it is needed.
 
 use std::{
@@ -10,8 +10,6 @@ use std::{
 
 use kube::api::DynamicObject;
 
-/// Bytes of JSON that are kept.
-const ROOM: usize = 32 << 20;
 /// Bytes of the largest object that is kept. What the controller makes is smaller.
 const LARGEST: usize = 256 << 10;
 
@@ -19,16 +17,22 @@ const LARGEST: usize = 256 << 10;
 pub(super) type ContentKey = (String, String, String);
 
 /// The objects that were read. Clones share them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct ReadContents(Arc<Mutex<Contents>>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Contents {
+    /// Bytes of JSON that are kept, and how many there may be.
     bytes: usize,
+    room: usize,
     objects: HashMap<ContentKey, Box<str>>,
 }
 
 impl ReadContents {
+    pub(super) fn new(room: usize) -> Self {
+        Self(Arc::new(Mutex::new(Contents { bytes: 0, room, objects: HashMap::new() })))
+    }
+
     /// Returns the object, if this version of it was read.
     pub(super) fn of_version(&self, key: &ContentKey, version: &str) -> Option<DynamicObject> {
         let contents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -43,7 +47,7 @@ impl ReadContents {
         if json.len() > LARGEST {
             return;
         }
-        while contents.bytes + json.len() > ROOM {
+        while contents.bytes + json.len() > contents.room {
             let Some(other) = contents.objects.keys().next().cloned() else { break };
             contents.forget(&other);
         }
@@ -66,6 +70,8 @@ mod tests {
 
     use super::*;
 
+    const ROOM: usize = 8 << 20;
+
     fn object(version: &str, bytes: usize) -> DynamicObject {
         let object = json!({
             "metadata": {"name": "s", "resourceVersion": version}, "data": {"d": "x".repeat(bytes)},
@@ -79,7 +85,7 @@ mod tests {
 
     #[test]
     fn only_the_version_that_was_read_is_returned() {
-        let contents = ReadContents::default();
+        let contents = ReadContents::new(ROOM);
         contents.keep(key(0), &object("1", 10));
         assert_eq!(contents.of_version(&key(0), "1"), Some(object("1", 10)));
         assert_eq!(contents.of_version(&key(0), "2"), None);
@@ -89,7 +95,7 @@ mod tests {
 
     #[test]
     fn large_objects_and_many_take_no_more_than_the_room() {
-        let contents = ReadContents::default();
+        let contents = ReadContents::new(ROOM);
         contents.keep(key(0), &object("1", LARGEST));
         assert_eq!(contents.of_version(&key(0), "1"), None, "it is larger than any of ours");
         for number in 0..300 {
