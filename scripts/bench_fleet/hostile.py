@@ -3,10 +3,12 @@
 
 The small Kubernetes of run.py, with scripted nodes. CLUSTERS (30) clusters of one node are made, in how long is printed. Then one namespace gets
 OBJECTS (500) Secrets of 1 MiB, and other kinds up to what Kubernetes takes of each. The controller, which has the memory of the manifest, is
-restarted, and makes as many clusters again. It fails if the controller's process ends, or if a cluster is not made. KINDS names the kinds. KEEP=1 keeps the logs.
+restarted, and makes as many clusters again. It fails if the controller's process ends, if a cluster is not made, or if that of the
+hostile namespace is not Ready once the objects are deleted. KINDS names the kinds. KEEP=1 keeps the logs.
 """
 import base64
 import concurrent.futures
+import json
 import os
 import shutil
 import signal
@@ -99,6 +101,7 @@ class Attacked(run.Ours):
         after = run.memory(self.running["controller"].pid)
         self.told()
         self.say(f"{CLUSTERS} more clusters after {took:.0f} s, from the controller's restart on; the controller has {after}")
+        self.recover()
 
     def wait_ready(self, size):
         """Waits for clusters of others. That of the hostile namespace may be left alone."""
@@ -110,6 +113,20 @@ class Attacked(run.Ours):
             time.sleep(1)
             return good == size or f"{good} of {size} clusters are ready"
         world.until(f"{size} clusters", ready, run.PATIENCE)
+
+    def recover(self):
+        """Deletes the objects; the cluster of that namespace is Ready."""
+        begun = time.monotonic()
+        for kind in KINDS:
+            path = large(kind, 0)[0]
+            with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                list(pool.map(lambda number: self.open(f"{path}/large-{number}", "DELETE").close(), range(OBJECTS)))
+
+        def ready():
+            (own,) = self.items(self.path(HOSTILE))
+            return self.is_ready(own) or json.dumps(own.get("status", {}).get("conditions"))
+        world.until(f"the cluster of {HOSTILE} is Ready", ready, run.EDITED)
+        self.say(f"the cluster of {HOSTILE} is Ready {time.monotonic() - begun:.0f} s after the objects began to be deleted")
 
     def told(self):
         """Says what the cluster of the hostile namespace shows."""

@@ -37,7 +37,7 @@ use kube::{
 };
 use tokio::{
     sync::{Mutex, OwnedMutexGuard},
-    time::Instant,
+    time::{Instant, sleep_until},
 };
 use tracing::warn;
 
@@ -97,8 +97,7 @@ struct WatchFactory {
     room: CacheRoom,
 }
 
-/// Bytes of JSON that objects may take, as parts of the memory that the process may have. Of the 256
-/// MiB of the manifest, 10 000 nodes need half of each.
+/// Bytes of JSON that objects may take, as parts of the memory that the process may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CacheRoom {
     /// All objects of a kind.
@@ -620,10 +619,17 @@ async fn pump<K>(
     let mut turn: Option<OwnedMutexGuard<()>> = None;
     let watch = || Box::pin(watcher(api.clone(), config.clone()).default_backoff());
     let (mut events, mut begun) = (watch(), Instant::now());
+    // When objects of a namespace that is left out are listed again: they may have room then.
+    let mut list_at: Option<Instant> = None;
     loop {
         let event = tokio::select! {
             // The stream goes on where it was when the loop polls it again.
             event = events.next() => event,
+            () = sleep_until(list_at.unwrap_or(begun)), if list_at.is_some() => {
+                drop(turn.take());
+                (events, begun, list_at) = (watch(), Instant::now(), None);
+                continue;
+            }
             () = shutdown.triggered() => return,
         };
         let event = match event {
@@ -673,11 +679,8 @@ async fn pump<K>(
         }
         if let watcher::Event::Delete(object) = &event
             && writer.reader().leaves_out(object.meta().namespace.as_deref().unwrap_or_default())
-            && begun.elapsed() > LISTS_APART
         {
-            // What is left of the namespace may have room now.
-            (events, begun) = (watch(), Instant::now());
-            continue;
+            list_at.get_or_insert_with(|| Instant::now().max(begun + LISTS_APART));
         }
         if matches!(event, watcher::Event::InitDone) {
             last_error.clear();
