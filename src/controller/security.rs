@@ -18,7 +18,7 @@ mod users;
 
 use k8s_openapi::{
     api::core::v1::{Pod, Service},
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
     jiff::Timestamp,
 };
 use kube::api::{ApiResource, Patch, PatchParams};
@@ -28,7 +28,7 @@ use tracing::info;
 use self::{
     authorities::ClusterAuthorities,
     given::ClientCertificate,
-    signing::{NodeNames, SigningOrder},
+    signing::{KeyState, NodeNames, SigningOrder},
     users::ClientKey,
 };
 use super::{
@@ -115,6 +115,8 @@ pub(crate) async fn keep(
         None => None,
     };
     let of_clients = client_names(ctx, desired, security).await?;
+    let settings = security.certificates.clone().unwrap_or_default();
+    let new_keys_at = signing::new_keys_at(&settings, now);
     for pilot in objects.pilots.iter().filter(|pilot| is_ours(pilot, desired)) {
         let mut part = Map::new();
         if let Some(authorities) = &authorities {
@@ -122,7 +124,10 @@ pub(crate) async fn keep(
             if let Some(given) = given.filter(|_| pilot.spec.security.is_some()) {
                 part.extend(given.told(pilot));
             }
-            let order = order(desired, &of_clients, pilot, &objects);
+            if let Some(asked) = asks_new_key(pilot, new_keys_at.as_ref(), &mut part) {
+                findings.former_keys.push(asked.to_owned());
+            }
+            let order = order(desired, &of_clients, pilot, &objects, new_keys_at.as_ref(), now);
             match order.and_then(|order| signed(&order, authorities, pilot, security, now)) {
                 Ok(signed) => part.extend(signed),
                 Err(Some(problem)) => findings.certificates.push(problem),
@@ -231,7 +236,7 @@ async fn tell(
 ) -> Result<(), Error> {
     // A node that is not secured yet is told nothing of it.
     let Some(told) = &pilot.spec.security else { return Ok(()) };
-    let signed = part.contains_key("key");
+    let signed = part.get("key").map(|key| key["sha256"].as_str().unwrap_or_default().to_owned());
     if users.is_some() && told.users.as_deref() != users {
         part.insert("users".to_owned(), json!(users));
     }
@@ -246,10 +251,13 @@ async fn tell(
     let (name, version) = (name_of(pilot), pilot.metadata.resource_version.as_deref());
     let patch = json!({"spec": {"security": part}});
     patch_pilot(ctx, desired, name, version.unwrap_or_default(), patch).await?;
-    if signed {
+    if let Some(signed_key) = signed {
         info!(namespace = desired.namespace, pilot = name, "Signed the certificates of a node");
-        let first = told.key.is_none();
-        let reason = if first { "CertificateIssued" } else { "CertificateRenewed" };
+        let reason = match &told.key {
+            None => "CertificateIssued",
+            Some(former) if former.sha256 != signed_key => "KeyReplaced",
+            Some(_) => "CertificateRenewed",
+        };
         let notice = EventNotice::normal(reason, format!("signed the certificates of {name}"));
         ctx.events.publish(desired, &notice).await;
     }
@@ -263,6 +271,8 @@ fn order<'a>(
     of_clients: &ClientNames,
     pilot: &'a Pilot,
     objects: &ClusterObjects,
+    new_keys_at: Option<&Time>,
+    now: Timestamp,
 ) -> Result<SigningOrder<'a>, Option<SecurityProblem>> {
     let told = pilot.spec.security.as_ref().ok_or(None)?;
     let status = pilot.status.security.as_ref().ok_or(None)?;
@@ -284,15 +294,54 @@ fn order<'a>(
     if reporter.is_none() || reporter != pod.metadata.uid.as_deref() {
         return Err(None);
     }
-    let key = KeyRequest::read(&request.csr).map_err(|error| refused(error.to_string()))?;
+    let read = |csr: &str| KeyRequest::read(csr).map_err(|error| refused(error.to_string()));
+    let key = read(&request.csr)?;
+    let on_record = told.key.as_ref();
+    if let Some(new) = &request.new_key
+        && on_record.is_some_and(|record| record.sha256 != key.key_sha256())
+        && read(&new.csr)?.key_sha256()
+            == on_record.map(|record| record.sha256.as_str()).unwrap_or_default()
+    {
+        // Its new key is signed, and it has not seen that yet.
+        return Err(None);
+    }
     let volume = volume(desired, pod, objects).ok_or(None)?;
     let annotations = pilot.metadata.annotations.as_ref();
     let word = annotations.and_then(|all| all.get(annotation::ACCEPT_KEY));
     signing::accept(told.key.as_ref(), &key.key_sha256(), &volume, word.map(String::as_str))
         .map_err(refused)?;
     let names = node_names(desired, of_clients, name, set, pod).ok_or(None)?;
-    let record = SignedKey { sha256: key.key_sha256(), volume };
-    Ok(SigningOrder { pilot: name, told, key, record, names })
+    let new = signing::new_key(told, request, new_keys_at).map_err(refused)?;
+    let (key, key_state) = match new {
+        Some(new) => (new, KeyState::New),
+        None if on_record.is_some_and(|record| signing::is_former(record, new_keys_at)) => {
+            (key, KeyState::Former)
+        }
+        None => (key, KeyState::Current),
+    };
+    let sha256 = key.key_sha256();
+    let since = match on_record.filter(|record| record.sha256 == sha256) {
+        Some(record) => record.since.clone(),
+        None => Timestamp::from_second(now.as_second()).ok().map(Time),
+    };
+    let record = SignedKey { sha256, volume, since };
+    Ok(SigningOrder { pilot: name, told, key, record, names, key_state })
+}
+
+/// Asks a node for a new private key, where the one on record was signed before `new_keys_at`. Returns
+/// the node's name while its key is to be replaced.
+fn asks_new_key<'a>(
+    pilot: &'a Pilot,
+    new_keys_at: Option<&Time>,
+    part: &mut Map<String, Value>,
+) -> Option<&'a str> {
+    let told = pilot.spec.security.as_ref()?;
+    let is_former = told.key.as_ref().is_some_and(|key| signing::is_former(key, new_keys_at));
+    let asked = new_keys_at.filter(|_| is_former);
+    if told.new_key_at.as_ref() != asked {
+        part.insert("newKeyAt".to_owned(), json!(asked));
+    }
+    is_former.then(|| name_of(pilot))
 }
 
 /// Returns what keeps the node's key: the uid of its claim, or of its pod where it has none.
@@ -389,12 +438,21 @@ fn signed(
     let settings = security.certificates.clone().unwrap_or_default();
     let told: &PilotSecurity = order.told;
     let mut part = Map::new();
-    for (usage, field, before) in [
+    let certificates = [
         (CertificateUse::Internode, INTERNODE_CERTIFICATE, &told.internode_certificate),
         (CertificateUse::Client, CLIENT_CERTIFICATE, &told.client_certificate),
-    ] {
+    ];
+    let all_may_sign = certificates.iter().all(|(usage, _, before)| {
+        before.as_ref().is_none_or(|before| before.mounted_key.is_some())
+            || authorities.of(*usage).is_some_and(|signing| signing.may_sign)
+    });
+    if order.key_state == KeyState::New && !all_may_sign {
+        return Ok(part);
+    }
+    for (usage, field, before) in certificates {
         let Some(signing) = authorities.of(usage) else { continue };
-        if !signing.may_sign || !order.is_due(signing, usage, before.as_ref(), &settings, now) {
+        let may = order.may_be_signed(signing, before.as_ref(), now);
+        if !may || !order.is_due(signing, usage, before.as_ref(), &settings, now) {
             continue;
         }
         let made = order.sign(signing, usage, &settings, now).map_err(|error| {
@@ -409,6 +467,9 @@ fn signed(
     }
     if !part.is_empty() {
         part.insert("key".to_owned(), json!(order.record));
+    }
+    if order.key_state == KeyState::New {
+        part.insert("newKeyAt".to_owned(), Value::Null);
     }
     Ok(part)
 }

@@ -28,6 +28,8 @@ pub(crate) struct SecurityFindings {
     pub(crate) certificates: Vec<SecurityProblem>,
     /// What is done or waited for while one CA takes another's place.
     pub(crate) succession: Option<String>,
+    /// Nodes whose private keys are to be replaced.
+    pub(crate) former_keys: Vec<String>,
     /// A name that clients use, and that the certificate that was given does not hold.
     pub(crate) lacks: Option<String>,
     /// The CAs that sign the certificates of nodes.

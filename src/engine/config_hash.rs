@@ -43,6 +43,7 @@ pub fn config_hash(spec: &PilotSpec, own: Vec<Value>) -> String {
             client,
             authentication,
             key: _,
+            new_key_at: _,
             internode_certificate: _,
             client_certificate: _,
             users: _,

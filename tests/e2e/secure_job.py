@@ -7,6 +7,7 @@ import json
 import re
 import socket
 import ssl
+import tempfile
 import threading
 import time
 
@@ -176,9 +177,60 @@ class Client(threading.Thread):
                 self.failed.append(said)
 
 
+KEY = "/usr/share/elasticsearch/data/.navigator/tls/node.key"
+
+
+class Thief:
+    """Has the private keys of two nodes, and reads what everybody may: which certificates were signed for them."""
+
+    PLACES = ((SAFE, "elasticsearch", KEY, 9300), (secured_ring.RING, "cassandra", "/var/lib/cassandra/.navigator/tls/node.key", 7000))
+
+    def __init__(self):
+        self.keys = [kubectl("exec", "-n", one.namespace, one.pod_name(0), "-c", container, "--", "cat", path) for one, container, path, _ in self.PLACES]
+        self.former = [self.certificate(one) for one, *_ in self.PLACES]
+
+    @staticmethod
+    def certificate(one):
+        return get("pilot", "-n", one.namespace, one.pod_name(0))["spec"]["security"]["internodeCertificate"]["chain"]
+
+    def let_in(self, which, chain):
+        """True if a node takes a certificate and the stolen key; else why not."""
+        one, _, _, port = self.PLACES[which]
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
+            file.write(self.keys[which] + chain)
+            file.flush()
+            try:
+                context.load_cert_chain(file.name)
+                with socket.create_connection((one.address(0), port), timeout=10) as plain, context.wrap_socket(plain) as secured:
+                    # With TLS 1.3 a server refuses a certificate after the handshake.
+                    secured.settimeout(3)
+                    try:
+                        secured.recv(1)
+                    except TimeoutError:
+                        pass
+                    return True
+            except OSError as error:
+                return str(error)
+
+    def has_both(self):
+        for which in (0, 1):
+            said = self.let_in(which, self.former[which])
+            claim("a stolen key is as good as the node", said is True, said)
+
+    def has_nothing(self):
+        for which, (one, *_) in enumerate(self.PLACES):
+            for chain in (self.former[which], self.certificate(one)):
+                said = self.let_in(which, chain)
+                claim("a stolen key is of no use with any certificate", said is not True, said)
+
+
 def authorities_change():
-    """All four CAs at once, while clients ask that read whom to trust anew each time."""
+    """All four CAs and all keys of nodes at once, while clients ask that read whom to trust anew each time."""
     ring = secured_ring.RING
+    thief = Thief()
+    thief.has_both()
     admin, admin_of_ring = login(f"{OBJ}-admin"), login_of(ring.namespace, f"{secured_ring.OBJ}-admin")
     clients = [Client(lambda at: code(node(admin, at)) == 200 or str(code(node(admin, at)))), Client(lambda _: secured_ring.served(admin_of_ring))]
     former, before = {}, [one.processes() for one in (SAFE, ring)]
@@ -201,6 +253,7 @@ def authorities_change():
     for one in (SAFE, ring):
         one.tells("CertificatesValid", "True", "CertificatesCurrent")
     say(f"    all four CAs after {time.monotonic() - begun:.0f} s")
+    thief.has_nothing()
     for client in clients:
         client.ends.set()
         client.join(timeout=60)

@@ -204,7 +204,7 @@ impl StandIn {
     /// Waits for the request, which comes before anything else can happen.
     pub(crate) async fn asked(&self, bed: &Bed) -> String {
         let asked = |pilot: &Pilot| pilot.status.security.as_ref()?.request.clone();
-        let CertificateRequest { csr, reason } =
+        let CertificateRequest { csr, reason, new_key: _ } =
             bed.shows(&self.name, "a request", ASKS, asked).await;
         assert_eq!(reason.to_string(), "First");
         csr

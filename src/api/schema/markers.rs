@@ -113,6 +113,8 @@ pub static SHARED: SchemaMarkers = SchemaMarkers {
         ("NodeCertificate", "trust", 16 * 1024),
         ("NodeCertificate", "clients", 16 * 1024),
         ("CertificateRequest", "csr", 4 * 1024),
+        ("NewKeyRequest", "csr", 4 * 1024),
+        ("NewKeyRequest", "proof", 1024),
     ],
     defaults: &[
         ("ImageSpec", "pullPolicy", "\"IfNotPresent\""),

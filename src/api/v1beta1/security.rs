@@ -389,9 +389,14 @@ pub struct CertificateSettings {
     /// Any change of this time asks for new certificates of all nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renewed_at: Option<Time>,
-    /// Any change of this time asks for new CAs with new keys, and for certificates of them: a key
-    /// that others may have is of no use to them afterwards. Nodes change one by one, while all trust
-    /// both.
+    /// Any change of this time has all nodes replace their private keys, while they run. Each proves the
+    /// new key with the former one. A certificate of a former key stays valid until it ends: for a key
+    /// that others may have, set `caRotatedAt`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys_renewed_at: Option<Time>,
+    /// Any change of this time asks for new CAs with new keys, for new private keys of all nodes, and for
+    /// certificates of both: a key that others may have is of no use to them afterwards. Nodes change
+    /// one by one, while all trust both CAs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_rotated_at: Option<Time>,
     /// How long clients have to learn of a new CA before nodes show them certificates of it, for
@@ -417,6 +422,9 @@ pub struct PilotSecurity {
     /// The key that was signed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<SignedKey>,
+    /// The node is to replace its private key, where that was signed before this time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new_key_at: Option<Time>,
     /// Certificate for the port between nodes, with what leads to its CA.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub internode_certificate: Option<NodeCertificate>,
@@ -454,9 +462,11 @@ impl PilotSecurity {
     }
 
     /// Returns what tells this from any other: 16 hexadecimal digits, which a pilot says again once
-    /// it has stored it.
+    /// it has stored it. What pilots of an earlier release do not know is left out: they could not say it again.
     pub fn revision(&self) -> String {
-        let json = serde_json::to_vec(self).expect("wire types have string keys");
+        let key = self.key.clone().map(|key| SignedKey { since: None, ..key });
+        let known = Self { new_key_at: None, key, ..self.clone() };
+        let json = serde_json::to_vec(&known).expect("wire types have string keys");
         Sha256::digest(json)
             .iter()
             .take(8)
@@ -511,6 +521,9 @@ pub struct SignedKey {
     /// `metadata.uid` of the node's claim; of its pod, where it has none.
     #[serde(default)]
     pub volume: String,
+    /// When it was signed first. Absent where an earlier release signed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
 }
 
 open_enum! {
@@ -582,6 +595,24 @@ pub struct CertificateRequest {
     /// Why it is asked for.
     #[serde(default)]
     pub reason: RequestReason,
+    /// The key that is to take the place of the one on record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new_key: Option<NewKeyRequest>,
+}
+
+/// A request to sign a new key of a node, in place of the one on record.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NewKeyRequest {
+    /// PKCS#10 request as PEM. Of it the key is read, and nothing else.
+    #[serde(default)]
+    pub csr: String,
+    /// Signature of the key on record over the request, in base64.
+    #[serde(default)]
+    pub proof: String,
+    /// The `newKeyAt` for which the key was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_at: Option<Time>,
 }
 
 /// A certificate as a port showed it in a handshake.

@@ -450,7 +450,13 @@ fn secret_name(validator: &mut Validator, name: &str, path: &FieldPath) {
 
 /// Validates for how long certificates are made, and CAs overlap (V65).
 fn certificates(validator: &mut Validator, settings: &CertificateSettings, path: &FieldPath) {
-    let CertificateSettings { duration, renewed_at: _, ca_rotated_at: _, ca_overlap } = settings;
+    let CertificateSettings {
+        duration,
+        renewed_at: _,
+        keys_renewed_at: _,
+        ca_rotated_at: _,
+        ca_overlap,
+    } = settings;
     for (field, given, shortest, text) in [
         ("duration", duration, SHORTEST_LIFE, "must be between 10m and 8760h"),
         ("caOverlap", ca_overlap, Duration::ZERO, "must be between 0s and 8760h"),

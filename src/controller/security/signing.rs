@@ -2,12 +2,17 @@
 
 use std::{net::IpAddr, time::Duration};
 
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 
 use super::authorities::SigningAuthority;
 use crate::{
-    api::v1beta1::{CertificateSettings, NodeCertificate, PilotSecurity, SignedKey},
-    engine::pki::{CertificateUse, IssueError, KeyRequest, LeafOrder, is_due, judge},
+    api::v1beta1::{
+        CertificateRequest, CertificateSettings, NodeCertificate, PilotSecurity, SignedKey,
+    },
+    engine::pki::{
+        CertificateUse, IssueError, KeyRequest, LeafOrder, TrustBundle, authority_of, check_proof,
+        is_due, judge,
+    },
     machinery::{go_duration, x509::CertificateDetails},
 };
 
@@ -87,6 +92,45 @@ pub(super) fn accept(
     ))
 }
 
+/// Returns since when each node is to have a new private key, where that is asked for by now.
+pub(super) fn new_keys_at(settings: &CertificateSettings, now: Timestamp) -> Option<Time> {
+    let asked = [&settings.keys_renewed_at, &settings.ca_rotated_at].into_iter().flatten();
+    asked.filter(|asked| asked.0 <= now).max_by_key(|asked| asked.0).cloned()
+}
+
+/// Is the key on record to be replaced, by a request of this time?
+pub(super) fn is_former(record: &SignedKey, asked_at: Option<&Time>) -> bool {
+    let Some(asked_at) = asked_at else { return false };
+    record.since.as_ref().is_none_or(|since| since.0.as_second() < asked_at.0.as_second())
+}
+
+/// Returns the new key that a node asks to have signed in place of the one on record; `None` where it
+/// has made none for the request `asked_at` yet.
+///
+/// # Errors
+/// When the key on record does not prove it.
+pub(super) fn new_key(
+    told: &PilotSecurity,
+    request: &CertificateRequest,
+    asked_at: Option<&Time>,
+) -> Result<Option<KeyRequest>, String> {
+    let (Some(record), Some(new)) = (&told.key, &request.new_key) else { return Ok(None) };
+    if !is_former(record, asked_at)
+        || told.new_key_at.as_ref() != asked_at
+        || new.asked_at.as_ref() != asked_at
+    {
+        return Ok(None);
+    }
+    let key = KeyRequest::read(&new.csr).map_err(|error| error.to_string())?;
+    let own = |one: &&NodeCertificate| one.mounted_key.is_none();
+    let certificates = [&told.internode_certificate, &told.client_certificate];
+    let own = certificates.into_iter().flatten().find(own);
+    let chain = own.map(|own| own.chain.as_str()).unwrap_or_default();
+    check_proof(&new.proof, &key, &record.sha256, chain)
+        .map_err(|error| format!("its new private key is not signed: {error}"))?;
+    Ok(Some(key))
+}
+
 /// A key that is to be signed for a node.
 pub(super) struct SigningOrder<'a> {
     pub(super) pilot: &'a str,
@@ -95,9 +139,38 @@ pub(super) struct SigningOrder<'a> {
     pub(super) key: KeyRequest,
     pub(super) record: SignedKey,
     pub(super) names: NodeNames,
+    pub(super) key_state: KeyState,
+}
+
+/// Whether the key of a node may stay as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeyState {
+    /// It is the one on record, or the first one.
+    Current,
+    /// It is to be replaced: no CA signs it that has not done so before.
+    Former,
+    /// It takes the place of the one on record, in all certificates of the node at once.
+    New,
 }
 
 impl SigningOrder<'_> {
+    /// May this CA sign the key, for a node that was told `before`?
+    pub(super) fn may_be_signed(
+        &self,
+        signing: &SigningAuthority,
+        before: Option<&NodeCertificate>,
+        now: Timestamp,
+    ) -> bool {
+        if !signing.may_sign || self.key_state != KeyState::Former {
+            return signing.may_sign;
+        }
+        before.is_some_and(|before| {
+            let trust = TrustBundle::read(before.trust.as_bytes()).unwrap_or_default();
+            let by = authority_of(&before.chain, &trust, now);
+            by == Some(signing.authority.details().key_sha256)
+        })
+    }
+
     /// Is the node to be told another certificate than `before`?
     pub(super) fn is_due(
         &self,
@@ -107,7 +180,7 @@ impl SigningOrder<'_> {
         settings: &CertificateSettings,
         now: Timestamp,
     ) -> bool {
-        if signing.turn.as_deref() == Some(self.pilot) {
+        if signing.turn.as_deref() == Some(self.pilot) || self.key_state == KeyState::New {
             return true;
         }
         let Some(NodeCertificate { chain, .. }) = before else {

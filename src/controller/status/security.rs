@@ -125,8 +125,19 @@ pub(super) fn certificates_valid(facts: &ConditionInputs<'_>) -> Option<Conditio
         let (reason, message) = member.pilot.as_ref()?.certificates.clone()?;
         Some(finding("False", reason, format!("{}: {message}", member.name)))
     });
-    if let Some(succession) = observed.security.succession.as_ref().filter(|_| told.is_none()) {
-        return Some(finding("True", "AuthorityRotating", succession.clone()));
+    let former_keys = &observed.security.former_keys;
+    let keys = (!former_keys.is_empty()).then(|| {
+        format!(
+            "nodes replace their private keys: waits for {}; a pilot of an earlier release does it \
+             once its pod was replaced",
+            former_keys.join(", ")
+        )
+    });
+    let succession = observed.security.succession.clone();
+    let reason = if succession.is_some() { "AuthorityRotating" } else { "KeysRenewing" };
+    let changes: Vec<_> = succession.into_iter().chain(keys).collect();
+    if !changes.is_empty() && told.is_none() {
+        return Some(finding("True", reason, changes.join("; ")));
     }
     Some(told.unwrap_or_else(|| match next_expiry(observed) {
         Some(CertificateExpiry { pilot, not_after: Some(end) }) => {

@@ -1,7 +1,7 @@
 //! Tests of Secrets, CAs and certificates. The API is scripted; keys, requests and certificates are
 //! real.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Mutex};
 
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ use crate::{
         password,
         pki::{
             CertificateAuthority, CertificateUse, KeyRequest, LeafOrder, PrivateKey, TrustBundle,
-            authority_of, judge,
+            authority_of, judge, prove,
         },
         users::UsersDocument,
     },
@@ -42,8 +42,21 @@ pub(super) async fn secured(replicas: u32) -> Harness {
     harness
 }
 
+/// The keys that scripted pilots have, as PEM, by the SHA-256 of their public keys.
+static KEYS: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
+
+fn keep_key(key: &PrivateKey) {
+    KEYS.lock().unwrap().insert(key.sha256(), key.to_pem());
+}
+
+fn kept_key(sha256: &str) -> Option<PrivateKey> {
+    let keys = KEYS.lock().unwrap();
+    keys.get(sha256).map(|pem| PrivateKey::read(pem.as_bytes()).unwrap())
+}
+
 /// Has the node's pilot ask to have this key signed, from its pod.
 pub(super) fn ask(harness: &Harness, node: &str, key: &PrivateKey) {
+    keep_key(key);
     let csr = KeyRequest::create(key).unwrap();
     let mut server = harness.api.server();
     let pod = id("pods", node);
@@ -462,6 +475,9 @@ fn obey(harness: &Harness, node: &str) {
     harness.api.server().edit(&id("pilots", node), |pilot| {
         let status = &mut pilot["status"]["security"];
         status["stored"] = json!(security.revision());
+        if let Some(key) = security.key.as_ref().and_then(|key| kept_key(&key.sha256)) {
+            replace_key(status, &security, &key);
+        }
         for (port, field) in PORTS {
             let (by, trust) = told_on(&told, field);
             let shown = told["spec"]["security"][field]["chain"].as_str().unwrap_or_default();
@@ -473,6 +489,23 @@ fn obey(harness: &Harness, node: &str) {
             }
         }
     });
+}
+
+/// Has the node's pilot, with this key on record, make a new one where it is asked for one.
+fn replace_key(status: &mut Value, security: &PilotSecurity, on_record: &PrivateKey) {
+    let asked = status["request"]["newKey"]["askedAt"].clone();
+    if let Some(asked_at) = &security.new_key_at {
+        if asked != json!(asked_at) {
+            let key = PrivateKey::generate().unwrap();
+            keep_key(&key);
+            let csr = KeyRequest::create(&key).unwrap();
+            let proof = prove(on_record, &KeyRequest::read(&csr).unwrap()).unwrap();
+            status["request"]["newKey"] = json!({"csr": csr, "proof": proof, "askedAt": asked_at});
+        }
+    } else if asked != Value::Null {
+        let csr = KeyRequest::create(on_record).unwrap();
+        status["request"] = json!({"csr": csr, "reason": "Standing"});
+    }
 }
 
 /// Settles, and lets one node after the other obey, until nothing is written any more. After each
@@ -493,9 +526,11 @@ async fn lead_on(harness: &Harness, nodes: &[&str]) -> Vec<String> {
         for (port, field) in
             PORTS.into_iter().filter(|(port, _)| !client_is_given || *port != "client")
         {
-            for pilot in &pilots {
+            // One that waits for a new key has no certificate yet.
+            let signed = |one: &&Value| one["spec"]["security"][field]["chain"].is_string();
+            for pilot in pilots.iter().filter(signed) {
                 let (_, trust) = told_on(pilot, field);
-                for other in &pilots {
+                for other in pilots.iter().filter(signed) {
                     let (by, _) = told_on(other, field);
                     assert!(trust.contains(&by), "{port}: {trust:?} lacks {by}");
                     let shown = &other["status"]["security"][port]["authority"];
@@ -552,7 +587,8 @@ async fn a_new_ca_takes_the_place_of_the_former_one_step_by_step() {
         TrustBundle::read(text.as_str().unwrap().as_bytes()).unwrap().key_sha256s().len()
     };
     assert_eq!(bundle(), 2, "they may learn of it");
-    assert_eq!(after["clientCertificate"]["chain"], before["clientCertificate"]["chain"]);
+    let by = |told: &Value| told_on(&json!({"spec": {"security": told}}), "clientCertificate").0;
+    assert_eq!(by(&after), by(&before));
     let message = "the CA for clients is replaced: gives clients time to learn of the new CA";
     assert!(messages.last().unwrap().starts_with(message), "{messages:#?}");
     assert_eq!(values(&harness, "ex-shop-admin")["ca.crt"].matches("BEGIN CERT").count(), 2);
@@ -569,6 +605,112 @@ async fn a_new_ca_takes_the_place_of_the_former_one_step_by_step() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_new_ca_signs_no_key_that_others_may_have() {
+    let harness = secured(2).await;
+    let nodes = ["ex-shop-a-0", "ex-shop-a-1"];
+    let keys = nodes.map(|_| PrivateKey::generate().unwrap());
+    for (node, key) in nodes.into_iter().zip(&keys) {
+        ask(&harness, node, key);
+    }
+    lead_on(&harness, &nodes).await;
+    let former = told(&harness)["internodeCertificate"]["trust"].clone();
+    let asked = in_a_second().await;
+    harness.api.server().edit(&cluster_id(), |cluster| {
+        cluster["spec"]["security"]["certificates"] =
+            json!({"caRotatedAt": asked, "caOverlap": "0s"});
+    });
+    // Everything that is signed from here on, for either port of either node.
+    let mut by_new_ca = std::collections::BTreeSet::new();
+    let mut asked_for = 0;
+    for turn in 0..60 {
+        harness.settle().await;
+        for node in nodes {
+            let security = harness.object("pilots", node)["spec"]["security"].clone();
+            asked_for += usize::from(security["newKeyAt"] == asked);
+            for (_, field) in PORTS {
+                let chain = security[field]["chain"].as_str().unwrap();
+                let former = TrustBundle::read(former.as_str().unwrap().as_bytes()).unwrap();
+                let now = k8s_openapi::jiff::Timestamp::now();
+                let is_internode = field == "internodeCertificate";
+                if is_internode && authority_of(chain, &former, now).is_none() {
+                    by_new_ca.insert(CertificateDetails::read(chain).unwrap().key_sha256);
+                }
+            }
+        }
+        obey(&harness, nodes[turn % 2]);
+    }
+    assert!(asked_for > 0);
+    assert_eq!(harness.condition("CertificatesValid")["reason"], "CertificatesCurrent");
+    let stolen = keys.each_ref().map(PrivateKey::sha256);
+    assert!(stolen.iter().all(|key| !by_new_ca.contains(key)), "{by_new_ca:?}");
+    assert_eq!(by_new_ca.len(), 2, "each node has one new key");
+    for node in nodes {
+        let security = harness.object("pilots", node)["spec"]["security"].clone();
+        assert_eq!(security["newKeyAt"], Value::Null);
+        assert_ne!(security["internodeCertificate"]["trust"], former);
+        for (_, field) in PORTS {
+            let chain = security[field]["chain"].as_str().unwrap();
+            let key = CertificateDetails::read(chain).unwrap().key_sha256;
+            assert_eq!(json!(key), security["key"]["sha256"], "{field}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_alone_are_replaced_and_only_by_a_proof_of_the_former_one() {
+    let harness = secured(1).await;
+    let key = PrivateKey::generate().unwrap();
+    ask(&harness, NODE, &key);
+    lead_on(&harness, &[NODE]).await;
+    let before = told(&harness);
+    let asked = in_a_second().await;
+    harness.api.server().edit(&cluster_id(), |cluster| {
+        cluster["spec"]["security"]["certificates"] = json!({"keysRenewedAt": asked});
+    });
+    harness.settle().await;
+    assert_eq!(told(&harness)["newKeyAt"], asked);
+    let valid = harness.condition("CertificatesValid");
+    assert_eq!((&valid["status"], &valid["reason"]), (&json!("True"), &json!("KeysRenewing")));
+    assert!(valid["message"].as_str().unwrap().contains("waits for ex-shop-a-0"), "{valid}");
+
+    // Somebody with the pod's token and without the key.
+    let thief = PrivateKey::generate().unwrap();
+    let csr = KeyRequest::create(&thief).unwrap();
+    let proof = prove(&thief, &KeyRequest::read(&csr).unwrap()).unwrap();
+    harness.api.server().edit(&pilot(), |pilot| {
+        pilot["status"]["security"]["request"]["newKey"] =
+            json!({"csr": csr, "proof": proof, "askedAt": asked});
+    });
+    harness.settle().await;
+    assert_eq!(told(&harness)["key"], before["key"]);
+    let valid = harness.condition("CertificatesValid");
+    assert_eq!(valid["reason"], "RequestRefused");
+    let message = valid["message"].as_str().unwrap();
+    assert!(message.starts_with("ex-shop-a-0: its new private key is not signed"), "{message}");
+
+    harness.api.server().edit(&pilot(), |pilot| {
+        pilot["status"]["security"]["request"]["newKey"] = Value::Null;
+    });
+    obey(&harness, NODE);
+    harness.settle().await;
+    let after = told(&harness);
+    assert_ne!(after["key"]["sha256"], before["key"]["sha256"]);
+    for (_, field) in PORTS {
+        assert_eq!(after[field]["trust"], before[field]["trust"], "{field}");
+        let chain = after[field]["chain"].as_str().unwrap();
+        let details = CertificateDetails::read(chain).unwrap();
+        assert_eq!(json!(details.key_sha256), after["key"]["sha256"], "{field}");
+    }
+    // The pilot has not seen that yet, and is no stranger meanwhile.
+    let valid = harness.condition("CertificatesValid");
+    assert_eq!(valid["reason"], "CertificatesCurrent", "{valid}");
+    lead_on(&harness, &[NODE]).await;
+    let writes = harness.writes();
+    harness.settle().await;
+    assert_eq!(harness.writes(), writes, "one time asks for one key");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_silent_node_holds_a_new_ca_up_and_is_named() {
     let harness = secured(2).await;
     let nodes = ["ex-shop-a-0", "ex-shop-a-1"];
@@ -576,7 +718,8 @@ async fn a_silent_node_holds_a_new_ca_up_and_is_named() {
         ask(&harness, node, &PrivateKey::generate().unwrap());
     }
     lead_on(&harness, &nodes).await;
-    let before = told(&harness)["internodeCertificate"]["chain"].clone();
+    let signer = || told_on(&harness.object("pilots", NODE), "internodeCertificate").0;
+    let before = signer();
     let asked = in_a_second().await;
     harness.api.server().edit(&cluster_id(), |cluster| {
         cluster["spec"]["security"]["certificates"] =
@@ -586,12 +729,17 @@ async fn a_silent_node_holds_a_new_ca_up_and_is_named() {
         harness.settle().await;
         obey(&harness, nodes[0]);
     }
-    assert_eq!(told(&harness)["internodeCertificate"]["chain"], before);
+    assert_eq!(signer(), before);
     let valid = harness.condition("CertificatesValid");
-    assert_eq!(valid["message"], "the CA for nodes is replaced: waits for ex-shop-a-1");
+    let message = valid["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("the CA for nodes is replaced: waits for ex-shop-a-1"),
+        "{message}"
+    );
+    assert!(message.contains("private keys: waits for ex-shop-a-1"), "{message}");
     assert!(values(&harness, "ex-shop-internode-ca").contains_key("next.key"));
     lead_on(&harness, &nodes).await;
-    assert_ne!(told(&harness)["internodeCertificate"]["chain"], before);
+    assert_ne!(signer(), before);
 }
 
 #[tokio::test(start_paused = true)]

@@ -123,7 +123,11 @@ impl SecurityKeeper {
                     self.look(database, &running.ports, keys).await;
                 }
                 self.exchange(database, node, &running.ports, (keys, found)).await;
-                settled &= self.look(database, &running.ports, keys).await;
+                let is_shown = self.look(database, &running.ports, keys).await;
+                settled &= is_shown;
+                if is_shown {
+                    self.forget_former_key(keys).await;
+                }
                 // Nobody tells when the kubelet brings it.
                 settled &= !found.awaits_key;
             }
@@ -215,6 +219,20 @@ impl SecurityKeeper {
         }
     }
 
+    /// Forgets the node's former key, once the database shows certificates of the newest one.
+    async fn forget_former_key(&self, keys: &NodeKeys) {
+        let is_newest = self.installed.as_ref().is_some_and(|one| keys.are_newest(one));
+        if keys.former.is_none() || !is_newest {
+            return;
+        }
+        let (own, keys) = (self.own.clone(), keys.clone());
+        match self.volume.visit(move |_| own.forget_former_key(&keys)).await {
+            Ok(Ok(())) => info!("The node's new private key took the place of the former one"),
+            Ok(Err(error)) => warn!(error = %chain(&error), "The former key cannot be forgotten"),
+            Err(error) => warn!(%error, "The former key cannot be forgotten"),
+        }
+    }
+
     async fn install(
         &self,
         database: &dyn SecuredDatabase,
@@ -296,7 +314,7 @@ impl SecurityKeeper {
         keys: &NodeKeys,
     ) -> Result<(), String> {
         let Some(installed) = self.installed.clone() else { return Err("no files".to_owned()) };
-        let pem = keys.own.key.to_pem();
+        let pem = keys.node_key(&installed).to_pem();
         self.served.wrong = None;
         for SecuredPort { usage, shows, address } in ports.iter().copied() {
             let own = installed.internode.as_ref().map(|own| (own.chain.as_str(), pem.as_str()));

@@ -1,5 +1,9 @@
-//! The node's private key: made once, kept on the data volume for the node's life, and never written
-//! over.
+//! The node's private key. It is made once, kept on the data volume, and replaced only where the
+//! controller asks for that.
+//!
+//! A new key lies beside the former one until certificates of it are in use: the controller signs it
+//! because the former one proves it. Which of the two is the node's follows from the key on record in
+//! the Pilot's spec, so a pilot that ends at any moment goes on where it was.
 
 use std::{
     fs::File,
@@ -8,14 +12,17 @@ use std::{
     sync::Arc,
 };
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tracing::warn;
 
 use crate::{
+    api::v1beta1::{NewKeyRequest, NodeCertificate},
     engine::{
-        pki::{KeyRequest, PrivateKey, PrivateKeyRefusal},
+        pki::{KeyRequest, PrivateKey, PrivateKeyRefusal, RequestRefusal, prove},
         users::{CLIENT_KEY, MAX_BYTES},
     },
     error::chain,
+    machinery::x509::CertificateDetails,
     pilot::{
         tls::{NodeCertificates, PinnedLeaves, TlsKeys},
         volume::pilot_files::PilotFiles,
@@ -36,6 +43,8 @@ pub(super) enum NodeKeyError {
     Make(#[source] rcgen::Error),
     #[error("failed to write the node's private key to its volume")]
     Write(#[source] io::Error),
+    #[error("failed to read a request that was just made")]
+    Request(#[source] RequestRefusal),
 }
 
 /// The node's key, and the request to have it signed. The request is made once for each key that is
@@ -46,10 +55,22 @@ pub(super) struct NodeKey {
     pub(super) request: String,
 }
 
+/// A key that is to take the place of the node's, for a request of the controller.
+#[derive(Debug)]
+pub(super) struct NextKey {
+    pub(super) own: Arc<NodeKey>,
+    /// The time in the request for which it was made.
+    asked_at: Time,
+    /// Signature of the key that it replaces.
+    proof: String,
+}
+
 /// The private keys of a node's certificates.
 #[derive(Clone, Debug)]
 pub(super) struct NodeKeys {
     pub(super) own: Arc<NodeKey>,
+    /// The key before that, until certificates of the new one are in use.
+    pub(super) former: Option<Arc<NodeKey>>,
     /// That of a certificate for clients that was given for all nodes.
     pub(super) mounted: Option<Arc<PrivateKey>>,
 }
@@ -59,18 +80,42 @@ impl NodeKeys {
     /// for one.
     pub(super) fn show(&self, pins: &PinnedLeaves, certificates: &NodeCertificates) {
         let Some(one) = &certificates.internode else { return };
-        if let Err(error) = pins.show((&one.chain, &self.own.key.to_pem())) {
+        if let Err(error) = pins.show((&one.chain, &self.node_key(certificates).to_pem())) {
             warn!(error = %chain(&error), "The node's certificate cannot be shown");
         }
     }
 
+    /// Returns the node's key of which these certificates are.
+    pub(super) fn node_key(&self, certificates: &NodeCertificates) -> &PrivateKey {
+        let former = self.former.as_ref().map(|former| &former.key);
+        let is_used = |key: &&PrivateKey| {
+            let sha256 = key.sha256();
+            own_leaves(certificates).any(|leaf| leaf.key_sha256 == sha256)
+        };
+        former.filter(is_used).unwrap_or(&self.own.key)
+    }
+
+    /// Are all of these certificates of the node's newest key, or given with a key of theirs?
+    pub(super) fn are_newest(&self, certificates: &NodeCertificates) -> bool {
+        let newest = self.own.key.sha256();
+        own_leaves(certificates).all(|leaf| leaf.key_sha256 == newest)
+    }
+
     /// Returns the keys of these certificates, as a database reads them.
     pub(super) fn of(&self, certificates: &NodeCertificates) -> TlsKeys {
-        let node = self.own.key.to_pem();
+        let node = self.node_key(certificates).to_pem();
         let is_mounted = certificates.client.as_ref().is_some_and(|one| one.mounted_key.is_some());
         let mounted = self.mounted.as_ref().filter(|_| is_mounted).map(|key| key.to_pem());
         TlsKeys { client: mounted.unwrap_or_else(|| node.clone()), node }
     }
+}
+
+/// Returns the certificates that are of a key of the node.
+fn own_leaves(certificates: &NodeCertificates) -> impl Iterator<Item = CertificateDetails> {
+    let NodeCertificates { internode, client } = certificates;
+    let own = |one: &&NodeCertificate| one.mounted_key.is_none();
+    let own = [internode, client].into_iter().flatten().filter(own);
+    own.filter_map(|one| CertificateDetails::read(&one.chain))
 }
 
 /// Reads the mounted private key of a certificate that was given for all nodes; `None` while there is
@@ -92,8 +137,63 @@ impl NodeKey {
             files.set_node_key(&key.to_pem()).map_err(NodeKeyError::Write)?;
             key
         };
+        Self::new(key)
+    }
+
+    fn new(key: PrivateKey) -> Result<Self, NodeKeyError> {
         let request = KeyRequest::create(&key).map_err(NodeKeyError::Make)?;
         Ok(Self { key, request })
+    }
+}
+
+impl NextKey {
+    /// Reads the key that is to take the place of `on_record`; `None` where there is none that can be
+    /// used.
+    pub(super) fn read(
+        files: &PilotFiles,
+        on_record: &NodeKey,
+    ) -> Result<Option<Self>, NodeKeyError> {
+        let Some(text) = files.next_key().map_err(NodeKeyError::Read)? else { return Ok(None) };
+        let asked_at =
+            std::str::from_utf8(&text).ok().and_then(|text| text.lines().next()?.parse().ok());
+        let (Some(asked_at), Ok(key)) = (asked_at, PrivateKey::read(&text)) else {
+            return Ok(None);
+        };
+        Self::new(key, Time(asked_at), on_record).map(Some)
+    }
+
+    /// Makes a key that is to take the place of `on_record`, which was asked for at this time.
+    pub(super) fn make(
+        files: &PilotFiles,
+        on_record: &NodeKey,
+        asked_at: &Time,
+    ) -> Result<Self, NodeKeyError> {
+        let key = PrivateKey::generate().map_err(NodeKeyError::Make)?;
+        // What stands before the key is no part of it.
+        let text = format!("{}\n{}", asked_at.0, key.to_pem());
+        files.set_next_key(&text).map_err(NodeKeyError::Write)?;
+        Self::new(key, asked_at.clone(), on_record)
+    }
+
+    fn new(key: PrivateKey, asked_at: Time, on_record: &NodeKey) -> Result<Self, NodeKeyError> {
+        let own = NodeKey::new(key)?;
+        let request = KeyRequest::read(&own.request).map_err(NodeKeyError::Request)?;
+        let proof = prove(&on_record.key, &request).map_err(NodeKeyError::Make)?;
+        Ok(Self { own: Arc::new(own), asked_at, proof })
+    }
+
+    /// Was it made for this request?
+    pub(super) fn is_for(&self, asked_at: &Time) -> bool {
+        self.asked_at == *asked_at
+    }
+
+    pub(super) fn request(&self) -> NewKeyRequest {
+        let Self { own, asked_at, proof } = self;
+        NewKeyRequest {
+            csr: own.request.clone(),
+            proof: proof.clone(),
+            asked_at: Some(asked_at.clone()),
+        }
     }
 }
 

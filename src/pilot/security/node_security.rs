@@ -7,17 +7,18 @@ use std::{
 };
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::{
     SecurityReading, SecurityReport,
     findings::{self, CertificateFindings, CertificateQuestion},
-    node_key::{self, NodeKey, NodeKeyError, NodeKeys},
+    node_key::{self, NextKey, NodeKey, NodeKeyError, NodeKeys},
     users_mount,
 };
 use crate::{
-    api::v1beta1::{Authentication, CertificateRequest, PilotSecurity},
+    api::v1beta1::{Authentication, CertificateRequest, NewKeyRequest, PilotSecurity},
     engine::{pki::PrivateKey, users::UsersDocument},
     error::chain,
     machinery::x509::CertificateDetails,
@@ -48,8 +49,19 @@ pub struct NodeSecurity {
 #[derive(Debug, Default)]
 struct SecurityMemory {
     key: Option<Arc<NodeKey>>,
+    /// The key that is to take its place.
+    next: Option<Arc<NextKey>>,
+    /// That key was looked for on the volume.
+    next_is_known: bool,
     /// Since when a start has waited for a certificate with the node's address.
     address_wait: Option<Instant>,
+}
+
+/// The keys that lie on a node's volume.
+struct OwnKeys {
+    own: Arc<NodeKey>,
+    former: Option<Arc<NodeKey>>,
+    new: Option<NewKeyRequest>,
 }
 
 /// With what a database is to be started.
@@ -96,12 +108,94 @@ impl NodeSecurity {
     pub fn client_certificate(&self, told: &PilotSecurity) -> Option<(String, String)> {
         let installed = self.tls().current().ok().flatten().and_then(|one| one.client);
         let own = self.key().ok()?;
+        let next = self.next_key(&own);
         [installed, told.client_certificate.clone()].into_iter().flatten().find_map(|one| {
             let mounted = one.mounted_key.as_ref().and_then(|_| node_key::mounted(&self.users));
-            let key = if one.mounted_key.is_some() { mounted.as_ref()? } else { &own.key };
+            let next = next.as_ref().map(|next| &next.own.key);
+            let keys = match one.mounted_key {
+                Some(_) => [mounted.as_ref(), None],
+                None => [Some(&own.key), next],
+            };
             let details = CertificateDetails::read(&one.chain)?;
-            (details.key_sha256 == key.sha256()).then(|| (one.chain, key.to_pem()))
+            let key = keys.into_iter().flatten().find(|key| key.sha256() == details.key_sha256)?;
+            Some((one.chain, key.to_pem()))
         })
+    }
+
+    /// Returns the key that is to take the place of the node's, where there is one that can be read.
+    fn next_key(&self, own: &NodeKey) -> Option<Arc<NextKey>> {
+        if self.known().next_is_known {
+            return self.known().next.clone();
+        }
+        match NextKey::read(&self.files, own) {
+            Ok(next) => {
+                let next = next.map(Arc::new);
+                self.set_next_key(next.clone());
+                next
+            }
+            Err(error) => {
+                warn!(error = %chain(&error), "The node's next private key cannot be read");
+                None
+            }
+        }
+    }
+
+    fn set_next_key(&self, next: Option<Arc<NextKey>>) {
+        let mut known = self.known();
+        (known.next, known.next_is_known) = (next, true);
+    }
+
+    /// Returns the node's key by the record in the spec, the one before it where certificates of that
+    /// may be in use, and what is to be signed in its place.
+    fn keys(&self, security: &PilotSecurity) -> Result<OwnKeys, NodeKeyError> {
+        let own = self.key()?;
+        let on_record = security.key.as_ref().map(|key| key.sha256.as_str());
+        let next = self.next_key(&own);
+        if on_record != Some(&own.key.sha256()) {
+            let next = next.filter(|next| Some(next.own.key.sha256().as_str()) == on_record);
+            return Ok(match next {
+                Some(next) => OwnKeys { own: next.own.clone(), former: Some(own), new: None },
+                None => OwnKeys { own, former: None, new: None },
+            });
+        }
+        let Some(asked_at) = &security.new_key_at else {
+            if next.is_some() {
+                // Nothing of it was signed, and nothing asks for it any more.
+                if let Err(error) = self.files.remove_next_key() {
+                    warn!(%error, "The node's next private key cannot be removed");
+                }
+                self.set_next_key(None);
+            }
+            return Ok(OwnKeys { own, former: None, new: None });
+        };
+        let next = next.filter(|next| next.is_for(asked_at));
+        let next = next.or_else(|| self.make_next_key(&own, asked_at));
+        Ok(OwnKeys { own, former: None, new: next.map(|next| next.request()) })
+    }
+
+    /// Makes a key that is to take the place of the node's; `None` where it cannot be kept.
+    fn make_next_key(&self, own: &NodeKey, asked_at: &Time) -> Option<Arc<NextKey>> {
+        match NextKey::make(&self.files, own, asked_at) {
+            Ok(next) => {
+                info!("Made a new private key for the node");
+                let next = Arc::new(next);
+                self.set_next_key(Some(next.clone()));
+                Some(next)
+            }
+            Err(error) => {
+                warn!(error = %chain(&error), "The node's private key cannot be replaced");
+                None
+            }
+        }
+    }
+
+    /// Makes the newest key the node's only one: certificates of it are in use. For a caller that may
+    /// block.
+    pub(super) fn forget_former_key(&self, keys: &NodeKeys) -> Result<(), NodeKeyError> {
+        self.files.set_node_key(&keys.own.key.to_pem()).map_err(NodeKeyError::Write)?;
+        self.known().key = Some(keys.own.clone());
+        self.set_next_key(None);
+        self.files.remove_next_key().map_err(NodeKeyError::Write)
     }
 
     /// Judges the certificates of the node; `in_use` are those of a database that runs. For a caller
@@ -116,8 +210,8 @@ impl NodeSecurity {
         if !security.encrypts() {
             return (report, None);
         }
-        let key = match self.key() {
-            Ok(key) => key,
+        let OwnKeys { own: key, former, new } = match self.keys(security) {
+            Ok(keys) => keys,
             Err(error) => {
                 let message = chain(&error).to_string();
                 report.certificates = Some(SecurityReading::bad("KeyUnusable", message));
@@ -140,8 +234,8 @@ impl NodeSecurity {
         let Some(found) = found else { return (report, None) };
         report.certificates = Some(found.reading.clone());
         let (csr, reason) = (key.request.clone(), found.request.clone());
-        report.request = Some(CertificateRequest { csr, reason });
-        (report, Some((NodeKeys { own: key, mounted: mounted.map(Arc::new) }, found)))
+        report.request = Some(CertificateRequest { csr, reason, new_key: new });
+        (report, Some((NodeKeys { own: key, former, mounted: mounted.map(Arc::new) }, found)))
     }
 
     /// Decides whether a database may start, and with what; `Ok(None)` where nothing is encrypted and

@@ -24,6 +24,8 @@ const RUN: &str = "run.json";
 /// Folder of the node's private key, and the key in it.
 const TLS: &str = "tls";
 const NODE_KEY: &str = "node.key";
+/// The key that is to take its place.
+const NEXT_KEY: &str = "node.key.next";
 /// Most bytes of a key that are read: the longest one takes a tenth.
 const KEY_BYTES: u64 = 64 << 10;
 /// A file that keeps room for what must be written down on a full volume. It is removed when the
@@ -118,7 +120,16 @@ impl PilotFiles {
 
     /// Reads the node's private key, as PEM.
     pub fn node_key(&self) -> io::Result<Option<Vec<u8>>> {
-        let read = |folder: FolderHandle| folder.at(TLS)?.read_at_most(NODE_KEY, KEY_BYTES);
+        self.key(NODE_KEY)
+    }
+
+    /// Reads the private key that is to take the place of the node's.
+    pub fn next_key(&self) -> io::Result<Option<Vec<u8>>> {
+        self.key(NEXT_KEY)
+    }
+
+    fn key(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        let read = |folder: FolderHandle| folder.at(TLS)?.read_at_most(name, KEY_BYTES);
         match self.folder().and_then(read) {
             Ok((pem, _)) => Ok(Some(pem)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -126,14 +137,35 @@ impl PilotFiles {
         }
     }
 
-    /// Writes the node's private key, which stays for the node's life. Returns when no power cut can
-    /// take it away.
+    /// Writes the node's private key. Returns when no power cut can take it away.
     pub fn set_node_key(&self, pem: &str) -> io::Result<()> {
+        self.set_key(NODE_KEY, pem)
+    }
+
+    /// Writes the private key that is to take the place of the node's, as [`Self::set_node_key`] does.
+    pub fn set_next_key(&self, text: &str) -> io::Result<()> {
+        self.set_key(NEXT_KEY, text)
+    }
+
+    fn set_key(&self, name: &str, pem: &str) -> io::Result<()> {
         let own = self.made()?;
         let folder = own.make(TLS, 0o700)?;
-        folder.write(NODE_KEY, pem.as_bytes(), 0o600)?;
+        folder.write(name, pem.as_bytes(), 0o600)?;
         folder.sync()?;
         own.sync()
+    }
+
+    /// Removes the private key that was to take the place of the node's, where there is one.
+    pub fn remove_next_key(&self) -> io::Result<()> {
+        let remove = |folder: FolderHandle| {
+            let folder = folder.at(TLS)?;
+            folder.remove(NEXT_KEY)?;
+            folder.sync()
+        };
+        match self.folder().and_then(remove) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
     }
 
     fn reserve(&self) -> io::Result<()> {
@@ -247,6 +279,12 @@ mod tests {
         assert_eq!(files.node_key().unwrap(), None);
         files.set_node_key("key").unwrap();
         assert_eq!(files.node_key().unwrap().unwrap(), b"key");
+        assert_eq!(files.next_key().unwrap(), None);
+        files.remove_next_key().unwrap();
+        files.set_next_key("next").unwrap();
+        assert_eq!(files.next_key().unwrap().unwrap(), b"next");
+        files.remove_next_key().unwrap();
+        assert_eq!(files.next_key().unwrap(), None);
         let folder = data.path().join(FOLDER).join(TLS);
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&folder), mode(&folder.join(NODE_KEY))), (0o700, 0o600));

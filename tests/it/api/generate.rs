@@ -476,6 +476,7 @@ fn security(tape: &mut Tape<'_>) -> ClusterSecurity {
             .maybe(|tape| CertificateSettings {
                 duration: tape.maybe_text(&["2160h", "10m"]),
                 renewed_at: tape.maybe(Tape::time),
+                keys_renewed_at: tape.maybe(Tape::time),
                 ca_rotated_at: tape.maybe(Tape::time),
                 ca_overlap: tape.maybe_text(&["24h", "0s"]),
             })
@@ -553,8 +554,12 @@ fn pilot_security(tape: &mut Tape<'_>) -> PilotSecurity {
         internode: tape.word(InternodeTls::KNOWN).into(),
         client: tape.word(ClientTls::KNOWN).into(),
         authentication: tape.word(Authentication::KNOWN).into(),
-        key: tape
-            .maybe(|tape| SignedKey { sha256: tape.text(&["9f2c", ""]), volume: tape.text(NAMES) }),
+        key: tape.maybe(|tape| SignedKey {
+            sha256: tape.text(&["9f2c", ""]),
+            volume: tape.text(NAMES),
+            since: tape.maybe(Tape::time),
+        }),
+        new_key_at: tape.maybe(Tape::time),
         internode_certificate: tape.maybe(certificate),
         client_certificate: tape.maybe(certificate),
         users: tape.maybe_text(&["4f0c1e9a7b3d4c60"]),
@@ -584,6 +589,11 @@ fn pilot_security_status(tape: &mut Tape<'_>) -> PilotSecurityStatus {
         request: tape.maybe(|tape| CertificateRequest {
             csr: tape.text(&["-----BEGIN CERTIFICATE REQUEST-----\nMIIB\n", ""]),
             reason: tape.word(RequestReason::KNOWN).into(),
+            new_key: tape.maybe(|tape| NewKeyRequest {
+                csr: tape.text(&["-----BEGIN CERTIFICATE REQUEST-----\nMIIB\n", ""]),
+                proof: tape.text(&["MEUCIQ==", ""]),
+                asked_at: tape.maybe(Tape::time),
+            }),
         }),
         internode: tape.maybe(served),
         client: tape.maybe(served),

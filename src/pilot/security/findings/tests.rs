@@ -57,7 +57,7 @@ impl Signer {
         PilotSecurity {
             internode: InternodeTls::Required,
             client: ClientTls::Required,
-            key: Some(SignedKey { sha256: self.key.sha256(), volume: "v".to_owned() }),
+            key: Some(SignedKey { sha256: self.key.sha256(), volume: "v".to_owned(), since: None }),
             internode_certificate: of(&self.internode, CertificateUse::Internode),
             client_certificate: of(&self.client, CertificateUse::Client),
             ..PilotSecurity::default()

@@ -3,6 +3,7 @@
 use std::fs;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
     testing::{FakeDatabase, node},
@@ -11,7 +12,7 @@ use super::{
 use crate::{
     api::v1beta1::{ClientTls, InternodeTls, NodeCertificate, SignedKey},
     engine::{
-        pki::CertificateAuthority,
+        pki::{CertificateAuthority, KeyRequest, PrivateKey, check_proof},
         users::{FILE, UsersRefusal},
     },
     pilot::{
@@ -51,7 +52,7 @@ impl RunningPlace {
             internode: InternodeTls::Required,
             client: ClientTls::Off,
             authentication: Authentication::Password,
-            key: Some(SignedKey { sha256: key.key.sha256(), volume: "v".to_owned() }),
+            key: Some(SignedKey { sha256: key.key.sha256(), volume: "v".to_owned(), since: None }),
             internode_certificate: Some(NodeCertificate {
                 chain,
                 trust: ca.trust().to_pem(),
@@ -112,6 +113,61 @@ async fn a_renewed_certificate_counts_once_it_is_shown() {
     assert_eq!(served_by(&after), Some(renewed.clone()));
     assert_ne!(first, renewed);
     assert_eq!(reading(&after), (true, "CertificatesCurrent"));
+}
+
+#[tokio::test]
+async fn a_new_key_takes_the_place_of_the_former_one_once_the_database_shows_it() {
+    let mut running = RunningPlace::new().await;
+    let files = PilotFiles::of(&running.place.path().join("data"));
+    let on_volume = || PrivateKey::read(&files.node_key().unwrap().unwrap()).unwrap().sha256();
+    let request = |report: &SecurityReport| report.request.clone().unwrap();
+    assert_eq!(request(&running.turn().await).new_key, None);
+    let first = on_volume();
+    let chain = running.security().internode_certificate.clone().unwrap().chain;
+    let asked_at = |second| Some(Time(Timestamp::from_second(second).unwrap()));
+    running.security().new_key_at = asked_at(7);
+    let made = request(&running.turn().await);
+    let new = made.new_key.clone().unwrap();
+    let csr = KeyRequest::read(&new.csr).unwrap();
+    assert_eq!(new.asked_at, asked_at(7));
+    assert_eq!(check_proof(&new.proof, &csr, &first, &chain), Ok(()));
+    // The pilot ends, and the next one has the same key to be signed.
+    let own = &running.keeper.own;
+    let again = NodeSecurity::new(
+        files.clone(),
+        running.place.path().join("config"),
+        own.users.clone(),
+        None,
+    );
+    running.keeper = SecurityKeeper::new(again, running.database.clone(), Volume::default());
+    running.keeper.reload_limit = Duration::from_millis(50);
+    let after = request(&running.turn().await).new_key.unwrap();
+    assert_eq!(KeyRequest::read(&after.csr).unwrap().key_sha256(), csr.key_sha256());
+    // A later request has another key made.
+    running.security().new_key_at = asked_at(8);
+    let new = request(&running.turn().await).new_key.unwrap();
+    assert_ne!(KeyRequest::read(&new.csr).unwrap().key_sha256(), csr.key_sha256());
+
+    let next = PrivateKey::read(&files.next_key().unwrap().unwrap()).unwrap();
+    let before = running.installed();
+    let chain = sign(&running.ca, &next);
+    let security = running.security();
+    security.new_key_at = None;
+    security.key.as_mut().unwrap().sha256 = next.sha256();
+    security.internode_certificate.as_mut().unwrap().chain.clone_from(&chain);
+    *running.database.takes_certificates.lock().unwrap() = false;
+    let report = running.turn().await;
+    assert_eq!(reading(&report), (false, "ReloadFailed"));
+    assert_eq!((on_volume(), running.installed()), (first.clone(), before));
+    running.keeper.failed = None;
+    *running.database.takes_certificates.lock().unwrap() = true;
+    let report = running.turn().await;
+    assert_eq!(reading(&report), (true, "CertificatesCurrent"));
+    assert_eq!(running.installed(), chain);
+    assert_eq!((on_volume(), files.next_key().unwrap()), (next.sha256(), None));
+    let report = running.turn().await;
+    assert_eq!(KeyRequest::read(&request(&report).csr).unwrap().key_sha256(), next.sha256());
+    assert_ne!(next.sha256(), first);
 }
 
 #[tokio::test]

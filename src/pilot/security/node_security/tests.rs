@@ -46,7 +46,7 @@ impl StartPlace {
     fn signed(&self) -> PilotSecurity {
         let key = self.security.key().unwrap();
         PilotSecurity {
-            key: Some(SignedKey { sha256: key.key.sha256(), volume: "v".to_owned() }),
+            key: Some(SignedKey { sha256: key.key.sha256(), volume: "v".to_owned(), since: None }),
             internode_certificate: Some(NodeCertificate {
                 chain: sign(&self.ca, &key.key),
                 trust: self.ca.trust().to_pem(),
@@ -149,6 +149,31 @@ fn a_key_that_is_damaged_or_not_on_record_starts_nothing() {
     assert_eq!((report.certificates.unwrap().reason, report.request), ("KeyUnusable", None));
     assert!(held.is_err());
     assert_eq!(damaged.security.files.node_key().unwrap().unwrap(), b"damaged");
+}
+
+#[tokio::test]
+async fn a_node_starts_with_whichever_of_its_keys_is_on_record() {
+    let start = StartPlace::new();
+    let database = FakeDatabase::new(Vec::new());
+    let mut node = node(start.place.path());
+    let mut signed = start.signed();
+    signed.new_key_at = Some(Time(Timestamp::from_second(7).unwrap()));
+    node.pilot.spec.security = Some(signed.clone());
+    let files = start.security.files.clone();
+    let config = start.place.path().join("config");
+    let fresh = || NodeSecurity::new(files.clone(), config.clone(), "users".into(), None);
+    assert!(fresh().before_start(&database, &node).1.is_ok());
+    let next = PrivateKey::read(&files.next_key().unwrap().unwrap()).unwrap();
+    // The controller signed it, and the pilot ended before it knew.
+    signed.new_key_at = None;
+    signed.key.as_mut().unwrap().sha256 = next.sha256();
+    signed.internode_certificate.as_mut().unwrap().chain = sign(&start.ca, &next);
+    node.pilot.spec.security = Some(signed);
+    let security = fresh();
+    let ready = security.before_start(&database, &node).1.unwrap().unwrap();
+    security.lay_out(&database, &node, &ready).await.unwrap();
+    let installed = std::fs::read(config.join("tls/node.key")).unwrap();
+    assert_eq!(PrivateKey::read(&installed).unwrap().sha256(), next.sha256());
 }
 
 #[test]
