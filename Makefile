@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt quick lint test test-unit test-searches test-it test-load test-hostile-objects test-install test-history planted test-parity testbed database-images older model e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-upgrade e2e-scenarios e2e-drains e2e-cordons e2e-lost e2e-rungs e2e-edits e2e-halfway e2e-restored e2e-mistakes e2e-strangers e2e-refusals e2e-leader e2e-machines e2e-runner e2e-storage e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot bench-controller bench-fleet bench-machines bench-tls idle compare-inits kill-store full-stores full-registries test-growth test-at-rest golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local test-renewals test-shared-ring test-taken-over test-secure-upgrade docs test-quickstart test-quickstart-full clean
+.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt quick lint test test-unit test-searches test-it test-load test-hostile-objects test-install test-history planted test-parity testbed database-images older model e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-upgrade e2e-scenarios e2e-drains e2e-cordons e2e-lost e2e-rungs e2e-edits e2e-halfway e2e-restored e2e-mistakes e2e-strangers e2e-expiry e2e-refusals e2e-leader e2e-machines e2e-runner e2e-storage e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot bench-controller bench-fleet bench-machines bench-tls idle compare-inits kill-store full-stores full-registries test-growth test-at-rest golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local test-renewals test-shared-ring test-taken-over test-secure-upgrade docs test-quickstart test-quickstart-full clean
 
 CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
@@ -406,6 +406,9 @@ e2e-restored: ## a namespace with a Cassandra and an Elasticsearch is deleted, a
 
 e2e-strangers: ## a Secret of a stranger lies there before its cluster, and a user that is taken out holds a connection open; not part of ci
 	$(MAKE) e2e JOBS=strangers_job
+
+e2e-expiry: ## the controller is away until certificates of ten minutes have ended, and all nodes serve again when it is back; not part of ci
+	$(MAKE) e2e JOBS=expiry_job
 
 e2e-refusals: ## pods that a quota or Pod Security refuses are told of within a minute; not part of ci
 	$(MAKE) e2e JOBS=refusals_job

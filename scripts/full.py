@@ -82,6 +82,7 @@ PARTS = {
     "restored": bed("a namespace with a Cassandra and an Elasticsearch is deleted, and put back from a copy of its objects", "e2e-restored"),
     "strangers": bed("a Secret of a stranger that lies there before its Cassandra is not used, and a user that is taken out may do nothing on an open connection",
                      "e2e-strangers"),
+    "expiry": bed("the controller is away until certificates of ten minutes have ended: no database ends, and all nodes serve again when it is back", "e2e-expiry"),
     "refusals": bed("pods that a quota or Pod Security refuses are told of within a minute", "e2e-refusals"),
     "storage": bed("volumes of Cassandra grow under a client, and a full one holds its node until it has grown", "e2e-storage"),
     "leader": bed("what the controller writes, that one alone writes when the leader is killed or stopped, and that a join outlives kills", "e2e-leader"),

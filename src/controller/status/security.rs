@@ -145,7 +145,11 @@ pub(super) fn certificates_valid(facts: &ConditionInputs<'_>) -> Option<Conditio
                 format!("; what is given for clients does not cover {name}, which the Secrets of users name")
             });
             let lacks = lacks.unwrap_or_default();
-            let message = format!("the first to end is that of {pilot}, at {}{lacks}", end.0);
+            let message = format!(
+                "the first to end is that of {pilot}, at {}: if it is not renewed by then, other \
+                 nodes and clients refuse it{lacks}",
+                end.0
+            );
             finding("True", "CertificatesCurrent", message)
         }
         _ => finding("Unknown", "CertificatesPending", "no node has shown a certificate yet"),

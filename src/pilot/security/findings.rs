@@ -40,6 +40,9 @@ pub(super) struct CertificateFindings {
     pub(super) request: RequestReason,
     /// The certificates, where they may be put in use.
     pub(super) usable: Option<NodeCertificates>,
+    /// They are of the node's key, and expired, not valid yet, or of no trusted CA: a start may use the
+    /// ones before them, where those are good.
+    pub(super) may_use_former: bool,
     /// The private key of what was given for clients is not mounted yet.
     pub(super) awaits_key: bool,
     /// They are for this node's address and name, so that nothing better is to be expected.
@@ -79,6 +82,13 @@ impl FindingRank {
             Self::KeyAwaited => "KeyAwaited",
             Self::Missing => "CertificateRequested",
             Self::ForeignKey => "ForeignKey",
+        }
+    }
+
+    fn may_use_former(self) -> bool {
+        match self {
+            Self::Expired | Self::Untrusted | Self::Clock => true,
+            Self::Uncovered | Self::KeyAwaited | Self::Missing | Self::ForeignKey => false,
         }
     }
 
@@ -158,6 +168,7 @@ pub(super) fn find(question: &CertificateQuestion<'_>) -> Option<CertificateFind
     Some(CertificateFindings {
         reading,
         request,
+        may_use_former: worst.is_some_and(FindingRank::may_use_former),
         awaits_key: found.iter().any(|(rank, _)| *rank == FindingRank::KeyAwaited),
         covers: worst.is_none(),
         usable: usable.then_some(given),

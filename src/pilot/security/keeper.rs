@@ -45,6 +45,8 @@ pub struct SecurityKeeper {
     volume: Volume,
     /// The certificates whose files the database finds.
     installed: Option<NodeCertificates>,
+    /// Those that were written down on the volume.
+    kept: Option<NodeCertificates>,
     served: ServedPorts,
     next_look: Option<Instant>,
     failed: Option<FailedExchange>,
@@ -90,6 +92,7 @@ impl SecurityKeeper {
             driver,
             volume,
             installed: None,
+            kept: None,
             served: ServedPorts::default(),
             next_look: None,
             failed: None,
@@ -126,6 +129,7 @@ impl SecurityKeeper {
                 let is_shown = self.look(database, &running.ports, keys).await;
                 settled &= is_shown;
                 if is_shown {
+                    self.keep_certificates().await;
                     self.forget_former_key(keys).await;
                 }
                 // Nobody tells when the kubelet brings it.
@@ -216,6 +220,20 @@ impl SecurityKeeper {
         });
         if self.failed.is_none() {
             info!("The database shows the node's new certificates");
+        }
+    }
+
+    /// Writes down what the database shows, once for each installation.
+    async fn keep_certificates(&mut self) {
+        let Some(shown) = self.installed.clone().filter(|shown| self.kept.as_ref() != Some(shown))
+        else {
+            return;
+        };
+        let (own, written) = (self.own.clone(), shown.clone());
+        match self.volume.visit(move |_| own.keep_certificates(&written)).await {
+            Ok(Ok(())) => self.kept = Some(shown),
+            Ok(Err(error)) => warn!(%error, "The certificates cannot be written down"),
+            Err(error) => warn!(%error, "The certificates cannot be written down"),
         }
     }
 

@@ -221,16 +221,7 @@ impl NodeSecurity {
         let is_given =
             security.client_certificate.as_ref().is_some_and(|one| one.mounted_key.is_some());
         let mounted = is_given.then(|| node_key::mounted(&self.users)).flatten();
-        let mounted_sha256 = mounted.as_ref().map(PrivateKey::sha256);
-        let found = findings::find(&CertificateQuestion {
-            security,
-            key_sha256: &key.key.sha256(),
-            mounted_sha256: mounted_sha256.as_deref(),
-            pilot: node.pilot.metadata.name.as_deref().unwrap_or_default(),
-            address: node.address,
-            in_use,
-            now: Timestamp::now(),
-        });
+        let found = find(node, security, &key, mounted.as_ref(), in_use);
         let Some(found) = found else { return (report, None) };
         report.certificates = Some(found.reading.clone());
         let (csr, reason) = (key.request.clone(), found.request.clone());
@@ -258,6 +249,12 @@ impl NodeSecurity {
         let had = node.pilot.status.security.as_ref().and_then(|had| had.users.as_ref());
         let users: Vec<_> = security.users.iter().chain(had).cloned().collect();
         let (report, found) = self.examine(node, security, None);
+        let found = found.map(|(keys, found)| match self.former(node, security, &keys, &found) {
+            Some(former) => {
+                (keys, CertificateFindings { usable: Some(former), covers: true, ..found })
+            }
+            None => (keys, found),
+        });
         let start = match found {
             Some((keys, CertificateFindings { usable: Some(certificates), covers, .. })) => {
                 if !covers && self.waits_for_address() {
@@ -279,6 +276,42 @@ impl NodeSecurity {
             }
         };
         (Some(report), Ok(Some(start)))
+    }
+
+    /// Returns the certificates that the database showed last, where those in the spec cannot be used and
+    /// these still can.
+    fn former(
+        &self,
+        node: &DatabaseNode,
+        security: &PilotSecurity,
+        keys: &NodeKeys,
+        found: &CertificateFindings,
+    ) -> Option<NodeCertificates> {
+        if !found.may_use_former {
+            return None;
+        }
+        let NodeCertificates { internode, client } = self.files.certificates().ok()??;
+        let former = PilotSecurity {
+            internode_certificate: internode,
+            client_certificate: client,
+            ..security.clone()
+        };
+        let former = find(node, &former, &keys.own, keys.mounted.as_deref(), None)?.usable?;
+        let reason = found.reading.reason;
+        warn!(
+            reason,
+            "Starting with the certificates of the last run: the spec has none that can be used"
+        );
+        Some(former)
+    }
+
+    /// Writes down the certificates that the database shows, for a start that finds worse ones in the
+    /// spec. For a caller that may block.
+    pub(super) fn keep_certificates(&self, shown: &NodeCertificates) -> std::io::Result<()> {
+        if self.files.certificates()?.as_ref() == Some(shown) {
+            return Ok(());
+        }
+        self.files.set_certificates(shown)
     }
 
     /// Tells whether a start waits for a better certificate: from when it is first asked, for
@@ -336,6 +369,25 @@ impl NodeSecurity {
     pub(super) fn user(&self) -> Option<ProcessUser> {
         self.user
     }
+}
+
+/// Judges the certificates in `security` for a node with these keys.
+fn find(
+    node: &DatabaseNode,
+    security: &PilotSecurity,
+    own: &NodeKey,
+    mounted: Option<&PrivateKey>,
+    in_use: Option<&NodeCertificates>,
+) -> Option<CertificateFindings> {
+    findings::find(&CertificateQuestion {
+        security,
+        key_sha256: &own.key.sha256(),
+        mounted_sha256: mounted.map(PrivateKey::sha256).as_deref(),
+        pilot: node.pilot.metadata.name.as_deref().unwrap_or_default(),
+        address: node.address,
+        in_use,
+        now: Timestamp::now(),
+    })
 }
 
 #[cfg(test)]

@@ -12,7 +12,10 @@ use std::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::{api::v1beta1::Pilot, pilot::volume::folder::FolderHandle};
+use crate::{
+    api::v1beta1::Pilot,
+    pilot::{tls::NodeCertificates, volume::folder::FolderHandle},
+};
 
 /// Name of the pilot's own folder at the root of a data volume.
 pub const FOLDER: &str = ".navigator";
@@ -26,6 +29,8 @@ const TLS: &str = "tls";
 const NODE_KEY: &str = "node.key";
 /// The key that is to take its place.
 const NEXT_KEY: &str = "node.key.next";
+/// The certificates that the database showed last.
+const CERTIFICATES: &str = "certificates.json";
 /// Most bytes of a key that are read: the longest one takes a tenth.
 const KEY_BYTES: u64 = 64 << 10;
 /// A file that keeps room for what must be written down on a full volume. It is removed when the
@@ -97,6 +102,15 @@ impl PilotFiles {
 
     pub fn set_intent(&self, pilot: &Pilot) -> io::Result<()> {
         self.write(INTENT, pilot)
+    }
+
+    /// Reads the certificates that the database showed last.
+    pub fn certificates(&self) -> io::Result<Option<NodeCertificates>> {
+        self.read(CERTIFICATES)
+    }
+
+    pub fn set_certificates(&self, certificates: &NodeCertificates) -> io::Result<()> {
+        self.write(CERTIFICATES, certificates)
     }
 
     /// Did the node leave its database cluster for good?

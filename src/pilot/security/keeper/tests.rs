@@ -111,6 +111,8 @@ async fn a_renewed_certificate_counts_once_it_is_shown() {
     let renewed = running.renew();
     let after = running.turn().await;
     assert_eq!(served_by(&after), Some(renewed.clone()));
+    let kept = PilotFiles::of(&running.place.path().join("data")).certificates().unwrap();
+    assert_eq!(kept, running.keeper.installed, "it is there for a later start");
     assert_ne!(first, renewed);
     assert_eq!(reading(&after), (true, "CertificatesCurrent"));
 }

@@ -6,7 +6,7 @@ use crate::{
         ClientTls, InternodeTls, NodeCertificate, PilotSecurityStatus, RequestReason, SignedKey,
     },
     engine::{
-        pki::{CertificateAuthority, KeyRequest},
+        pki::{CertificateAuthority, CertificateUse, KeyRequest, LeafOrder},
         users::FILE,
     },
     pilot::{
@@ -174,6 +174,53 @@ async fn a_node_starts_with_whichever_of_its_keys_is_on_record() {
     security.lay_out(&database, &node, &ready).await.unwrap();
     let installed = std::fs::read(config.join("tls/node.key")).unwrap();
     assert_eq!(PrivateKey::read(&installed).unwrap().sha256(), next.sha256());
+}
+
+/// A certificate for this key that is valid in a year.
+fn from_a_clock_that_is_ahead(ca: &CertificateAuthority, key: &NodeKey) -> String {
+    let names = ["es-a-0".to_owned()];
+    let order = LeafOrder {
+        common_name: "es-a-0",
+        dns_names: &names,
+        addresses: &[[127, 0, 0, 1].into()],
+        usage: CertificateUse::Internode,
+        life: Duration::from_secs(3600),
+    };
+    let ahead = Timestamp::now() + Duration::from_secs(365 * 24 * 3600);
+    ca.sign(&KeyRequest::read(&key.request).unwrap(), &order, ahead).unwrap()
+}
+
+#[tokio::test]
+async fn a_start_uses_the_certificates_of_the_last_run_where_the_spec_has_none_that_are_good() {
+    let start = StartPlace::new();
+    let database = FakeDatabase::new(Vec::new());
+    let mut node = node(start.place.path());
+    let good = start.signed();
+    let mut ahead = good.clone();
+    let key = start.security.key().unwrap();
+    let chain = from_a_clock_that_is_ahead(&start.ca, &key);
+    ahead.internode_certificate.as_mut().unwrap().chain = chain;
+    node.pilot.spec.security = Some(ahead.clone());
+    assert!(start.security.before_start(&database, &node).1.is_err(), "there are none yet");
+
+    let shown = NodeCertificates { internode: good.internode_certificate.clone(), client: None };
+    start.security.keep_certificates(&shown).unwrap();
+    let (report, ready) = start.security.before_start(&database, &node);
+    assert_eq!(report.unwrap().certificates.unwrap().reason, "ClockSkew");
+    let ready = ready.unwrap().unwrap();
+    start.security.lay_out(&database, &node, &ready).await.unwrap();
+    assert_eq!(start.security.tls().current().unwrap(), Some(shown));
+
+    // A CA that is none, and a key that is not on record.
+    let mut foreign = good.clone();
+    foreign.internode_certificate.as_mut().unwrap().trust =
+        CertificateAuthority::create("other", Timestamp::now()).unwrap().trust().to_pem();
+    node.pilot.spec.security = Some(foreign);
+    assert!(start.security.before_start(&database, &node).1.is_ok());
+    let mut of_another_key = ahead;
+    of_another_key.key.as_mut().unwrap().sha256 = "f00d".repeat(16);
+    node.pilot.spec.security = Some(of_another_key);
+    assert!(start.security.before_start(&database, &node).1.is_err());
 }
 
 #[test]
