@@ -83,6 +83,9 @@ pub mod annotation {
     /// Annotation on a Pilot: SHA-256 of a key that a person accepts as the node's own, in place of
     /// the one on record.
     pub const ACCEPT_KEY: &str = "navigator.jetstack.io/accept-key";
+    /// Annotation on a claim, or on a pod without one: SHA-256 of the node's key that was signed, and the
+    /// time of that. A Pilot that is made again has no record of it.
+    pub const SIGNED_KEY: &str = "navigator.jetstack.io/signed-key";
     /// Annotation on a Secret that Navigator wrote: by it the controller knows the Secret again.
     pub const SEAL: &str = "navigator.jetstack.io/seal";
     /// Annotation on a cluster: uids of Secrets, with commas between them, that a person lets it use

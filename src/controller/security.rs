@@ -17,7 +17,7 @@ mod succession;
 mod users;
 
 use k8s_openapi::{
-    api::core::v1::{Pod, Service},
+    api::core::v1::{PersistentVolumeClaim, Pod, Service},
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
     jiff::Timestamp,
 };
@@ -126,6 +126,9 @@ pub(crate) async fn keep(
             }
             if let Some(asked) = asks_new_key(pilot, new_keys_at.as_ref(), &mut part) {
                 findings.former_keys.push(asked.to_owned());
+            }
+            if let Err(error) = keep_key_record(ctx, desired, pilot, &objects).await {
+                refused(&mut findings, error)?;
             }
             let order = order(desired, &of_clients, pilot, &objects, new_keys_at.as_ref(), now);
             match order.and_then(|order| signed(&order, authorities, pilot, security, now)) {
@@ -305,10 +308,14 @@ fn order<'a>(
         // Its new key is signed, and it has not seen that yet.
         return Err(None);
     }
-    let volume = volume(desired, pod, objects).ok_or(None)?;
+    let keeper = KeyKeeper::of(desired, pod, objects).ok_or(None)?;
+    let volume = keeper.meta.uid.clone().ok_or(None)?;
     let annotations = pilot.metadata.annotations.as_ref();
     let word = annotations.and_then(|all| all.get(annotation::ACCEPT_KEY));
-    signing::accept(told.key.as_ref(), &key.key_sha256(), &volume, word.map(String::as_str))
+    // A Pilot that was made again has no record.
+    let annotated = keeper.record();
+    let before = on_record.or(annotated.as_ref());
+    signing::accept(before, &key.key_sha256(), &volume, word.map(String::as_str))
         .map_err(refused)?;
     let names = node_names(desired, of_clients, name, set, pod).ok_or(None)?;
     let new = signing::new_key(told, request, new_keys_at).map_err(refused)?;
@@ -320,7 +327,7 @@ fn order<'a>(
         None => (key, KeyState::Current),
     };
     let sha256 = key.key_sha256();
-    let since = match on_record.filter(|record| record.sha256 == sha256) {
+    let since = match before.filter(|record| record.sha256 == sha256) {
         Some(record) => record.since.clone(),
         None => Timestamp::from_second(now.as_second()).ok().map(Time),
     };
@@ -344,15 +351,72 @@ fn asks_new_key<'a>(
     is_former.then(|| name_of(pilot))
 }
 
-/// Returns what keeps the node's key: the uid of its claim, or of its pod where it has none.
-fn volume(desired: &DesiredCluster, pod: &Pod, objects: &ClusterObjects) -> Option<String> {
-    if holds_data(pod, desired) {
-        return pod.metadata.uid.clone();
+/// The object whose volume keeps a node's key: its claim, or its pod where it has none.
+struct KeyKeeper<'a> {
+    resource: ApiResource,
+    meta: &'a ObjectMeta,
+}
+
+impl<'a> KeyKeeper<'a> {
+    fn of(desired: &DesiredCluster, pod: &'a Pod, objects: &'a ClusterObjects) -> Option<Self> {
+        if holds_data(pod, desired) {
+            return Some(Self { resource: ApiResource::erase::<Pod>(&()), meta: &pod.metadata });
+        }
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        let claim = format!("{}-{name}", desired.database.names.data_volume);
+        let named = |meta: &ObjectMeta| meta.name.as_ref() == Some(&claim);
+        let claim = objects.claims.iter().find(|found| named(&found.metadata))?;
+        let resource = ApiResource::erase::<PersistentVolumeClaim>(&());
+        Some(Self { resource, meta: &claim.metadata })
     }
-    let name = pod.metadata.name.as_deref().unwrap_or_default();
-    let claim = format!("{}-{name}", desired.database.names.data_volume);
-    let named = |meta: &ObjectMeta| meta.name.as_ref() == Some(&claim);
-    objects.claims.iter().find(|found| named(&found.metadata))?.metadata.uid.clone()
+
+    /// Returns the key that was signed last for a node with this volume.
+    fn record(&self) -> Option<SignedKey> {
+        let text = self.meta.annotations.as_ref()?.get(annotation::SIGNED_KEY)?;
+        Some(signing::annotated(text, self.meta.uid.as_deref()?))
+    }
+}
+
+/// Writes the key on record to what keeps the key, so that a lost Pilot forgets no key in use.
+async fn keep_key_record(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    pilot: &Pilot,
+    objects: &ClusterObjects,
+) -> Result<(), Error> {
+    let record = pilot.spec.security.as_ref().and_then(|told| told.key.as_ref());
+    let pod = objects.pods.iter().find(|pod| pod.metadata.name == pilot.metadata.name);
+    let keeper = pod.and_then(|pod| KeyKeeper::of(desired, pod, objects));
+    let (Some(record), Some(KeyKeeper { resource, meta })) = (record, keeper) else {
+        return Ok(());
+    };
+    let text = signing::annotation_of(record);
+    let annotations = meta.annotations.as_ref();
+    let is_there = annotations.and_then(|all| all.get(annotation::SIGNED_KEY)) == Some(&text);
+    if is_there || meta.uid.as_ref() != Some(&record.volume) || meta.deletion_timestamp.is_some() {
+        return Ok(());
+    }
+    annotate(ctx, desired, &resource, meta, annotation::SIGNED_KEY, &text).await
+}
+
+/// Writes an annotation to the object that was read. One that is gone is no error.
+async fn annotate(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    resource: &ApiResource,
+    meta: &ObjectMeta,
+    key: &str,
+    value: &str,
+) -> Result<(), Error> {
+    let name = meta.name.as_deref().unwrap_or_default();
+    let patch = json!({"metadata": {"uid": meta.uid, "annotations": {key: value}}});
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..<_>::default() };
+    let api = ctx.write(resource, &desired.namespace)?;
+    match api.patch(name, &params, &Patch::Merge(&patch)).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(error) => Err(Error::request("patch", &resource.kind, name, error)),
+    }
 }
 
 /// The names under which clients find the nodes of a cluster.
@@ -498,15 +562,10 @@ async fn hurry_mounts(
         {
             continue;
         }
-        let patch = json!({"metadata": {
-            "uid": meta.uid, "annotations": {annotation::USERS: wanted},
-        }});
-        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..<_>::default() };
-        let api = ctx.write(&ApiResource::erase::<Pod>(&()), &desired.namespace)?;
-        match api.patch(name, &params, &Patch::Merge(&patch)).await {
-            Ok(_) => {}
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(error) => drop(refused(findings, Error::request("patch", "Pod", name, error))?),
+        let pods = ApiResource::erase::<Pod>(&());
+        let written = annotate(ctx, desired, &pods, meta, annotation::USERS, wanted).await;
+        if let Err(error) = written {
+            refused(findings, error)?;
         }
     }
     Ok(())

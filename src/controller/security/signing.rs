@@ -98,6 +98,22 @@ pub(super) fn new_keys_at(settings: &CertificateSettings, now: Timestamp) -> Opt
     asked.filter(|asked| asked.0 <= now).max_by_key(|asked| asked.0).cloned()
 }
 
+/// Writes a record of a key into an annotation of what keeps the key.
+pub(super) fn annotation_of(record: &SignedKey) -> String {
+    let since = record.since.as_ref().map(|since| format!(" {}", since.0));
+    format!("{}{}", record.sha256, since.unwrap_or_default())
+}
+
+/// Reads the record of a key from an annotation on what keeps the key.
+pub(super) fn annotated(text: &str, volume: &str) -> SignedKey {
+    let (sha256, since) = text.split_once(' ').unwrap_or((text, ""));
+    SignedKey {
+        sha256: sha256.to_owned(),
+        volume: volume.to_owned(),
+        since: since.parse().ok().map(Time),
+    }
+}
+
 /// Is the key on record to be replaced, by a request of this time?
 pub(super) fn is_former(record: &SignedKey, asked_at: Option<&Time>) -> bool {
     let Some(asked_at) = asked_at else { return false };

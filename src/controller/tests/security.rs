@@ -233,6 +233,31 @@ async fn another_key_is_signed_on_a_new_volume_or_on_a_persons_word_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pilot_that_is_made_again_has_the_key_on_record_for_its_volume() {
+    let harness = secured(1).await;
+    let (key, other) = (PrivateKey::generate().unwrap(), PrivateKey::generate().unwrap());
+    ask(&harness, NODE, &key);
+    harness.settle().await;
+    let record = told(&harness)["key"].clone();
+    let forget = || {
+        harness.api.server().edit(&pilot(), |pilot| {
+            for field in ["key", "internodeCertificate", "clientCertificate"] {
+                pilot["spec"]["security"][field] = Value::Null;
+            }
+        });
+    };
+    forget();
+    ask(&harness, NODE, &other);
+    harness.settle().await;
+    assert_eq!(told(&harness)["key"], Value::Null);
+    assert_eq!(harness.condition("CertificatesValid")["reason"], "RequestRefused");
+    forget();
+    ask(&harness, NODE, &key);
+    harness.settle().await;
+    assert_eq!(told(&harness)["key"], record);
+}
+
+#[tokio::test(start_paused = true)]
 async fn only_a_request_of_the_current_pod_is_signed() {
     let harness = secured(1).await;
     ask(&harness, NODE, &PrivateKey::generate().unwrap());
