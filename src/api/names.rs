@@ -88,6 +88,9 @@ pub mod annotation {
     pub const SIGNED_KEY: &str = "navigator.jetstack.io/signed-key";
     /// Annotation on a Secret that Navigator wrote: by it the controller knows the Secret again.
     pub const SEAL: &str = "navigator.jetstack.io/seal";
+    /// Annotation on the Secret that was made for a user: uid of the cluster that uses it. Unlike
+    /// [`CLUSTER_UID`] it does not have the Secret deleted with the cluster.
+    pub const USED_BY: &str = "navigator.jetstack.io/used-by";
     /// Annotation on a cluster: uids of Secrets, with commas between them, that a person lets it use
     /// though nothing shows that Navigator made them.
     pub const ACCEPT_SECRETS: &str = "navigator.jetstack.io/accept-secrets";

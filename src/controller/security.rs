@@ -151,6 +151,11 @@ pub(crate) async fn keep(
     if let Some(revision) = findings.revision.clone() {
         let mark = given.map(|given| format!("{revision}.{}", given.mark()));
         hurry_mounts(ctx, desired, &objects, &revision, mark.as_deref(), &mut findings).await?;
+        // Last: nodes are told of their users whatever becomes of a Secret.
+        if let Err(error) = users::remove_unused(ctx, desired, security).await {
+            let problem = refused(&mut findings, error)?;
+            findings.users.push(problem);
+        }
     }
     Ok(findings)
 }

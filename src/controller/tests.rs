@@ -15,6 +15,7 @@ mod security;
 mod security_rounds;
 mod term;
 mod two_clusters;
+mod user_secrets;
 mod vacate;
 mod volumes;
 

@@ -10,8 +10,12 @@ use std::{
     sync::Arc,
 };
 
-use k8s_openapi::{ByteString, api::core::v1::Secret};
+use k8s_openapi::{
+    ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tracing::info;
 
 use super::{
     origin, refused,
@@ -19,6 +23,7 @@ use super::{
 };
 use crate::{
     api::{
+        names::annotation,
         v1beta1::{Authentication, ClientTls, ClusterSecurity, DatabaseUser, Pilot, SecretKey},
         validation::{OWN_USERS, format::login_name},
     },
@@ -28,7 +33,7 @@ use crate::{
         ensure::ensure_object,
         resources::{self, PreparedObject},
         security_findings::{DeclaredLogin, SecurityFindings, SecurityProblem},
-        write::{change, create},
+        write::{change, create, delete, exactly},
     },
     engine::{
         password::{self, PasswordHashing},
@@ -268,6 +273,36 @@ pub(super) async fn keep(
     findings.revision =
         if written.is_ok() { Some(document.revision().to_owned()) } else { known.revision };
     written
+}
+
+/// Deletes the Secrets that were made for users who are not in the spec any more, or who have a Secret
+/// of a person's now: a user that is added again gets another password. Secrets that only an earlier
+/// cluster of this name used stay: a cluster that is made again may name its users later.
+pub(super) async fn remove_unused(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    security: &ClusterSecurity,
+) -> Result<(), Error> {
+    let used: HashSet<_> = declared(desired, security)
+        .filter(|user| user.given.is_none())
+        .map(|user| user.made)
+        .collect();
+    let resource = secrets::resource();
+    for found in ctx.stores.others(&resource, desired) {
+        let name = found.name.as_deref().unwrap_or_default();
+        if is_used_by(&found, desired) && !used.contains(name) {
+            delete(ctx, desired, &resource, name, exactly(&found)).await?;
+            let namespace = &desired.namespace;
+            info!(namespace, name, "Deleted the Secret of a user that needs it no more");
+        }
+    }
+    Ok(())
+}
+
+/// Did this very cluster use the Secret that was made for a user?
+fn is_used_by(meta: &ObjectMeta, desired: &DesiredCluster) -> bool {
+    let marked = meta.annotations.as_ref().and_then(|all| all.get(annotation::USED_BY));
+    marked.is_some_and(|uid| *uid == desired.uid)
 }
 
 /// Returns what is sealed of the mounted Secret.
@@ -570,9 +605,10 @@ impl Binding<'_> {
             made.ok_or_else(gone)?
         };
         let stands = |(key, value): (&str, String)| found.text(key) == Some(value.as_str());
-        let is_sealed = origin::is_sealed(ctx, self.desired, &found, &SEALED_OF_USER);
+        let is_marked = origin::is_sealed(ctx, self.desired, &found, &SEALED_OF_USER)
+            && is_used_by(&found.meta, self.desired);
         // A Secret that a person made under this name is read, and not written.
-        if found.is_of(self.desired) && !(is_sealed && self.connection().into_iter().all(stands)) {
+        if found.is_of(self.desired) && !(is_marked && self.connection().into_iter().all(stands)) {
             let mut object = self.object(ctx, name, self.connection());
             let sealed = SEALED_OF_USER.iter().filter_map(|key| Some((*key, found.value(key)?)));
             origin::seal(ctx, self.desired, &mut object, sealed);
@@ -592,7 +628,10 @@ impl Binding<'_> {
         values: Vec<(&str, String)>,
     ) -> PreparedObject {
         let bytes = |(key, text): (&str, String)| (key.to_owned(), ByteString(text.into_bytes()));
-        left_behind(ctx, self.desired, name, values.into_iter().map(bytes).collect())
+        let values = values.into_iter().map(bytes).collect();
+        let mut object = left_behind(ctx, self.desired, name, values);
+        object.body["metadata"]["annotations"][annotation::USED_BY] = json!(self.desired.uid);
+        object
     }
 
     fn connection(&self) -> Vec<(&'static str, String)> {
@@ -622,7 +661,6 @@ impl Binding<'_> {
 #[cfg(test)]
 mod tests {
     use kube::api::DynamicObject;
-    use serde_json::json;
 
     use super::*;
     use crate::controller::{
