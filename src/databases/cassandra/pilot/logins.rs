@@ -270,11 +270,9 @@ impl CassandraDriver {
     /// Asks the node, over the connection of an earlier question where there is one.
     async fn ask(&self, entry: Entry<'_>, statement: CqlStatement) -> Result<CqlRows, Error> {
         let mut session = self.session.0.lock().await;
-        // A superuser's is not gone on with: the login of pilots may be there now.
-        let is_usable = |known: &OwnSession| {
-            let own = known.own.as_ref();
-            own.is_some_and(|own| own == entry.own || Some(own) == entry.former)
-        };
+        // That of a superuser or of the former login is not gone on with: the present login may be there
+        // now, and the former one is closed then.
+        let is_usable = |known: &OwnSession| known.own.as_ref() == Some(entry.own);
         let mut current = match session.take().filter(is_usable) {
             Some(known) => known,
             None => self.connect(entry).await?,

@@ -181,13 +181,16 @@ impl RolePlan {
     }
 
     /// Takes login, memberships and rights of a user that left the spec: a connection that it holds open
-    /// may do nothing any more. The group stays by which it is known as ours.
-    fn remove(&mut self, user: &RoleRow, ours: &BTreeSet<String>, grants: &RingGrants) {
+    /// may do nothing any more. It stays, or becomes, a member of the group by which it is known as ours.
+    fn remove(&mut self, user: &RoleRow, group: &str, grants: &RingGrants) {
         if user.can_login || user.superuser {
             self.close(&user.name);
         }
-        for group in user.member_of.difference(ours) {
-            self.member(&user.name, group, false);
+        if !user.member_of.contains(group) {
+            self.member(&user.name, group, true);
+        }
+        for other in user.member_of.iter().filter(|other| *other != group) {
+            self.member(&user.name, other, false);
         }
         let rows = grants.remove(&user.name);
         if !rows.is_empty() {
@@ -253,7 +256,7 @@ fn groups(
 }
 
 /// Compares what a ring has with what it is to have. `former`: a login that pilots of this cluster
-/// had before, whose users and roles are ours as well.
+/// had before, which is to be closed, and whose users and roles are ours as well.
 pub(super) fn plan(
     users: &UsersDocument,
     own: &OwnLogin,
@@ -290,8 +293,14 @@ pub(super) fn plan(
     let declared: BTreeSet<&str> = users.users().iter().map(|user| user.name.as_str()).collect();
     for row in rows {
         if !row.member_of.is_disjoint(&ours) && !declared.contains(row.name.as_str()) {
-            plan.remove(row, &ours, &ring.grants);
+            plan.remove(row, &group, &ring.grants);
         }
+    }
+    // Pilots come in with the present login first, so the former one is closed once that is there.
+    let former = former.map(own_name).filter(|name| *name != own_role);
+    let former = former.and_then(|name| find(&name)).filter(|row| row.can_login || row.superuser);
+    if let Some(former) = former.filter(|_| has_own(own, rows)) {
+        plan.close(&former.name);
     }
     if find(DEFAULT).is_some_and(|row| row.can_login && has_default_password(row)) {
         plan.close(DEFAULT);
@@ -417,11 +426,15 @@ fn has_default_password(row: &RoleRow) -> bool {
 
 /// Are the rows there of [`first_rows`]?
 pub(super) fn are_first_rows_there(own: &OwnLogin, rows: &[RoleRow], begins: bool) -> bool {
-    let ours = rows
-        .iter()
-        .find(|row| row.name == own_name(own))
-        .is_some_and(|row| row.can_login && row.superuser && row.hash.as_ref() == Some(&own.hash));
-    ours && !is_default_open(rows, begins)
+    has_own(own, rows) && !is_default_open(rows, begins)
+}
+
+/// Does the ring know the login of the pilots as it is to?
+fn has_own(own: &OwnLogin, rows: &[RoleRow]) -> bool {
+    let name = own_name(own);
+    rows.iter()
+        .find(|row| row.name == name)
+        .is_some_and(|row| row.can_login && row.superuser && row.hash.as_ref() == Some(&own.hash))
 }
 
 #[cfg(test)]
@@ -729,6 +742,43 @@ mod tests {
         rows[2] = RoleRow { can_login: false, ..row("app", &["navigator_users_a"]) };
         assert_eq!(statements(&rows, &grants[..1]), gone[0]);
         assert_eq!(statements(&rows, &grants[2..]), [""; 0]);
+    }
+
+    #[test]
+    fn a_former_login_of_pilots_is_closed_once_the_present_one_is_there_with_its_users() {
+        let document = UsersDocument::new(vec![user("app", &[])], Some(own("a")));
+        let texts = |rows: &[RoleRow], former: &OwnLogin| {
+            let RolePlan { changes, troubles } =
+                plan(&document, &own("a"), Some(former), &ring(rows, &[]));
+            assert_eq!(troubles, [""; 0]);
+            changes.into_iter().filter_map(|change| change.text).collect::<Vec<_>>()
+        };
+        let mut rows = settled();
+        rows.push(RoleRow { superuser: true, ..row("navigator_b", &[]) });
+        rows.push(group_row("b"));
+        rows.push(RoleRow { superuser: true, ..row("admin-old", &["navigator_users_b"]) });
+        rows.push(RoleRow { superuser: true, ..row("navigator_c", &[]) });
+        let close =
+            |name: &str| format!("ALTER ROLE \"{name}\" WITH LOGIN = false AND SUPERUSER = false");
+        let removed = [
+            close("admin-old"),
+            "GRANT \"navigator_users_a\" TO \"admin-old\"".to_owned(),
+            "REVOKE \"navigator_users_b\" FROM \"admin-old\"".to_owned(),
+        ];
+        assert_eq!(texts(&rows, &own("b")), [&removed[..], &[close("navigator_b")]].concat());
+        let mut before = rows.clone();
+        before[0].hash = Some(HASH.replace("lhWy", "lhWz"));
+        let texts_before = texts(&before, &own("b"));
+        assert!(!texts_before.contains(&close("navigator_b")), "pilots come in with it");
+        before.remove(0);
+        assert!(!texts(&before, &own("b")).contains(&close("navigator_b")));
+        // Once all is done nothing is left to do: another cluster's login stays.
+        (rows[4].can_login, rows[4].superuser) = (false, false);
+        rows[6] = RoleRow { can_login: false, ..row("admin-old", &["navigator_users_a"]) };
+        assert_eq!(texts(&rows, &own("b")), [""; 0]);
+        // The Secret was lost, and the same cluster made another password.
+        let lost = OwnLogin { password: "q".into(), hash: "other".into(), ..own("a") };
+        assert_eq!(texts(&rows, &lost), [""; 0]);
     }
 
     #[test]
