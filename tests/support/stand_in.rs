@@ -3,13 +3,13 @@
 
 use std::{
     cell::RefCell,
-    collections::HashSet,
+    collections::{BTreeMap, HashSet},
     fs,
     net::IpAddr,
     path::PathBuf,
     rc::Rc,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
@@ -54,7 +54,11 @@ const ASKS: Duration = Duration::from_secs(600);
 
 pub(crate) fn user(name: &str, password: &str, roles: &[&str], superuser: bool) -> DocumentedUser {
     let roles = roles.iter().map(|role| (*role).to_owned()).collect();
-    let hash = password::hash(password).unwrap();
+    // Always the same for a password: the controller keeps a hash, which has a salt, while that stays.
+    static HASHES: Mutex<BTreeMap<[String; 2], String>> = Mutex::new(BTreeMap::new());
+    let mut hashes = HASHES.lock().unwrap();
+    let hash = hashes.entry([name, password].map(str::to_owned));
+    let hash = hash.or_insert_with(|| password::hash(password).unwrap()).clone();
     DocumentedUser { name: name.to_owned(), hash, superuser, roles }
 }
 

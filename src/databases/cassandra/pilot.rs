@@ -20,6 +20,7 @@ mod login_copies;
 mod logins;
 mod node_view;
 mod observation;
+mod outdated_logins;
 mod preflight;
 mod range_availability;
 mod range_survey;
@@ -56,6 +57,7 @@ use self::{
     join_progress::JoinProgress,
     logins::{KnownLogins, OwnSessions, StoredLogin},
     node_view::{LiveNodes, NodeView, STORAGE_SERVICE},
+    outdated_logins::PasswordRecord,
     range_availability::RangeAvailability,
     resolved_spec::datacenter_of,
     ring_presence::AbsenceFacts,
@@ -145,6 +147,7 @@ pub struct CassandraDriver {
     /// How to get into the node, where it is secured.
     access: RecordedAccess<NodeAccess>,
     session: OwnSessions,
+    passwords: PasswordRecord,
 }
 
 #[derive(Debug, Default)]
@@ -168,6 +171,7 @@ impl CassandraDriver {
     pub fn new(config: PathBuf, data: &Path, volume: &Volume) -> Self {
         Self {
             access: RecordedAccess::new(&config),
+            passwords: PasswordRecord::new(&config),
             config,
             state: RememberedState::new(data, volume),
             ranges: RememberedState::new(data, volume),
@@ -264,6 +268,7 @@ impl Driver for CassandraDriver {
             self.state.read()?;
             self.session.close().await;
             self.access.set(access)?;
+            self.passwords.forget()?;
             // Bytes that an earlier process sent do not count: a decommission begins again.
             let is_off =
                 node.pilot.spec.config.get("start_native_transport") == Some(&json!(false));

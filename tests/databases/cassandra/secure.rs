@@ -117,9 +117,9 @@ impl<'a> Life<'a> {
 
     async fn users_change(&mut self) {
         let Self { ring, first, second, .. } = &*self;
-        let mut admin = log_in(first, "admin", ADMIN).await.unwrap();
-        run(&mut admin, "CREATE ROLE readers").await.unwrap();
-        run(&mut admin, "GRANT SELECT ON KEYSPACE shop TO readers").await.unwrap();
+        let mut former = log_in(first, "admin", ADMIN).await.unwrap();
+        run(&mut former, "CREATE ROLE readers").await.unwrap();
+        run(&mut former, "GRANT SELECT ON KEYSPACE shop TO readers").await.unwrap();
         let admin = user("admin", "second-of-admin", &[], true);
         let app = user("app", "second-of-app", &["readers", "absent"], false);
         self.users(vec![admin.clone(), app]).await;
@@ -132,6 +132,8 @@ impl<'a> Life<'a> {
         self.claim("passwords change live; a role that is not there is told");
         run(&mut administrator, "CREATE ROLE absent").await.unwrap();
         self.has_users().await;
+        is_cut_off(&mut former).await;
+        self.claim("a connection from before a password changed is closed");
 
         // A right of its own, and connections that stay open.
         run(&mut administrator, "GRANT MODIFY ON KEYSPACE shop TO app").await.unwrap();
@@ -166,8 +168,9 @@ impl<'a> Life<'a> {
         let app = user("app", "third-of-app", &["readers"], false);
         self.users(vec![admin, app]).await;
         self.has_users().await;
+        is_cut_off(&mut open).await;
         log_in(second, "app", "third-of-app").await.unwrap();
-        self.claim("and does again once it is back");
+        self.claim("and does again once it is back, with a new password and a new connection");
     }
 
     /// Roles of the spec, with rights on data that may come later. `by_hand`: and somebody gives them others.
@@ -243,6 +246,8 @@ impl<'a> Life<'a> {
         let mut admin = log_in(&self.first, "admin", "second-of-admin").await.unwrap();
         run(&mut admin, "DROP ROLE app").await.unwrap();
         run(&mut admin, "ALTER ROLE admin WITH PASSWORD = 'somebody''s'").await.unwrap();
+        // Where it is connected, the connections of all would be closed at some moment from here on.
+        drop(admin);
         until("a dropped user and a changed password are put back", DRIFT, async || {
             for (name, password) in [("app", "third-of-app"), ("admin", "second-of-admin")] {
                 let logged = log_in(&self.second, name, password).await;
@@ -373,6 +378,12 @@ impl<'a> Life<'a> {
         }
         self.told.claim(format!("{}: no secret stands in a log or in a Pilot", self.version));
     }
+}
+
+/// Checks that the node has closed a connection.
+async fn is_cut_off(client: &mut CqlClient) {
+    let error = run(client, "SELECT key FROM system.local").await.unwrap_err();
+    assert_eq!(error.code(), None, "{error}");
 }
 
 /// A host with its Pilot and what stands beside it.

@@ -17,7 +17,7 @@ use super::{
     grants::{self, RingGrants},
     login_copies::{self, Copies},
     resolved_spec::datacenter_of,
-    roles::{self, RingRoles, RolePlan, own_name},
+    roles::{self, RingRoles, RolePlan, RoleRow, own_name},
 };
 use crate::{
     api::validation::{DatabaseVersion, releases::MinorVersion},
@@ -143,6 +143,7 @@ impl CassandraDriver {
         let RolePlan { changes, troubles } =
             if unspread { RolePlan::default() } else { self.compare(entry, users).await? };
         let differs = unspread || !changes.is_empty();
+        let closed = self.close_outdated(node, &access).await;
         {
             let mut seen = self.seen();
             let known = std::mem::take(&mut seen.logins);
@@ -167,6 +168,7 @@ impl CassandraDriver {
         if !troubles.is_empty() {
             return Err(Error::NotYet(troubles.join("; ")));
         }
+        closed?;
         if !access.asks_passwords {
             // From the next start on the node may ask for passwords.
             self.has_copies(node, entry).await?;
@@ -248,10 +250,12 @@ impl CassandraDriver {
         Ok(())
     }
 
-    /// Compares the ring with what it is to have. Changes nothing.
+    /// Compares the ring with what it is to have, and notes whose password changed. Changes nothing.
     async fn compare(&self, entry: Entry<'_>, users: &UsersDocument) -> Result<RolePlan, Error> {
         let Entry { own, former, .. } = entry;
         let roles = roles::rows(&self.ask(entry, roles::question()).await?);
+        let is_declared = |row: &RoleRow| users.users().iter().any(|user| user.name == row.name);
+        self.passwords.note(&roles, |row| roles::is_kept(row) || is_declared(row))?;
         let (mut grants, mut version) = (RingGrants::default(), MinorVersion::default());
         if roles::needs_grants(users, own, former, &roles) {
             grants = RingGrants::read(&self.ask(entry, grants::question()).await?);

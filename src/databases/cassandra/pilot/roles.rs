@@ -24,6 +24,8 @@ use crate::{
 
 /// The role that Cassandra makes in a ring without roles, with its own name for a password.
 pub(super) const DEFAULT: &str = "cassandra";
+/// What the names of the roles begin with that no person made.
+const OWN: &str = "navigator_";
 /// What the names of the roles begin with that hold together the users of one cluster.
 const GROUPS: &str = "navigator_users_";
 /// What the names of the roles begin with that hold together the roles of one cluster.
@@ -34,7 +36,7 @@ const MEMBERS: &str = "system_auth.role_members";
 
 /// Name of the role with which the pilots of a cluster log in.
 pub(super) fn own_name(own: &OwnLogin) -> String {
-    format!("navigator_{}", own.mark)
+    format!("{OWN}{}", own.mark)
 }
 
 /// Name of the role that all users of a cluster are members of.
@@ -435,6 +437,12 @@ fn has_own(own: &OwnLogin, rows: &[RoleRow]) -> bool {
     rows.iter()
         .find(|row| row.name == name)
         .is_some_and(|row| row.can_login && row.superuser && row.hash.as_ref() == Some(&own.hash))
+}
+
+/// Is the role one that Navigator keeps, for this cluster or for another one of its ring: a user or
+/// the login of pilots?
+pub(super) fn is_kept(row: &RoleRow) -> bool {
+    row.name.starts_with(OWN) || row.member_of.iter().any(|group| group.starts_with(GROUPS))
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use crate::{
 /// Limit for reading the files of TLS again.
 const RELOAD: Duration = Duration::from_secs(30);
 /// One entry for each connection of a client, as `nodetool clientstats --all` shows them.
-const CONNECTIONS: &str = "org.apache.cassandra.metrics:type=Client,name=connections";
+pub(super) const CONNECTIONS: &str = "org.apache.cassandra.metrics:type=Client,name=connections";
 /// Most addresses that are told.
 const TOLD: usize = 5;
 const MESSAGING: &str = "org.apache.cassandra.net:type=MessagingService";
@@ -57,11 +57,7 @@ pub(super) fn wanted(
 fn count(all: &[Value], own: Option<SocketAddr>) -> Result<ClientConnections, Error> {
     let mut found = ClientConnections::default();
     let mut from = BTreeSet::new();
-    let is_own = |one: &&Value| {
-        let address = one["address"].as_str().unwrap_or_default().rsplit('/').next();
-        own.is_some() && address.and_then(|address| address.parse().ok()) == own
-    };
-    for one in all.iter().filter(|one| !is_own(one)) {
+    for one in all.iter().filter(|one| !is_own(one, own)) {
         match one["ssl"].as_str() {
             Some("true") => found.tls += 1,
             Some("false") => {
@@ -78,6 +74,12 @@ fn count(all: &[Value], own: Option<SocketAddr>) -> Result<ClientConnections, Er
     }
     found.plain_from = from.into_iter().take(TOLD).collect();
     Ok(found)
+}
+
+/// Is it the connection whose other end, the pilot's, is `own`?
+pub(super) fn is_own(connection: &Value, own: Option<SocketAddr>) -> bool {
+    let address = connection["address"].as_str().unwrap_or_default().rsplit('/').next();
+    own.is_some() && address.and_then(|address| address.parse().ok()) == own
 }
 
 /// Does the node ask for passwords?

@@ -134,15 +134,32 @@ impl JolokiaClient {
         arguments: &Value,
         timeout: Duration,
     ) -> Result<OperationOutcome, Error> {
-        let mut answer = match self.post(&exec(bean, operation, arguments), timeout).await {
-            Ok(answer) => answer,
+        match self.post(&exec(bean, operation, arguments), timeout).await {
+            Ok(answer) => Ok(outcome(answer)),
+            Err(question::Error::TimedOut(_)) => Ok(OperationOutcome::StillRunning),
+            Err(error) => Err(unreachable(error)),
+        }
+    }
+
+    /// Runs operations without arguments, one after the other, and waits for their end, at most
+    /// `timeout`. The agent gets all of them in one request, and runs all of them: also after one that
+    /// failed, and when the pilot ends meanwhile. Returns the outcome of the first that failed.
+    pub async fn execute_all(
+        &self,
+        bean: &str,
+        operations: &[&str],
+        timeout: Duration,
+    ) -> Result<OperationOutcome, Error> {
+        let requests = operations.iter().map(|operation| exec(bean, operation, &json!([])));
+        let answers = match self.post(&requests.collect(), timeout).await {
+            Ok(Value::Array(answers)) if answers.len() == operations.len() => answers,
+            Ok(other) => return Ok(OperationOutcome::Failed(format!("answered {other}"))),
             Err(question::Error::TimedOut(_)) => return Ok(OperationOutcome::StillRunning),
             Err(error) => return Err(unreachable(error)),
         };
-        if answer["status"].as_i64() == Some(200) {
-            return Ok(OperationOutcome::Done(answer["value"].take()));
-        }
-        Ok(OperationOutcome::Failed(answer["error"].as_str().unwrap_or("unknown error").to_owned()))
+        let mut outcomes = answers.into_iter().map(outcome);
+        let failed = outcomes.find(|outcome| !matches!(outcome, OperationOutcome::Done(_)));
+        Ok(failed.unwrap_or(OperationOutcome::Done(Value::Null)))
     }
 
     async fn post(&self, body: &Value, timeout: Duration) -> Result<Value, question::Error> {
@@ -152,6 +169,13 @@ impl JolokiaClient {
 
 fn unreachable(error: question::Error) -> Error {
     Error::Unreachable { source: error.into() }
+}
+
+fn outcome(mut answer: Value) -> OperationOutcome {
+    if answer["status"].as_i64() == Some(200) {
+        return OperationOutcome::Done(answer["value"].take());
+    }
+    OperationOutcome::Failed(answer["error"].as_str().unwrap_or("unknown error").to_owned())
 }
 
 fn exec(bean: &str, operation: &str, arguments: &Value) -> Value {
