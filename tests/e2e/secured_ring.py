@@ -19,7 +19,7 @@ USER = "app@example.org"
 # A session that was opened before a change goes on; the database keeps what it knows of a role for 2 s.
 CQL = 9042
 STARTUP = bytes((4, 0, 0, 0, 1, 0, 0, 0, 22, 0, 1, 0, 11)) + b"CQL_VERSION" + bytes((0, 5)) + b"3.0.0"
-READY, ERROR = 2, 0
+READY, ERROR, AUTH_SUCCESS = 2, 0, 16
 KNOWN = b"\0cassandra\0cassandra"
 
 
@@ -129,14 +129,44 @@ def reads(login_as):
         return str(error)[:200]
 
 
+def held_open(login_as):
+    """A connection that has logged in, without a driver that would connect again."""
+    context = ssl.create_default_context(cadata=secret(f"{OBJ}-admin")["ca.crt"])
+    stream = context.wrap_socket(socket.create_connection((RING.address(), CQL), timeout=30), server_hostname=RING.address())
+    stream.sendall(STARTUP)
+    head = stream.recv(9)
+    stream.recv(int.from_bytes(head[5:9], "big"))
+    token = b"".join(b"\0" + part.encode() for part in login_as)
+    stream.sendall(bytes((4, 0, 0, 0, 15)) + (len(token) + 4).to_bytes(4, "big") + len(token).to_bytes(4, "big") + token)
+    answer = stream.recv(9)
+    claim("a client has logged in", len(answer) == 9 and answer[4] == AUTH_SUCCESS, answer)
+    stream.recv(int.from_bytes(answer[5:9], "big"))
+    return stream
+
+
+def is_closed(stream):
+    stream.settimeout(0.5)
+    try:
+        return stream.recv(1) == b"" or "it got an answer"
+    except TimeoutError:
+        return "it is open"
+    except OSError:
+        return True
+
+
 def changed_while_it_runs():
     before, (name, former) = RING.processes(), login(f"{OBJ}-admin")
+    held, of_another = held_open((name, former)), held_open(login(RING.status()["binding"]["name"]))
+    claim("it stays open", is_closed(held) == "it is open", is_closed(held))
     text = "another password, with 'quotes'"
     kubectl("patch", "secret", "-n", RING.namespace, f"{OBJ}-admin", "--type", "merge", "-p", json.dumps({"stringData": {"password": text}}))
     begun = time.monotonic()
     RING.wait("the new password is served", lambda: served((name, text)))
     RING.wait("the former one is refused", lambda: served((name, former)) is not True)
     say(f"    after {time.monotonic() - begun:.0f} s")
+    RING.wait("the connection with the former one is closed", lambda: is_closed(held))
+    say(f"    the connection with it was closed after {time.monotonic() - begun:.0f} s; that of another user: {is_closed(of_another)}")
+    RING.tells("UsersReady", "True")
     shown = {port: certificate(port) for port in (CQL, 7000)}
     RING.patch(security={"certificates": {"renewedAt": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}})
     begun = time.monotonic()
