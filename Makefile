@@ -94,14 +94,18 @@ notices: deps ## leaves what licences of others ask to be handed on at bin/THIRD
 release: image sbom ## leaves what a release consists of at bin/release, with checksums; make full comes before it
 	@scripts/release.py bin/navigator bin/navigator-image.tar bin/navigator.cdx.json bin/THIRD-PARTY-NOTICES.txt bin/release
 
-licenses: ## holds every crate against deny.toml: licences, sources, banned ones
+licenses: ## holds every crate against deny.toml: licences, sources, banned ones; and against the advisories in scripts/advisories.txt
 	@scripts/need.sh python3=python3
 	@scripts/sbom.py
+	@scripts/advisories.py
 
-deny: ## the same and known vulnerabilities by cargo-deny; needs github.com
+deny: ## the same by cargo-deny, against the advisories of today, which scripts/advisories.txt then has, too; needs github.com
 	@# (said before a build of minutes; cargo-deny itself would fail too, never pass without them)
 	@GIT_TERMINAL_PROMPT=0 timeout 60 git ls-remote --quiet https://github.com/RustSec/advisory-db HEAD >/dev/null || \
 	  { echo "make deny: github.com, where known vulnerabilities are listed, cannot be reached: NOTHING was checked" >&2; exit 1; }
+	@mkdir -p .cache/deny && rm -rf .cache/deny/advisories
+	@git clone --quiet --bare --depth 1 https://github.com/RustSec/advisory-db .cache/deny/advisories
+	@scripts/advisories.py renew .cache/deny/advisories
 	@[ -x .cache/deny/bin/cargo-deny ] || $(CARGO) install --locked --root .cache/deny cargo-deny@$(DENY)
 	PATH="$(CURDIR)/.cache/deny/bin:$$PATH" $(CARGO) deny check
 
@@ -470,7 +474,7 @@ full: ## at length what ci shows in short, hours of it; goes on where it was int
 	@scripts/need.sh python3=python3
 	scripts/full.py $(PARTS)
 
-test-ci: deps ## the cache of compiled crates hides nothing; the test bed is not built in part; a step that hangs is ended; a release lacks nothing
+test-ci: deps ## the cache of compiled crates hides nothing; the test bed is not built in part; a step that hangs is ended; a release lacks nothing; a crate with a known fault is refused
 	@scripts/need.sh python3=python3
 	tests/ci/crates.sh
 	tests/ci/testbed.sh
@@ -479,6 +483,7 @@ test-ci: deps ## the cache of compiled crates hides nothing; the test bed is not
 	tests/ci/run_tests.py
 	tests/ci/full.py
 	tests/ci/release.py
+	tests/ci/advisories.py
 
 clean: ## forgets what was built (not the testbed)
 	rm -rf target bin .cache
