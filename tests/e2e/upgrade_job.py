@@ -14,7 +14,8 @@ from cluster import Cassandra
 from navigator import install, is_installed, remove
 
 NS = "upgraded"
-KEPT = Cassandra(NS)
+# With TLS and logins, as new clusters are.
+KEPT = Cassandra(NS, mode=None)
 CLUSTER_UID = "navigator.jetstack.io/cluster-uid"
 ROWS = 1_000
 NAVIGATOR = ROOT / "bin/navigator"
@@ -145,6 +146,8 @@ def job():
         kubectl("create", "namespace", NS)
         KEPT.apply()
         KEPT.ready()
+        # The older one says Ready before logins are in force.
+        KEPT.tells("UsersReady", "True")
         KEPT.write(ROWS)
         pilots_are("True", "PilotsCurrent")
         before, file, installed, objects = what_stays(), program(), pilot()["pilotProgram"], stored()
