@@ -65,6 +65,7 @@ pub fn main(argv: impl IntoIterator<Item = OsString>, databases: DatabaseList) -
             return ExitCode::from(code);
         }
     };
+    keep_memory_private();
     let code = match asked {
         Invocation::Database(database) => pilot::run(database.into(), databases),
         Invocation::Applet(applet) => match applet {
@@ -81,6 +82,15 @@ pub fn main(argv: impl IntoIterator<Item = OsString>, databases: DatabaseList) -
         },
     };
     ExitCode::from(code)
+}
+
+/// Keeps keys and passwords in this process out of core dumps, and from other processes of its user,
+/// which could read its memory. The kernel forgets it when another program is executed, so a database
+/// is bound by its own limits: a limit on core dumps would be handed on to it.
+fn keep_memory_private() {
+    if let Err(error) = nix::sys::prctl::set_dumpable(false) {
+        complain(&format!("a core dump of this process would hold its memory: {error}"));
+    }
 }
 
 fn parse(argv: Vec<OsString>, databases: DatabaseList) -> Result<Invocation, clap::Error> {

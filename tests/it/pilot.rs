@@ -5,6 +5,7 @@ mod at_rest;
 mod away;
 mod bootstrap;
 mod configuration;
+mod core_dumps;
 mod database;
 mod decommission;
 mod events;
