@@ -22,6 +22,7 @@ NS = "secured"
 SAFE = Elasticsearch(NS, "safe")
 OBJ = f"es-{SAFE.name}"
 USER = "app@example.org"
+LEAVER = "leaver"
 
 
 def secret(name, namespace=NS):
@@ -141,6 +142,32 @@ def plugin():
         claim("with the CA that clients trust", file.read_text() == get("configmap", "-n", cluster.namespace, f"{prefix}-ca")["data"]["ca.crt"])
         rows = [line for line in one.says(0, "certificates", cluster.name).splitlines() if line.endswith("yes")]
         claim("certificates shows each of them as current", len(rows) == uses, rows)
+
+
+def a_removed_user_is_out():
+    """Also with a token that it made before. (The bed's Elasticsearch has no module that analyses e-mail addresses, and so cannot make the index
+    in which API keys lie.)"""
+    kept = {"name": USER, "roles": ["viewer"]}
+    SAFE.patch(security={"users": [kept, {"name": LEAVER, "superuser": True}]})
+
+    def applied():
+        named = [user for user in SAFE.status()["security"]["users"] if user["name"] == LEAVER and user["state"] == "Applied"]
+        return named or SAFE.status()["security"]["users"]
+
+    leaver = login(SAFE.wait("the user is there", applied)[0]["secret"])
+    trial = node(login(f"{OBJ}-admin")).ask("POST", "/_license/start_trial?acknowledge=true")
+    claim("the license allows tokens", trial[0] == 200, trial)
+    made = node(leaver).ask("POST", "/_security/oauth2/token", {"grant_type": "password", "username": leaver[0], "password": leaver[1]})
+    claim("the user makes a token", made[0] == 200, made[0])
+    bearers = [node(at=at) for at in range(2)]
+    for bearer in bearers:
+        bearer.headers = {"Authorization": f"Bearer {made[1]['access_token']}"}
+        claim("which lets in", code(bearer) == 200, code(bearer))
+    SAFE.patch(security={"users": [kept]})
+    for at, bearer in enumerate(bearers):
+        SAFE.wait(f"the user is refused by node {at}", lambda at=at: code(node(leaver, at)) == 401 or str(code(node(leaver, at))))
+        SAFE.wait(f"its token is refused by node {at}", lambda bearer=bearer: code(bearer) == 401 or str(code(bearer)))
+    SAFE.tells("UsersReady", "True")
 
 
 def changed_while_it_runs():
@@ -327,6 +354,8 @@ def job():
         secured_ring.who_is_served()
     with step("what a person types"):
         plugin()
+    with step("a removed user is out"):
+        a_removed_user_is_out()
     with step("a password and all certificates change while it runs"):
         changed_while_it_runs()
         secured_ring.changed_while_it_runs()

@@ -11,8 +11,8 @@ pub use exits::EXITS;
 pub use release::{Release, UnsupportedVersion};
 pub use render::{NodeSettings, RenderError, RenderedFiles, SEED_FILE, SecuritySettings, render};
 pub use users::{
-    OWN_USER, ROLES_FILE, USER_ROLES_FILE, USERS_FILE, UserFiles, UserFilesError, are_in_force,
-    are_known, marker_user,
+    FILE_REALM, OWN_USER, ROLES_FILE, USER_ROLES_FILE, USERS_FILE, UserFiles, UserFilesError,
+    are_in_force, are_known, marker_user, removed,
 };
 
 use crate::{

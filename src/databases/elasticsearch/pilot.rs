@@ -6,6 +6,7 @@
 mod access;
 mod begin_anew;
 mod configure;
+mod credentials;
 mod data_role;
 mod decommission;
 mod duty_look;
@@ -131,6 +132,7 @@ struct DriverState {
     /// The node is the elected master, as far as the last observation tells.
     elected: bool,
     look: duty_look::DutyLook,
+    credentials: credentials::CredentialsLook,
     /// What the vendor's tool has to do before the database starts again.
     change: Option<MembershipChange>,
     /// Which other nodes are to be masters, by their Pilots as last seen.

@@ -7,6 +7,7 @@
 mod allocation_explain;
 mod cluster_settings;
 mod cluster_tables;
+mod credentials;
 mod index_settings;
 mod node_capacity;
 mod node_view;

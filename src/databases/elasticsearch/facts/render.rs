@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::{Map, Value, json};
 
-use super::Release;
+use super::{FILE_REALM, Release};
 use crate::{
     databases::elasticsearch::{names::port, settings::is_managed},
     engine::settings::dotted_names::flatten,
@@ -157,7 +157,7 @@ fn secure(
     let mut set = |key: &str, value: Value| drop(set(&format!("xpack.security.{key}"), value));
     set("enabled", json!(true));
     set("authc.reserved_realm.enabled", json!(false));
-    set("authc.realms.file.file1.order", json!(0));
+    set(&format!("authc.realms.file.{FILE_REALM}.order"), json!(0));
     set("authc.realms.native.native1.order", json!(1));
     for (port, folder, encrypted) in [("transport", "internode", true), ("http", "client", https)] {
         let mut set = |key: &str, value: Value| set(&format!("{port}.ssl.{key}"), value);

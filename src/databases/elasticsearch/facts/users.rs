@@ -22,6 +22,8 @@ use crate::{
     engine::users::{DocumentedRole, UsersDocument},
 };
 
+/// Name of the realm that these files make.
+pub const FILE_REALM: &str = "file1";
 /// Name of the pilot's own user, and of its role.
 pub const OWN_USER: &str = "navigator";
 /// Names of the files, in the configuration folder.
@@ -32,9 +34,10 @@ pub const ROLES_FILE: &str = "roles.yml";
 const SUPERUSER: &str = "superuser";
 
 /// The pilot's own role, which can see every index and keep it, and neither read nor write a document.
+/// It can end API keys and tokens of others, and makes none.
 const OWN_ROLE: &str = r#"# Written by Navigator; changes are lost.
 navigator:
-  cluster: [ "manage" ]
+  cluster: [ "manage", "manage_api_key", "manage_token" ]
   indices:
     - names: [ "*" ]
       privileges: [ "monitor", "maintenance", "indices:admin/settings/update" ]
@@ -195,6 +198,13 @@ pub fn are_known(document: &UsersDocument) -> Option<Value> {
         .then(|| json!({"cluster": cluster, "index": on_index}))
 }
 
+/// Returns those of `names` that are neither users of the document nor of Navigator's own.
+pub fn removed(names: &BTreeSet<String>, document: &UsersDocument) -> BTreeSet<String> {
+    let is_known = |name: &str| document.users().iter().any(|user| user.name == name);
+    let gone = names.iter().filter(|name| !is_known(name) && !name.starts_with(OWN_USER));
+    gone.cloned().collect()
+}
+
 /// Does a name stay one in a file whose lines are fields with colons and lists with commas?
 fn is_writable(name: &str) -> bool {
     !name.is_empty()
@@ -308,6 +318,14 @@ mod tests {
         }
         let question = are_in_force(&first).to_string();
         assert!(question.contains(&revision_index(Some(&first))), "{question}");
+    }
+
+    #[test]
+    fn users_that_the_document_does_not_have_are_gone_and_no_pilot_is() {
+        let document = UsersDocument::new(vec![user("app", false, &[])], None);
+        let names = ["app", "former", "navigator", "navigator_none"].map(str::to_owned);
+        let gone = removed(&BTreeSet::from(names), &document);
+        assert_eq!(gone, BTreeSet::from(["former".to_owned()]));
     }
 
     #[test]

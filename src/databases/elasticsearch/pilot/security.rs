@@ -2,9 +2,11 @@
 //!
 //! Elasticsearch watches the files of TLS and of its file realm, and reads them again within seconds, one
 //! by one. What it does not understand it leaves out, and says so in its log alone. So a change of users
-//! is in force when the node was seen to have read each of the three files: see `facts::marker_user`.
+//! is in force when the node was seen to have read each of the three files: see `facts::marker_user`; and
+//! when those who are gone have no API keys and tokens any more: see `credentials`.
 
 use std::{
+    collections::BTreeSet,
     fs, io,
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -13,9 +15,9 @@ use std::{
 
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
-use tracing::info;
+use tracing::{info, warn};
 
-use super::{ElasticsearchDriver, access::NodeAccess};
+use super::{ElasticsearchDriver, access::NodeAccess, credentials, state::NodeState};
 use crate::{
     api::v1beta1::{Authentication, ClientTls, InternodeTls, PilotSecurity},
     databases::elasticsearch::{
@@ -26,13 +28,14 @@ use crate::{
         names::port,
     },
     engine::{pki::CertificateUse, users::UsersDocument},
+    error::chain,
     pilot::{
         clients::search_engine::{AuthenticatedUser, PrivilegesAnswer, SearchClient},
         driver::{
             DatabaseNode, DriverAnswer, Error, RunningSecurity, SecuredDatabase, SecuredPort,
         },
         tls::PinnedLeaves,
-        volume::config_files::write_whole,
+        volume::{config_files::write_whole, remembered_state::RememberedState},
     },
 };
 
@@ -85,8 +88,11 @@ impl SecuredDatabase for ElasticsearchDriver {
         users: Option<&UsersDocument>,
     ) -> Result<(), Error> {
         let access = self.access.get().ok_or_else(no_access)?;
+        if let Some(users) = users {
+            note_users(&self.state, users);
+        }
         let files = UserFiles::render(&access.hash, users).or_else(|error| {
-            tracing::warn!(%error, "Starting without users: they cannot be written");
+            warn!(%error, "Starting without users: they cannot be written");
             UserFiles::render(&access.hash, None)
         });
         let files = files.map_err(|error| Error::Refused(error.to_string()))?;
@@ -124,8 +130,11 @@ impl SecuredDatabase for ElasticsearchDriver {
                 return Err(Error::Refused(format!("a role cannot be: {why}")));
             }
             let marker = UsersProbe::new(self, &access, users)?;
-            let (config, users) = (node.config.clone(), users.clone());
-            let visit = self.volume.visit(move |_| change(&config, &access.hash, &users));
+            let (config, state, wanted) = (node.config.clone(), self.state.clone(), users.clone());
+            let visit = self.volume.visit(move |_| {
+                note_users(&state, &wanted);
+                change(&config, &access.hash, &wanted)
+            });
             let former = visit.await.map_err(|hangs| Error::NotYet(hangs.to_string()))??;
             match wait_until_in_force(&api, &marker, POLL).await {
                 Err(Error::Refused(why)) => {
@@ -134,12 +143,34 @@ impl SecuredDatabase for ElasticsearchDriver {
                     let config = node.config.clone();
                     let visit = self.volume.visit(move |_| write(&config, &former));
                     visit.await.map_err(|hangs| Error::NotYet(hangs.to_string()))??;
-                    Err(Error::Refused(format!("{why}; it has its former users again")))
+                    return Err(Error::Refused(format!("{why}; it has its former users again")));
                 }
-                other => other,
+                in_force => in_force?,
             }
+            let mut look = self.seen().credentials.clone();
+            let known = self.state.known().users;
+            let ended = look.end_of_removed(&api, users, &known, credentials::SETTLED).await;
+            self.seen().credentials = look;
+            ended?;
+            let names = names(users);
+            if let Err(error) = self.state.glance(move |state| state.users = names).await {
+                // Tokens of those who are gone are then ended once more after the next start.
+                warn!(error = %chain(&error), "The users of the node cannot be noted");
+            }
+            Ok(())
         })
     }
+}
+
+/// Notes whom a node is to let in, before it does. A volume that takes no note keeps nobody out.
+fn note_users(state: &RememberedState<NodeState>, users: &UsersDocument) {
+    if let Err(error) = state.change(|state| state.users.extend(names(users))) {
+        warn!(error = %chain(&error), "The users of the node cannot be noted");
+    }
+}
+
+fn names(users: &UsersDocument) -> BTreeSet<String> {
+    users.users().iter().map(|user| user.name.clone()).collect()
 }
 
 fn no_access() -> Error {
@@ -303,6 +334,9 @@ mod tests {
         assert!(text("users").contains(&format!("elastic:{HASH}\n")), "{}", text("users"));
         assert!(text("users_roles").contains("superuser:elastic\n"));
         assert!(text("roles.yml").contains("\nnavigator_"), "{}", text("roles.yml"));
+        driver.lay_out_users(&node, Some(&users("app"))).unwrap();
+        let noted = driver.state.read().unwrap().users;
+        assert_eq!(noted, BTreeSet::from(["app".to_owned(), "elastic".to_owned()]));
         let ports: Vec<_> = driver.running().ports.iter().map(|port| port.address.port()).collect();
         assert_eq!(ports, [port::TRANSPORT, port::HTTP]);
         // The next program of this pilot finds the same.

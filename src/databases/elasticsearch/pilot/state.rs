@@ -37,6 +37,9 @@ pub(super) struct NodeState {
     /// and gets none.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) vote_moved_away: bool,
+    /// Users whom the node was to let in, since the tokens of those that are gone were ended.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub(super) users: BTreeSet<String>,
     /// Plugins that Navigator installed; only these are ever removed.
     pub(super) plugins: Vec<InstalledPlugin>,
     /// The plugin installation under way, if any.
