@@ -151,10 +151,11 @@ def a_removed_user_is_out():
     SAFE.patch(security={"users": [kept, {"name": LEAVER, "superuser": True}]})
 
     def applied():
-        named = [user for user in SAFE.status()["security"]["users"] if user["name"] == LEAVER and user["state"] == "Applied"]
-        return named or SAFE.status()["security"]["users"]
+        users = SAFE.status()["security"]["users"]
+        return any(user["name"] == LEAVER and user["state"] == "Applied" for user in users) or str(users)
 
-    leaver = login(SAFE.wait("the user is there", applied)[0]["secret"])
+    SAFE.wait("the user is there", applied)
+    leaver = login(f"{OBJ}-user-{LEAVER}")
     trial = node(login(f"{OBJ}-admin")).ask("POST", "/_license/start_trial?acknowledge=true")
     claim("the license allows tokens", trial[0] == 200, trial)
     made = node(leaver).ask("POST", "/_security/oauth2/token", {"grant_type": "password", "username": leaver[0], "password": leaver[1]})
