@@ -124,6 +124,15 @@ pub(crate) fn refused(error: Error) -> Result<StallCause, Error> {
     }
 }
 
+/// Returns why a single object was not written where only what needs that object has to wait: the
+/// server refused it, or it is not known to be the cluster's. Returns any other error as it is.
+pub(crate) fn unwritten(error: Error) -> Result<StallCause, Error> {
+    match error {
+        Error::Foreign(cause) => Ok(cause),
+        error => refused(error),
+    }
+}
+
 /// Is this the answer of kube-apiserver, or of our API server, to a create in a namespace that is
 /// being deleted?
 fn terminating(status: &kube::core::Status) -> bool {

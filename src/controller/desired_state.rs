@@ -441,6 +441,18 @@ pub struct StallCause {
     pub message: String,
 }
 
+/// Reason of a cause that an object is of another store than ours.
+pub(crate) const STORE_MISMATCH: &str = "StoreMismatch";
+/// Reasons of causes that an object of a name that the cluster needs is not known to be the cluster's.
+pub(crate) const ORIGIN_REASONS: [&str; 3] = ["ForeignObject", "NameConflict", STORE_MISMATCH];
+
+impl StallCause {
+    /// Is it that an object is not known to be the cluster's?
+    pub(crate) fn is_about_origin(&self) -> bool {
+        ORIGIN_REASONS.contains(&self.reason)
+    }
+}
+
 impl DesiredCluster {
     /// Returns the owner reference for Pilots, which are in the same store as their cluster. The
     /// reference does not block the cluster's deletion: a pilot has to stop its database while its

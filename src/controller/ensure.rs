@@ -18,14 +18,14 @@ use k8s_openapi::{
 };
 use kube::{
     Api,
-    api::{ApiResource, Patch, PatchParams},
+    api::{ApiResource, DynamicObject, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
 pub(crate) use self::{claims::own, pilot::ensure_pilot, template::pinned_set};
 use super::{
-    context::{ControllerContext, Error, MANAGER, refused},
+    context::{ControllerContext, Error, MANAGER, refused, unwritten},
     desired_state::{DesiredCluster, StallCause},
     events::EventNotice,
     observe::{ObservedCluster, ObservedPool, foreign, other_store, owned},
@@ -37,8 +37,10 @@ use super::{
 use crate::{api::names::annotation, machinery::quantity};
 
 /// Makes every object of the cluster as it should be, and every Pilot that a node needs. The
-/// refusal of one object does not hold up the others; the first refusal is returned. A refused
-/// Pilot of a kept volume is an error instead: no pod may start before that Pilot exists.
+/// refusal of one object does not hold up the others, and of a cluster with nodes neither does one
+/// of another owner; the first is returned. A refused Pilot of a kept volume is an error instead: no
+/// pod may start before that Pilot exists. While a StatefulSet, a Pilot or a claim is not known to be
+/// the cluster's, these and what pools need beside them are left alone.
 pub(crate) async fn ensure(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
@@ -47,28 +49,44 @@ pub(crate) async fn ensure(
     // Pilots for volumes that were kept are made before any pod, in all pools. A node whose own
     // volume is lost founds a new cluster once all Pilots report empty volumes, so a refusal here
     // holds all up.
-    for pool in observed.pools.iter().filter(|pool| pool.set.is_none()) {
+    let without_set = |pool: &&ObservedPool| pool.set.is_none() && observed.stalled.is_none();
+    for pool in observed.pools.iter().filter(without_set) {
         let Some(wanted) = desired.pool(&pool.name) else { continue };
         for ordinal in 0..pool.initial() {
             ensure_pilot(ctx, desired, observed, wanted, ordinal).await?;
         }
     }
     let mut first = None;
-    let mut note = |done: Result<(), Error>| {
-        let Err(error) = done else { return Ok(()) };
-        let refused = refused(error)?;
-        let (name, message) = (&desired.name, &refused.message);
-        warn!(namespace = desired.namespace, name, explanation = message, "An object was refused");
-        first.get_or_insert(refused);
+    let mut note = |done: Result<(), Error>, judge: fn(Error) -> Result<StallCause, Error>| {
+        let Err(error) = done else { return Ok::<_, Error>(()) };
+        let cause = judge(error)?;
+        let (name, message) = (&desired.name, &cause.message);
+        warn!(
+            namespace = desired.namespace,
+            name,
+            explanation = message,
+            "An object was not written"
+        );
+        first.get_or_insert(cause);
         Ok(())
     };
     let pin = |pool| pinned(desired, observed, pool);
+    let of_one = if observed.has_nodes() { unwritten } else { refused };
     for resource in resources(desired, observed, &ctx.settings, pin) {
-        note(match &resource {
-            DesiredObject::StatefulSet(set) => ensure_set(ctx, desired, observed, set).await,
-            DesiredObject::Other(object) => ensure_object(ctx, desired, object).await,
-        })?;
+        match &resource {
+            DesiredObject::Other(object) if is_of_known_pool(desired, observed, object) => {
+                note(ensure_object(ctx, desired, object).await, of_one)?;
+            }
+            DesiredObject::StatefulSet(set) if observed.stalled.is_none() => {
+                note(ensure_set(ctx, desired, observed, set).await, refused)?;
+            }
+            DesiredObject::Other(_) | DesiredObject::StatefulSet(_) => {}
+        }
     }
+    if observed.stalled.is_some() {
+        return Ok(first);
+    }
+    let mut note = |done| note(done, refused);
     note(remove_services(ctx, desired, observed).await)?;
     note(remove_policy(ctx, desired).await)?;
     for pool in &observed.pools {
@@ -86,22 +104,45 @@ pub(crate) async fn ensure(
     Ok(first)
 }
 
+/// May the object be made while some StatefulSets, Pilots or claims are not known to be the cluster's?
+/// One that belongs to a pool waits for the pool's StatefulSet.
+fn is_of_known_pool(
+    desired: &DesiredCluster,
+    observed: &ObservedCluster,
+    object: &PreparedObject,
+) -> bool {
+    let pool = object.body["metadata"]["labels"][desired.database.names.pool_label].as_str();
+    let has_set =
+        |name: &str| observed.pools.iter().any(|pool| pool.name == name && pool.set.is_some());
+    observed.stalled.is_none() || pool.is_none_or(has_set)
+}
+
 /// Makes one object as it was built, or repairs what another client changed in it.
 pub(crate) async fn ensure_object(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     object: &PreparedObject,
 ) -> Result<(), Error> {
+    match may_write(ctx, desired, object).await? {
+        Some(known) if current(object, &json!(known)) => Ok(()),
+        _ => change(ctx, desired, object, None).await,
+    }
+}
+
+/// Fails where an object of this name is another's. Returns what the caches know of it.
+pub(crate) async fn may_write(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    object: &PreparedObject,
+) -> Result<Option<DynamicObject>, Error> {
     let PreparedObject { resource, name, .. } = object;
-    if let Some(known) = ctx.object(resource, &desired.namespace, name).await? {
+    let known = ctx.object(resource, &desired.namespace, name).await?;
+    if let Some(known) = &known {
         ours_or_former(ctx, desired, object, &known.metadata)?;
-        if current(object, &json!(known)) {
-            return Ok(());
-        }
     } else if unknown(ctx, desired, object).await?.is_none() {
         not_terminating(ctx, desired).await?;
     }
-    change(ctx, desired, object, None).await
+    Ok(known)
 }
 
 async fn ensure_set(

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 
-use super::desired_state::DesiredCluster;
+use super::desired_state::{DesiredCluster, ORIGIN_REASONS};
 pub(crate) use crate::runtime::events::EventNotice;
 use crate::{
     api::v1beta1::{API_VERSION, ClusterStatus},
@@ -247,8 +247,7 @@ pub(crate) fn of_status(
     if let Some((reason, message)) = said(after, "Stalled")
         && said(before, "Stalled").map(|(reason, _)| reason).as_ref() != Some(&reason)
     {
-        let known = ["ForeignObject", "NameConflict", "StoreMismatch"];
-        let event = known.into_iter().find(|known| *known == reason).unwrap_or("Stalled");
+        let event = ORIGIN_REASONS.into_iter().find(|known| *known == reason).unwrap_or("Stalled");
         notices.push(EventNotice::warning(event, message));
     }
     if let Some((reason, message)) = said(after, "PilotsCurrent")

@@ -28,7 +28,7 @@ pub(crate) use self::{
 use super::{
     desired_state::{
         BehindReplica, DesiredCluster, ExistingPool, ManagedDatabase, NodeLoad, NodeReport,
-        StallCause,
+        STORE_MISMATCH, StallCause,
     },
     heartbeats::HeartbeatAge,
     security_findings::SecurityFindings,
@@ -68,14 +68,32 @@ pub(crate) struct ClusterObjects {
 pub(crate) struct ObservedCluster {
     /// Wanted pools in the order of the spec, then pools that are no longer wanted.
     pub(crate) pools: Vec<ObservedPool>,
-    /// An object with a name that the cluster needs has another owner, or is of another store.
+    /// A StatefulSet, Pilot or claim with a name that the cluster needs has another owner, or is of
+    /// another store: no step is taken. Before the first node, any object counts.
     pub(crate) stalled: Option<StallCause>,
-    /// The server's refusal of the last write, or why nothing could be written.
+    /// Why an object was not written: the server's refusal, or another owner. Only what needs that
+    /// object waits.
     pub(crate) refused: Option<StallCause>,
     /// The pilot that holds the cluster's LeaderLease.
     pub(crate) leader: Option<String>,
     /// What was found of Secrets and certificates, where the cluster is not open.
     pub(crate) security: SecurityFindings,
+}
+
+impl ObservedCluster {
+    /// Has the cluster a Pilot of its own? Until then nothing runs that an object of doubtful origin
+    /// could hold up.
+    pub(crate) fn has_nodes(&self) -> bool {
+        let mut members = self.pools.iter().flat_map(|pool| pool.members.values());
+        members.any(|member| member.pilot.as_ref().is_some_and(|pilot| pilot.owned))
+    }
+
+    /// Is nothing written for the cluster? That is so while something of it is of another store, and
+    /// before its first node while a name that it needs is taken.
+    pub(crate) fn is_left_alone(&self) -> bool {
+        let stalled = self.stalled.as_ref();
+        stalled.is_some_and(|cause| cause.reason == STORE_MISMATCH || !self.has_nodes())
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -822,7 +840,7 @@ fn ways(kind: &str, name: &str, desired: &DesiredCluster) -> String {
 pub(crate) fn other_store(meta: &ObjectMeta, store_id: &str) -> Option<StallCause> {
     let marked = meta.annotations.as_ref()?.get(annotation::STORE_ID)?;
     (marked != store_id).then(|| StallCause {
-        reason: "StoreMismatch",
+        reason: STORE_MISMATCH,
         message: format!(
             "{:?} was made for store {marked:?}, this is store {store_id:?}; nothing is changed",
             meta.name.as_deref().unwrap_or_default()

@@ -72,27 +72,32 @@ pub(crate) fn is_left_behind(
 }
 
 /// Returns why a name that the cluster needs cannot be used: an object or a claim of this name is
-/// another cluster's, or nothing says whose it is. Asked before anything is made.
+/// another cluster's, or nothing says whose it is. Asked before anything is made. Of a cluster that
+/// has nodes, StatefulSets and claims alone are asked for here: any other object stops only what
+/// needs it, as who writes it finds out.
 pub(super) async fn name_conflict(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     observed: &ObservedCluster,
 ) -> Result<Option<StallCause>, Error> {
-    for ObjectName { kind, name } in needed(desired) {
+    let has_nodes = observed.has_nodes();
+    let mut asked = needed(desired);
+    asked.retain(|object| !has_nodes || object.kind == "StatefulSet");
+    for ObjectName { kind, name } in asked {
         let Some(found) = ctx.stores.made(kind, &desired.namespace, &name) else { continue };
         let may_be_taken_over =
             kind != "StatefulSet" && is_left_behind(&ctx.stores, desired, &found);
         if owned(&found, desired) || may_be_taken_over {
             continue;
         }
-        if kind == "Secret" && made_for(&found).is_none() {
-            // Secrets of users outlive their cluster, and bear no uid.
-            let cluster = ClaimMarks::of(&found, desired.database.names).cluster;
-            let Some(other) = cluster.filter(|cluster| *cluster != desired.name) else { continue };
-            let owner = format!("{} {other:?}", desired.database.names.kind);
-            return Ok(Some(taken(kind, &name, &owner)));
+        let conflict = if kind == "Secret" && made_for(&found).is_none() {
+            secret_conflict(&ctx.stores, desired, &found)
+        } else {
+            Some(foreign(kind, &found, desired))
+        };
+        if conflict.is_some() {
+            return Ok(conflict);
         }
-        return Ok(Some(foreign(kind, &found, desired)));
     }
     for pool in &observed.pools {
         let Some(wanted) = desired.pool(&pool.name).filter(|wanted| wanted.persistent()) else {
@@ -105,6 +110,26 @@ pub(super) async fn name_conflict(
         }
     }
     Ok(None)
+}
+
+/// Returns why a Secret cannot be used: it is another cluster's. Secrets of users outlive their
+/// cluster and bear no uid, so their label decides.
+pub(crate) fn secret_conflict(
+    stores: &ObjectCaches,
+    desired: &DesiredCluster,
+    found: &ObjectMeta,
+) -> Option<StallCause> {
+    let (kind, name) = match made_for(found) {
+        Some(uid) if uid == desired.uid => return None,
+        Some(uid) => stores.living(uid)?,
+        None => {
+            let cluster = ClaimMarks::of(found, desired.database.names).cluster;
+            let other = cluster.filter(|cluster| *cluster != desired.name)?;
+            (desired.database.names.kind, other)
+        }
+    };
+    let secret = found.name.as_deref().unwrap_or_default();
+    Some(taken("Secret", secret, &format!("{kind} {name:?}")))
 }
 
 /// Returns the names of the objects that are made for the cluster as it is wanted now.

@@ -125,7 +125,9 @@ async fn steps(
     let next = next(&plan, &observed, &desired);
     // Certificates grow old, and Secrets that people name are not watched.
     let secured = desired.security.as_ref().map(|_| SECURITY_LOOK);
-    let waits = [later, secured].into_iter().flatten().min();
+    let in_the_way = observed.refused.as_ref().filter(|cause| cause.is_about_origin());
+    let in_the_way = in_the_way.map(|_| WHILE_FOREIGN);
+    let waits = [later, secured, in_the_way].into_iter().flatten().min();
     Ok(waits.map_or(next, |waits| next.within(waits)))
 }
 
@@ -160,27 +162,20 @@ fn in_round<'a>(
     Ok(Cow::Owned(read(ctx, desired.database, cluster, Some(round))?))
 }
 
-/// Makes every object that the cluster needs, unless nothing may be changed.
+/// Makes every object that the cluster needs, unless nothing may be changed. An object of doubtful
+/// origin stops what needs it.
 async fn ensure(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     observed: &mut ObservedCluster,
 ) -> Result<(), Error> {
-    if desired.paused || desired.stalled.is_some() || observed.stalled.is_some() {
+    if desired.paused || desired.stalled.is_some() || observed.is_left_alone() {
         return Ok(());
     }
     // Before any pod: what pods mount, and what their nodes are signed by, is there.
-    match security::keep(ctx, desired, Timestamp::now()).await {
-        Ok(mut findings) => {
-            observed.refused = findings.refusal.take();
-            observed.security = findings;
-        }
-        Err(Error::Foreign(stalled)) => {
-            observed.stalled = Some(stalled);
-            return Ok(());
-        }
-        Err(error) => return Err(error),
-    }
+    let mut findings = security::keep(ctx, desired, Timestamp::now()).await?;
+    observed.refused = findings.refusal.take();
+    observed.security = findings;
     let secured = observed.refused.take();
     match ensure::ensure(ctx, desired, observed).await {
         Ok(refused) => observed.refused = secured.or(refused),
@@ -217,7 +212,7 @@ async fn execute(ctx: &ControllerContext, confirmed: Option<ConfirmedStep>) -> R
 fn next(plan: &Plan, observed: &ObservedCluster, desired: &DesiredCluster) -> ReconcileOutcome {
     let reports_are_due =
         || drain_hold(desired, observed, plan).is_some_and(|hold| hold.ends_by_reports());
-    if observed.refused.is_some() {
+    if observed.refused.as_ref().is_some_and(|cause| !cause.is_about_origin()) {
         ReconcileOutcome::Failed
     } else if observed.stalled.is_some() {
         ReconcileOutcome::Again(WHILE_FOREIGN)

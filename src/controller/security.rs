@@ -21,7 +21,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
     jiff::Timestamp,
 };
-use kube::api::{ApiResource, Patch, PatchParams};
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use serde_json::{Map, Value, json};
 use tracing::info;
 
@@ -33,9 +33,10 @@ use self::{
 };
 use super::{
     context::{self, ControllerContext, Error, MANAGER},
-    desired_state::{DesiredCluster, StallCause},
+    desired_state::DesiredCluster,
     events::EventNotice,
-    observe::{ClusterObjects, controller, holds_data},
+    observe::{ClusterObjects, controller, holds_data, owned},
+    ownership::is_left_behind,
     security_findings::{SecurityFindings, SecurityProblem},
     write::patch_pilot,
 };
@@ -160,14 +161,17 @@ pub(crate) async fn keep(
     Ok(findings)
 }
 
-/// Notes that the server would not take an object, and returns that as a problem: all else goes on.
+/// Returns as a problem that an object was not written, and notes where the server would not take it:
+/// all else goes on.
 ///
 /// # Errors
 /// Any other error.
 fn refused(findings: &mut SecurityFindings, error: Error) -> Result<SecurityProblem, Error> {
-    let StallCause { reason, message } = context::refused(error)?;
-    let problem = SecurityProblem { reason, message: message.clone() };
-    findings.refusal.get_or_insert(StallCause { reason, message });
+    let cause = context::unwritten(error)?;
+    let problem = SecurityProblem::from(cause.clone());
+    if !cause.is_about_origin() {
+        findings.refusal.get_or_insert(cause);
+    }
     Ok(problem)
 }
 
@@ -442,7 +446,12 @@ async fn client_names(
     for service in (desired.database.services)(desired).iter().filter(|one| one.is_for_clients()) {
         services.push(service.name.clone());
         let found = ctx.object(&resource, &desired.namespace, &service.name).await?;
-        let Some(found) = found else { continue };
+        // Addresses of another's Service are none of the cluster's.
+        let is_ours = |found: &DynamicObject| {
+            let meta = &found.metadata;
+            owned(meta, desired) || is_left_behind(&ctx.stores, desired, meta)
+        };
+        let Some(found) = found.filter(is_ours) else { continue };
         let ways = [found.data["spec"]["clusterIPs"].as_array()].into_iter().flatten().flatten();
         others.extend(ways.filter_map(Value::as_str).filter(|ip| *ip != "None").map(str::to_owned));
         let balancers = found.data["status"]["loadBalancer"]["ingress"].as_array();

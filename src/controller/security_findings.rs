@@ -10,6 +10,12 @@ pub(crate) struct SecurityProblem {
     pub(crate) message: String,
 }
 
+impl From<StallCause> for SecurityProblem {
+    fn from(StallCause { reason, message }: StallCause) -> Self {
+        Self { reason, message }
+    }
+}
+
 /// A user that is to be in the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DeclaredLogin {

@@ -4,6 +4,7 @@
 mod administrator;
 mod api;
 mod deletion;
+mod doubtful_objects;
 mod drains;
 mod foreign_claims;
 mod harness;

@@ -113,6 +113,38 @@ impl PlannedStep {
         }
     }
 
+    /// May the cluster have a node less while the step is carried out, or lean on all of its nodes?
+    /// Then none may be evicted meanwhile.
+    pub(crate) fn may_take_node(&self) -> bool {
+        match self {
+            Self::Return { .. }
+            | Self::Keep { .. }
+            | Self::TakeWordBack { .. }
+            | Self::KeepData { .. }
+            | Self::DeleteClaim { .. }
+            | Self::ResizeClaim { .. }
+            | Self::DeletePilot { .. }
+            | Self::DeletePool { .. }
+            | Self::Start { .. }
+            | Self::Deliver { .. } => false,
+            Self::Raise { .. }
+            | Self::Renew { .. }
+            | Self::Replace { .. }
+            | Self::Configure { .. }
+            | Self::Restart { .. }
+            | Self::Vacate { .. }
+            | Self::Recreate { .. }
+            | Self::RestartInPlace { .. }
+            | Self::Decommission { .. }
+            | Self::Remove { .. }
+            | Self::Forget { .. }
+            | Self::BeginAnew { .. }
+            | Self::RenewSet { .. }
+            | Self::Stop { .. }
+            | Self::Empty { .. } => true,
+        }
+    }
+
     /// Returns the name of the step in `status.operation.steps`.
     pub(crate) fn name(&self) -> &'static str {
         match self {

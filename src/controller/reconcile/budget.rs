@@ -3,7 +3,8 @@
 //!
 //! Invariants: a budget is deleted only after the one that replaces it was written; and while the
 //! cluster has a budget, a step is carried out only after the closed one was written. Kubernetes
-//! refuses every eviction from that write on, until it has counted again.
+//! refuses every eviction from that write on, until it has counted again. While the budget is not
+//! known to be the cluster's, it is not written, and only steps are carried out that take no node.
 
 use k8s_openapi::{
     api::policy::v1::PodDisruptionBudget, apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -11,9 +12,8 @@ use k8s_openapi::{
 use kube::api::ApiResource;
 use tracing::info;
 
-use super::failure::note;
 use crate::controller::{
-    context::{ControllerContext, Error},
+    context::{ControllerContext, Error, unwritten},
     desired_state::DesiredCluster,
     ensure::ensure_object,
     observe::{ObservedCluster, other_store, owned},
@@ -38,11 +38,15 @@ pub(super) async fn keep_budget(
     let wanted = wanted(ctx, desired, observed, plan);
     for budget in &wanted {
         if let Err(error) = ensure_object(ctx, desired, budget).await {
-            note(observed, Err::<(), _>(error))?;
+            let cause = unwritten(error)?;
             // The budget that exists may be open.
-            if ctx.stores.made(&budget.resource.kind, &desired.namespace, &budget.name).is_some() {
+            let (kind, name) = (&budget.resource.kind, &budget.name);
+            if cause.is_about_origin() {
+                plan.step.take_if(|step| step.may_take_node());
+            } else if ctx.stores.made(kind, &desired.namespace, name).is_some() {
                 plan.step = None;
             }
+            observed.refused = Some(cause);
             return Ok(());
         }
     }

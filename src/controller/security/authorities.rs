@@ -17,7 +17,7 @@ use tracing::info;
 
 use super::{
     given::ClientCertificate,
-    origin,
+    origin, refused,
     secrets::{self, FoundSecret},
     succession::{Succession, SuccessionTurn},
 };
@@ -26,9 +26,9 @@ use crate::{
     controller::{
         context::{ControllerContext, Error},
         desired_state::DesiredCluster,
-        ensure::{ensure_object, ours_or_former},
+        ensure::{ensure_object, may_write, ours_or_former},
         events::EventNotice,
-        observe::ClusterObjects,
+        observe::{ClusterObjects, made_for},
         resources::{self, PreparedObject},
         security_findings::{SecurityFindings, SecurityProblem},
         write::{change, create},
@@ -177,6 +177,8 @@ struct AuthorityPlace<'a> {
     /// Secret of a person's with the CA that is to be used.
     given: Option<&'a str>,
     settings: CertificateSettings,
+    /// Can clients, and clusters elsewhere, find the CA in the ConfigMap?
+    is_published: bool,
     now: Timestamp,
 }
 
@@ -193,6 +195,11 @@ pub(super) async fn keep(
 ) -> Result<Option<ClusterAuthorities>, Error> {
     let names = desired.database.names;
     let mut found = [None, None];
+    let metadata =
+        resources::cluster_metadata(desired, &ctx.settings, &names.ca_bundle(&desired.name));
+    let bundle = ConfigMap { metadata, ..ConfigMap::default() };
+    let may_publish = may_write(ctx, desired, &PreparedObject::of(&bundle)).await;
+    let is_published = !matches!(may_publish, Err(Error::Foreign(_)));
     let ClusterSecurity { internode, client, .. } = security;
     let between = internode.as_ref().and_then(|internode| internode.ca_secret.as_ref());
     let for_clients = client.as_ref().and_then(|client| client.ca_secret.as_ref());
@@ -206,7 +213,8 @@ pub(super) async fn keep(
         }
         let given = authority.map(|given| given.name.as_str()).filter(|given| *given != name);
         let settings = security.certificates.clone().unwrap_or_default();
-        let place = AuthorityPlace { ctx, desired, usage, name, given, settings, now };
+        let place =
+            AuthorityPlace { ctx, desired, usage, name, given, settings, is_published, now };
         let succession = Succession::of(desired, objects, usage, now);
         let trust = match usage {
             CertificateUse::Internode => security.trust_elsewhere(),
@@ -231,19 +239,15 @@ pub(super) async fn keep(
         let some = internode.is_some() || client.is_some();
         return Ok(some.then_some(ClusterAuthorities { internode, client, client_trust }));
     };
-    let bundle = ConfigMap {
-        metadata: resources::cluster_metadata(
-            desired,
-            &ctx.settings,
-            &names.ca_bundle(&desired.name),
-        ),
-        data: Some(BTreeMap::from([
-            (BUNDLE.to_owned(), of_clients.to_pem()),
-            (INTERNODE_BUNDLE.to_owned(), of_nodes.own.to_pem()),
-        ])),
-        ..ConfigMap::default()
-    };
-    ensure_object(ctx, desired, &PreparedObject::of(&bundle)).await?;
+    let data = Some(BTreeMap::from([
+        (BUNDLE.to_owned(), of_clients.to_pem()),
+        (INTERNODE_BUNDLE.to_owned(), of_nodes.own.to_pem()),
+    ]));
+    let bundle = ConfigMap { data, ..bundle };
+    if let Err(error) = ensure_object(ctx, desired, &PreparedObject::of(&bundle)).await {
+        let problem = refused(findings, error)?;
+        findings.certificates.push(problem);
+    }
     Ok(Some(ClusterAuthorities { internode, client, client_trust }))
 }
 
@@ -403,7 +407,8 @@ impl AuthorityPlace<'_> {
         RolloverWish {
             // Another CA comes by the Secret of a person, where there is one.
             rotate: self.given.is_none() && self.is_asked_since(made),
-            wait_for_clients: shares && self.now.as_second() < begun.saturating_add(overlap),
+            wait_for_clients: shares
+                && (!self.is_published || self.now.as_second() < begun.saturating_add(overlap)),
         }
     }
 
@@ -468,7 +473,9 @@ impl AuthorityPlace<'_> {
                 };
                 // Nodes trust the one that was there until all are of the other.
                 let object = self.prepared(&current, None, None);
-                ours_or_former(self.ctx, desired, &object, &secret.meta)?;
+                if let Some(problem) = self.not_ours(&object, &secret, false)? {
+                    return Ok(Err(problem));
+                }
                 change(ctx, desired, &object, secret.meta.resource_version).await?;
                 let found = secrets::given(ctx, desired, name).await?;
                 let version = found.and_then(|found| found.meta.resource_version);
@@ -478,9 +485,39 @@ impl AuthorityPlace<'_> {
         };
         // The Secret of an earlier cluster of this name is taken over as it is.
         let object = self.with_since(&stored, stored.since);
-        ours_or_former(self.ctx, desired, &object, &secret.meta)?;
-        ensure_object(ctx, desired, &object).await?;
-        Ok(Ok((stored, secret.meta.resource_version)))
+        if let Some(problem) = self.not_ours(&object, &secret, is_told)? {
+            return Ok(Err(problem));
+        }
+        let version = secret.meta.resource_version.clone();
+        if made_for(&secret.meta).is_some() {
+            ensure_object(ctx, desired, &object).await?;
+            return Ok(Ok((stored, version)));
+        }
+        change(ctx, desired, &object, version).await?;
+        info!(namespace = desired.namespace, name, "Gave a Secret its annotations back");
+        let found = secrets::given(ctx, desired, name).await?;
+        Ok(Ok((stored, found.and_then(|found| found.meta.resource_version))))
+    }
+
+    /// Returns why the Secret may not be written: it is another's. One that lost the annotation with the
+    /// cluster's uid is the cluster's where nodes were told its CA (`is_told`), or its seal or a person
+    /// says so.
+    fn not_ours(
+        &self,
+        object: &PreparedObject,
+        secret: &FoundSecret,
+        is_told: bool,
+    ) -> Result<Option<SecurityProblem>, Error> {
+        let Self { ctx, desired, .. } = self;
+        let is_proven = is_told || origin::is_proven(ctx, desired, secret, &SEALED);
+        if made_for(&secret.meta).is_none() && is_proven {
+            return Ok(None);
+        }
+        match ours_or_former(ctx, desired, object, &secret.meta) {
+            Ok(()) => Ok(None),
+            Err(Error::Foreign(cause)) => Ok(Some(cause.into())),
+            Err(error) => Err(error),
+        }
     }
 
     /// Reads the CAs of nodes elsewhere.

@@ -9,11 +9,11 @@ use crate::{
     api::names::annotation,
     controller::{
         context::ControllerContext, desired_state::DesiredCluster, observe::made_for,
-        resources::PreparedObject, security_findings::SecurityProblem,
+        ownership::secret_conflict, resources::PreparedObject, security_findings::SecurityProblem,
     },
 };
 
-/// Returns why a Secret is not used: it is older than the cluster or of another one, and neither its
+/// Returns why a Secret is not used: it is another cluster's; or it is older than this one, and neither its
 /// seal, nor what the cluster uses already, nor a person says that it may be. `keys`: what is sealed.
 pub(super) fn doubt(
     ctx: &ControllerContext,
@@ -23,6 +23,9 @@ pub(super) fn doubt(
     is_in_use: bool,
 ) -> Option<SecurityProblem> {
     let meta = &found.meta;
+    if let Some(conflict) = secret_conflict(&ctx.stores, desired, meta) {
+        return Some(conflict.into());
+    }
     let uid = meta.uid.as_deref().unwrap_or_default();
     let made = meta.creation_timestamp.as_ref().map(|time| time.0);
     let is_younger = made.zip(desired.created).is_some_and(|(made, cluster)| made > cluster);
@@ -31,8 +34,7 @@ pub(super) fn doubt(
     if is_in_use
         || is_own
         || (is_younger && made_for(meta).is_none())
-        || desired.accepted_secrets.iter().any(|accepted| accepted == uid)
-        || is_sealed(ctx, desired, found, keys)
+        || is_proven(ctx, desired, found, keys)
     {
         return None;
     }
@@ -45,6 +47,18 @@ pub(super) fn doubt(
          {singular} {cluster} -n {namespace} --overwrite {key}={uid}"
     );
     Some(SecurityProblem { reason: "SecretNotConfirmed", message })
+}
+
+/// Does a person or the seal say that the Secret is the cluster's, whatever else it bears?
+pub(super) fn is_proven(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    found: &FoundSecret,
+    keys: &[&str],
+) -> bool {
+    let uid = found.meta.uid.as_deref().unwrap_or_default();
+    desired.accepted_secrets.iter().any(|accepted| accepted == uid)
+        || is_sealed(ctx, desired, found, keys)
 }
 
 /// Does the Secret bear the seal of what is in it?

@@ -31,6 +31,7 @@ use crate::{
         context::{ControllerContext, Error},
         desired_state::{ClusterService, DesiredCluster, LoginNames},
         ensure::ensure_object,
+        observe::made_for,
         resources::{self, PreparedObject},
         security_findings::{DeclaredLogin, SecurityFindings, SecurityProblem},
         write::{change, create, delete, exactly},
@@ -253,7 +254,16 @@ pub(super) async fn keep(
             ..Secret::default()
         });
         origin::seal(ctx, desired, &mut object, sealed(&values));
-        ensure_object(ctx, desired, &object).await
+        match &before {
+            // Its seal proves that it lost the annotation with the cluster's uid.
+            Some(found)
+                if made_for(&found.meta).is_none()
+                    && origin::is_proven(ctx, desired, found, &SEALED_OF_PILOTS) =>
+            {
+                change(ctx, desired, &object, found.meta.resource_version.clone()).await
+            }
+            _ => ensure_object(ctx, desired, &object).await,
+        }
     } else {
         let stands = |found: &FoundSecret| {
             values.iter().all(|(key, value)| found.value(key) == Some(value.0.as_slice()))

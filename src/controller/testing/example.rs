@@ -130,6 +130,16 @@ pub(crate) static SWITCHING: ManagedDatabase = ManagedDatabase {
     ..EXAMPLE
 };
 
+/// The example database, if its users stand in files, so that pilots need no login in common.
+pub(crate) static WITH_FILES: ManagedDatabase = ManagedDatabase {
+    login: Some(&LoginNames { shared_by_pilots: false, ..*EXAMPLE.login.unwrap() }),
+    desired: |object, settings, round| {
+        let desired = managed_cluster::desired::<Example>(object, settings, round)?;
+        Ok(DesiredCluster { database: &WITH_FILES, ..desired })
+    },
+    ..EXAMPLE
+};
+
 /// Reads the node report from the mode that pilots of the example database report.
 fn reports(status: &PilotStatus) -> NodeReport {
     let mode = status.parts.value("example").and_then(|part| part["mode"].as_str());

@@ -69,7 +69,7 @@ fn document(harness: &Harness) -> UsersDocument {
     UsersDocument::read(values(harness, "ex-shop-pilot")["users.json"].as_bytes()).unwrap()
 }
 
-fn names(harness: &Harness) -> Vec<String> {
+pub(super) fn names(harness: &Harness) -> Vec<String> {
     document(harness).users().iter().map(|user| user.name.clone()).collect()
 }
 

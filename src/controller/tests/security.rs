@@ -535,7 +535,7 @@ fn replace_key(status: &mut Value, security: &PilotSecurity, on_record: &Private
 
 /// Settles, and lets one node after the other obey, until nothing is written any more. After each
 /// write every node must trust who signed what any node was told to show, or shows.
-async fn lead_on(harness: &Harness, nodes: &[&str]) -> Vec<String> {
+pub(super) async fn lead_on(harness: &Harness, nodes: &[&str]) -> Vec<String> {
     let (mut messages, mut quiet): (Vec<String>, usize) = (Vec::new(), 0);
     for turn in 0..80 {
         let before = harness.writes();
@@ -574,7 +574,7 @@ async fn lead_on(harness: &Harness, nodes: &[&str]) -> Vec<String> {
 }
 
 /// The time in a second from now, once it is.
-async fn in_a_second() -> Value {
+pub(super) async fn in_a_second() -> Value {
     let now = k8s_openapi::jiff::Timestamp::now().as_second();
     let wait = || std::thread::sleep(std::time::Duration::from_millis(1100));
     tokio::task::spawn_blocking(wait).await.unwrap();
