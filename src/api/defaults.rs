@@ -103,16 +103,18 @@ pub(super) fn cluster<K: ClusterRules>(
     mode(cluster, origin)
 }
 
-/// Writes what is to be encrypted and who is asked, where nothing is said of it: a cluster that is
-/// made in v1beta1 is secured, if it can be (W26). Clusters from before that rule, and those of
-/// v1alpha1, are open.
+/// Writes what is to be encrypted and who is asked, where that is not said, or not all of it: a cluster
+/// that is made in v1beta1 is secured, if it can be (W26). An update keeps what is stored. Clusters from
+/// before that rule, and those of v1alpha1, are open.
 fn mode<K: ClusterRules>(
     cluster: &mut Cluster<K>,
     origin: &ObjectOrigin<'_, Cluster<K>>,
 ) -> Vec<String> {
-    if cluster.spec.security.as_ref().is_some_and(|security| !security.shared.is_silent()) {
+    let said = cluster.spec.security.as_ref().map(|security| &security.shared);
+    if said.is_some_and(ClusterSecurity::is_complete) {
         return Vec::new();
     }
+    let is_silent = said.is_none_or(ClusterSecurity::is_silent);
     let mut warnings = Vec::new();
     let mode = match origin {
         ObjectOrigin::Created(V1BETA1) => match reason_to_stay_open(cluster) {
@@ -125,12 +127,15 @@ fn mode<K: ClusterRules>(
         },
         ObjectOrigin::Created(_) | ObjectOrigin::Stored => SecurityMode::Open,
         ObjectOrigin::Updated(stored) => {
-            let stored = stored.spec.security.as_ref();
-            if let Some(stored) = stored.filter(|stored| !stored.shared.is_silent()) {
-                cluster.spec.security.get_or_insert_default().shared.say_as(&stored.shared);
-                return warnings;
+            let stored = stored.spec.security.as_ref().map(|security| &security.shared);
+            if let Some(stored) = stored.filter(|stored| is_silent && !stored.is_silent()) {
+                let shared = &mut cluster.spec.security.get_or_insert_default().shared;
+                shared.say_as(stored);
+                if shared.is_complete() {
+                    return warnings;
+                }
             }
-            SecurityMode::Open
+            stored.and_then(|stored| stored.mode.clone()).unwrap_or(SecurityMode::Open)
         }
     };
     cluster.spec.security.get_or_insert_default().shared.mode = Some(mode);

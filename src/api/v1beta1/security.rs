@@ -208,6 +208,14 @@ impl ClusterSecurity {
             && client.as_ref().is_none_or(|client| client.tls.is_none())
     }
 
+    /// Is it said how far encryption goes and whether clients are asked, all of it?
+    pub fn is_complete(&self) -> bool {
+        let Self { mode, internode, client, authentication, .. } = self;
+        let internode = internode.as_ref().is_some_and(|internode| internode.tls.is_some());
+        let client = client.as_ref().is_some_and(|client| client.tls.is_some());
+        mode.is_some() || internode && client && authentication.is_some()
+    }
+
     /// Takes from `other` what is said there of encryption and logins.
     pub fn say_as(&mut self, other: &Self) {
         self.mode.clone_from(&other.mode);

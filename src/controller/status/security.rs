@@ -186,7 +186,9 @@ pub(super) fn users_ready(facts: &ConditionInputs<'_>) -> Option<ConditionState>
         }
         let has = pilot.security.as_ref().and_then(|shown| shown.users.as_ref());
         let told = pilot.spec.security.as_ref().and_then(|told| told.users.as_ref());
-        (has.is_none() || has != told).then(|| {
+        // What the controller found in this pass is told to the node at its end.
+        let wanted = observed.security.revision.as_ref().or(told);
+        (has.is_none() || has != wanted).then(|| {
             finding("False", "UsersPending", format!("{} has older users, or none", member.name))
         })
     });

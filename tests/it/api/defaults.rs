@@ -52,9 +52,9 @@ fn what_is_said_of_security_stays_as_it_was_written() {
     for security in [
         json!({"mode": "Open"}),
         json!({"mode": "Secure", "client": {"tls": "Off"}}),
-        json!({"internode": {"tls": "Off"}}),
-        json!({"client": {"tls": "Required", "altNames": ["a"]}}),
-        json!({"authentication": "Password"}),
+        json!({"mode": "Open", "internode": {"tls": "Off"}}),
+        json!({"internode": {"tls": "Off"}, "client": {"tls": "Required"}, "authentication": "Off"}),
+        json!({"mode": "Secure", "authentication": "Password"}),
         json!({"mode": "Open", "adminSecret": {"name": ""}, "users": [{"name": "a", "superuser": false}]}),
     ] {
         let spec = defaulted(&json!({"nodePools": [], "security": security}), None);
@@ -127,6 +127,35 @@ fn other_fields_of_security_stay_beside_the_default() {
     let mut expected = said.clone();
     expected["mode"] = json!("Secure");
     assert_eq!(security, expected);
+}
+
+#[test]
+fn one_word_about_security_takes_none_of_the_default_away() {
+    for said in [
+        json!({"client": {"tls": "Required"}}),
+        json!({"authentication": "Password"}),
+        json!({"internode": {"tls": "Off"}, "client": {"tls": "Required"}}),
+    ] {
+        let spec = json!({"version": "5.0.6", "security": said});
+        let (security, warnings) = made("CassandraCluster", V1BETA1, &spec);
+        let mut expected = said.clone();
+        expected["mode"] = json!("Secure");
+        assert_eq!((security, warnings), (expected, vec![]));
+    }
+    let all =
+        json!({"internode": {"tls": "Off"}, "client": {"tls": "Off"}, "authentication": "Off"});
+    let spec = json!({"version": "5.0.6", "security": all.clone()});
+    assert_eq!(made("CassandraCluster", V1BETA1, &spec), (all, vec![]));
+    // What cannot be secured, and what an earlier release stored, is open for the rest.
+    let said = json!({"client": {"tls": "Off"}});
+    let open = json!({"mode": "Open", "client": {"tls": "Off"}});
+    let spec = json!({"version": "4.0.19", "security": said.clone()});
+    assert_eq!(made("CassandraCluster", V1BETA1, &spec).0, open);
+    let kind = scheme().by_kind("CassandraCluster").unwrap();
+    let stored = json!({
+        "apiVersion": NAVIGATOR.api_version(V1BETA1), "kind": kind.kind(), "metadata": {"name": "c"},
+        "spec": {"version": "5.0.6", "nodePools": [], "security": said}});
+    assert_eq!(kind.decode_stored(stored).unwrap()["spec"]["security"], open);
 }
 
 /// Whatever an object says beside, it is as valid with the default as with `Open`.
@@ -206,14 +235,17 @@ fn an_update_without_a_word_keeps_what_is_stored() {
         json!({"authentication": "Password", "client": {"tls": "Optional"}}),
     ] {
         let object = json!({"metadata": {"name": "c"}, "spec": {"security": stored}});
-        assert_eq!(defaulted(&nothing, Some(&object))["security"], stored);
         let mut expected = stored.clone();
+        expected["mode"] = json!(stored["mode"].as_str().unwrap_or("Open"));
+        assert_eq!(defaulted(&nothing, Some(&object))["security"], expected);
         expected["client"]["altNames"] = json!(["a"]);
         assert_eq!(defaulted(&names, Some(&object))["security"], expected);
-        // Whoever says one of them, says all.
+        // What is not said follows the mode that is stored.
         let mut said = nothing.clone();
         said["security"] = json!({"authentication": "Off"});
-        assert_eq!(defaulted(&said, Some(&object))["security"], said["security"]);
+        let mut expected = said["security"].clone();
+        expected["mode"] = json!(stored["mode"].as_str().unwrap_or("Open"));
+        assert_eq!(defaulted(&said, Some(&object))["security"], expected);
     }
 }
 

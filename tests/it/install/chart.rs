@@ -131,7 +131,8 @@ rbac.create is off: somebody else must make the roles and bindings of docs/insta
 
 `helm uninstall` leaves databases running
 {{- if eq .Values.store.type "embedded" }}, and the claim {{ .Release.Namespace }}/navigator-apiserver, which knows them{{ end }}
-{{- if eq .Values.store.type "kubernetes" }}, and the definition DEFINITION with what it holds in {{ .Release.Namespace }}, which knows them{{ end }}. The next install finds them again.
+{{- if eq .Values.store.type "kubernetes" }}, and the definition DEFINITION with what it holds in {{ .Release.Namespace }}, which knows them{{ end }}. The next install finds them again. Databases
+with TLS need it before status.security.nextExpiry: then their certificates end.
 {{- if ne .Values.store.type "etcd" }} Nothing protects
 the {{ ternary "claim and its" "definition and the" (eq .Values.store.type "embedded") }} namespace after that: keep both for as long as you may come back.
 {{- end }}
