@@ -43,8 +43,8 @@ impl<'a, T> ObjectOrigin<'a, T> {
 }
 
 /// Fills absent fields of a cluster with defaults, and returns warnings. A pool's absent `replicas`
-/// takes the value of the pool of that name in the stored cluster; encryption and logins of which
-/// nothing is said stay what they are there.
+/// takes the value of the pool of that name in the stored cluster; what is not said of encryption and
+/// logins stays what it is there.
 pub(super) fn cluster<K: ClusterRules>(
     cluster: &mut Cluster<K>,
     origin: &ObjectOrigin<'_, Cluster<K>>,
@@ -103,18 +103,23 @@ pub(super) fn cluster<K: ClusterRules>(
     mode(cluster, origin)
 }
 
-/// Writes what is to be encrypted and who is asked, where that is not said, or not all of it: a cluster
-/// that is made in v1beta1 is secured, if it can be (W26). An update keeps what is stored. Clusters from
-/// before that rule, and those of v1alpha1, are open.
+/// Writes what is to be encrypted and who is asked, as far as it is not said: a cluster that is made
+/// in v1beta1 is secured, if it can be (W26), and an update leaves it as it is stored. Clusters from
+/// before that rule, and those of v1alpha1, are open: written out, a dump of one is put back as it
+/// was.
 fn mode<K: ClusterRules>(
     cluster: &mut Cluster<K>,
     origin: &ObjectOrigin<'_, Cluster<K>>,
 ) -> Vec<String> {
     let said = cluster.spec.security.as_ref().map(|security| &security.shared);
-    if said.is_some_and(ClusterSecurity::is_complete) {
+    if said.is_some_and(ClusterSecurity::says_all) {
         return Vec::new();
     }
-    let is_silent = said.is_none_or(ClusterSecurity::is_silent);
+    let stored = origin.stored().and_then(|stored| stored.spec.security.as_ref());
+    if let Some(stored) = stored.filter(|stored| !stored.shared.is_silent()) {
+        cluster.spec.security.get_or_insert_default().shared.fill_unsaid(&stored.shared);
+        return Vec::new();
+    }
     let mut warnings = Vec::new();
     let mode = match origin {
         ObjectOrigin::Created(V1BETA1) => match reason_to_stay_open(cluster) {
@@ -125,17 +130,8 @@ fn mode<K: ClusterRules>(
                 SecurityMode::Open
             }
         },
-        ObjectOrigin::Created(_) | ObjectOrigin::Stored => SecurityMode::Open,
-        ObjectOrigin::Updated(stored) => {
-            let stored = stored.spec.security.as_ref().map(|security| &security.shared);
-            if let Some(stored) = stored.filter(|stored| is_silent && !stored.is_silent()) {
-                let shared = &mut cluster.spec.security.get_or_insert_default().shared;
-                shared.say_as(stored);
-                if shared.is_complete() {
-                    return warnings;
-                }
-            }
-            stored.and_then(|stored| stored.mode.clone()).unwrap_or(SecurityMode::Open)
+        ObjectOrigin::Created(_) | ObjectOrigin::Stored | ObjectOrigin::Updated(_) => {
+            SecurityMode::Open
         }
     };
     cluster.spec.security.get_or_insert_default().shared.mode = Some(mode);

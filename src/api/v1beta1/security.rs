@@ -122,9 +122,10 @@ pub struct DatabaseRole<K: ClusterKind> {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterSecurity {
-    /// `Secure`: TLS between nodes and for clients, and passwords. `Open`: none of them. Each may
-    /// also be said alone, below. Where none of them is said, a new cluster is made `Secure`, or
-    /// `Open` where that cannot be, and an existing one stays as it is.
+    /// `Secure`: TLS between nodes and for clients, and passwords. `Open`: none of them. Each of the
+    /// three may also be set alone, below, and wins over `mode`. Where `mode` and one of them are
+    /// absent, a new cluster gets `Secure`, or `Open` where it cannot be secured, and an existing one
+    /// keeps what it has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<SecurityMode>,
     /// Encryption between nodes.
@@ -191,8 +192,18 @@ impl ClusterSecurity {
 
     /// Is nothing said of encryption and logins?
     pub fn is_silent(&self) -> bool {
+        self.mode.is_none() && !self.said().contains(&true)
+    }
+
+    /// Is it said for all of encryption and logins how they are to be?
+    pub fn says_all(&self) -> bool {
+        self.mode.is_some() || !self.said().contains(&false)
+    }
+
+    /// Is TLS between nodes said on its own, TLS for clients, and logins?
+    fn said(&self) -> [bool; 3] {
         let Self {
-            mode,
+            mode: _,
             internode,
             client,
             authentication,
@@ -202,29 +213,29 @@ impl ClusterSecurity {
             metrics: _,
             network: _,
         } = self;
-        mode.is_none()
-            && authentication.is_none()
-            && internode.as_ref().is_none_or(|internode| internode.tls.is_none())
-            && client.as_ref().is_none_or(|client| client.tls.is_none())
+        [
+            internode.as_ref().is_some_and(|internode| internode.tls.is_some()),
+            client.as_ref().is_some_and(|client| client.tls.is_some()),
+            authentication.is_some(),
+        ]
     }
 
-    /// Is it said how far encryption goes and whether clients are asked, all of it?
-    pub fn is_complete(&self) -> bool {
-        let Self { mode, internode, client, authentication, .. } = self;
-        let internode = internode.as_ref().is_some_and(|internode| internode.tls.is_some());
-        let client = client.as_ref().is_some_and(|client| client.tls.is_some());
-        mode.is_some() || internode && client && authentication.is_some()
-    }
-
-    /// Takes from `other` what is said there of encryption and logins.
-    pub fn say_as(&mut self, other: &Self) {
-        self.mode.clone_from(&other.mode);
-        self.authentication.clone_from(&other.authentication);
-        if let Some(internode) = &other.internode {
-            self.internode.get_or_insert_default().tls.clone_from(&internode.tls);
+    /// Takes from `stored` what is not said here of encryption and logins.
+    pub fn fill_unsaid(&mut self, stored: &Self) {
+        let [internode, client, authentication] = self.said();
+        if self.mode.is_none() {
+            self.mode.clone_from(&stored.mode);
         }
-        if let Some(tls) = other.client.as_ref().and_then(|client| client.tls.as_ref()) {
-            self.client.get_or_insert_default().tls = Some(tls.clone());
+        if !authentication {
+            self.authentication.clone_from(&stored.authentication);
+        }
+        let tls = stored.internode.as_ref().and_then(|internode| internode.tls.clone());
+        if let Some(tls) = tls.filter(|_| !internode) {
+            self.internode.get_or_insert_default().tls = Some(tls);
+        }
+        let tls = stored.client.as_ref().and_then(|client| client.tls.clone());
+        if let Some(tls) = tls.filter(|_| !client) {
+            self.client.get_or_insert_default().tls = Some(tls);
         }
     }
 

@@ -127,6 +127,10 @@ pub(super) fn reason_to_stay_open(cluster: &ClusterView<'_>) -> Option<String> {
     if let Err(why) = secured_by(cluster) {
         return Some(why);
     }
+    let said = cluster.security.and_then(|security| security.authentication.as_ref());
+    if said == Some(&Authentication::Off) {
+        return None;
+    }
     let (_, key, _) = cluster.login_settings().into_iter().next()?;
     Some(format!("config.{key} is not yours to set in a secured cluster"))
 }

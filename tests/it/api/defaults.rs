@@ -52,13 +52,63 @@ fn what_is_said_of_security_stays_as_it_was_written() {
     for security in [
         json!({"mode": "Open"}),
         json!({"mode": "Secure", "client": {"tls": "Off"}}),
-        json!({"mode": "Open", "internode": {"tls": "Off"}}),
-        json!({"internode": {"tls": "Off"}, "client": {"tls": "Required"}, "authentication": "Off"}),
-        json!({"mode": "Secure", "authentication": "Password"}),
+        json!({"internode": {"tls": "Off"}, "client": {"tls": "Off"}, "authentication": "Off"}),
         json!({"mode": "Open", "adminSecret": {"name": ""}, "users": [{"name": "a", "superuser": false}]}),
     ] {
         let spec = defaulted(&json!({"nodePools": [], "security": security}), None);
         assert_eq!(spec["security"], security);
+    }
+}
+
+#[test]
+fn what_is_not_said_of_security_is_secure_in_a_new_cluster() {
+    for said in [
+        json!({"internode": {"tls": "Off"}}),
+        json!({"client": {"tls": "Required", "altNames": ["a"]}}),
+        json!({"authentication": "Password"}),
+        json!({"client": {"tls": "Off"}, "authentication": "Off"}),
+    ] {
+        let mut expected = said.clone();
+        expected["mode"] = json!("Secure");
+        let spec = json!({"version": "5.0.6", "security": said});
+        assert_eq!(made("CassandraCluster", V1BETA1, &spec), (expected, vec![]));
+        let stored = scheme().by_kind("CassandraCluster").unwrap();
+        let written = json!({"apiVersion": NAVIGATOR.api_version(V1BETA1), "metadata": {"name": "c"},
+            "kind": stored.kind(), "spec": {"version": "5.0.6", "security": said}});
+        let hub = stored.decode_stored(written).unwrap();
+        let mut open = said.clone();
+        open["mode"] = json!("Open");
+        assert_eq!(hub["spec"]["security"], open, "what is stored stays as it is");
+        for version in VERSIONS {
+            let dump = ParsedBody::from(stored.encode(version, &hub));
+            let again = stored.decode(version, dump, None).unwrap().hub;
+            assert_eq!(again["spec"]["security"], open, "a dump in {version} is put back");
+        }
+    }
+    // Where Secure cannot be, the rest is as before, and that is told.
+    let spec = json!({"version": "5.0.6", "additionalSeeds": ["a"],
+        "security": {"internode": {"tls": "Allow"}}});
+    let (security, told) = made("CassandraCluster", V1BETA1, &spec);
+    assert_eq!(security, json!({"mode": "Open", "internode": {"tls": "Allow"}}));
+    assert!(told[0].starts_with("spec.security.mode: Open is written in place of Secure"));
+    // Whoever brings logins of their own has TLS.
+    let spec = json!({"version": "5.0.6", "config": {"authenticator": {"class_name": "A"}},
+        "security": {"authentication": "Off"}});
+    let (security, _) = made("CassandraCluster", V1BETA1, &spec);
+    assert_eq!(security, json!({"mode": "Secure", "authentication": "Off"}));
+}
+
+#[test]
+fn what_cannot_be_without_the_rest_is_refused_and_not_left_open() {
+    let kind = scheme().by_kind("ElasticsearchCluster").unwrap();
+    for said in [json!({"internode": {"tls": "Off"}}), json!({"authentication": "Off"})] {
+        let body = json!({"metadata": {"name": "c"}, "spec": {"version": "8.19.4",
+            "security": said, "nodePools": [{"name": "a", "replicas": 3,
+                "roles": ["master", "data"], "persistence": {"size": "10Gi"}}]}});
+        let hub = kind.decode(V1BETA1, ParsedBody::from(body), None).unwrap().hub;
+        let errors = kind.validate_create(V1BETA1, &hub).errors;
+        let text = format!("{errors:?}");
+        assert!(text.contains("set internode.tls and authentication together"), "{text}");
     }
 }
 
@@ -127,35 +177,6 @@ fn other_fields_of_security_stay_beside_the_default() {
     let mut expected = said.clone();
     expected["mode"] = json!("Secure");
     assert_eq!(security, expected);
-}
-
-#[test]
-fn one_word_about_security_takes_none_of_the_default_away() {
-    for said in [
-        json!({"client": {"tls": "Required"}}),
-        json!({"authentication": "Password"}),
-        json!({"internode": {"tls": "Off"}, "client": {"tls": "Required"}}),
-    ] {
-        let spec = json!({"version": "5.0.6", "security": said});
-        let (security, warnings) = made("CassandraCluster", V1BETA1, &spec);
-        let mut expected = said.clone();
-        expected["mode"] = json!("Secure");
-        assert_eq!((security, warnings), (expected, vec![]));
-    }
-    let all =
-        json!({"internode": {"tls": "Off"}, "client": {"tls": "Off"}, "authentication": "Off"});
-    let spec = json!({"version": "5.0.6", "security": all.clone()});
-    assert_eq!(made("CassandraCluster", V1BETA1, &spec), (all, vec![]));
-    // What cannot be secured, and what an earlier release stored, is open for the rest.
-    let said = json!({"client": {"tls": "Off"}});
-    let open = json!({"mode": "Open", "client": {"tls": "Off"}});
-    let spec = json!({"version": "4.0.19", "security": said.clone()});
-    assert_eq!(made("CassandraCluster", V1BETA1, &spec).0, open);
-    let kind = scheme().by_kind("CassandraCluster").unwrap();
-    let stored = json!({
-        "apiVersion": NAVIGATOR.api_version(V1BETA1), "kind": kind.kind(), "metadata": {"name": "c"},
-        "spec": {"version": "5.0.6", "nodePools": [], "security": said}});
-    assert_eq!(kind.decode_stored(stored).unwrap()["spec"]["security"], open);
 }
 
 /// Whatever an object says beside, it is as valid with the default as with `Open`.
@@ -235,17 +256,21 @@ fn an_update_without_a_word_keeps_what_is_stored() {
         json!({"authentication": "Password", "client": {"tls": "Optional"}}),
     ] {
         let object = json!({"metadata": {"name": "c"}, "spec": {"security": stored}});
+        assert_eq!(defaulted(&nothing, Some(&object))["security"], stored);
         let mut expected = stored.clone();
-        expected["mode"] = json!(stored["mode"].as_str().unwrap_or("Open"));
-        assert_eq!(defaulted(&nothing, Some(&object))["security"], expected);
         expected["client"]["altNames"] = json!(["a"]);
         assert_eq!(defaulted(&names, Some(&object))["security"], expected);
-        // What is not said follows the mode that is stored.
+        // What is said of one of them says nothing of the others.
         let mut said = nothing.clone();
         said["security"] = json!({"authentication": "Off"});
-        let mut expected = said["security"].clone();
-        expected["mode"] = json!(stored["mode"].as_str().unwrap_or("Open"));
+        let mut expected = stored.clone();
+        expected["authentication"] = json!("Off");
         assert_eq!(defaulted(&said, Some(&object))["security"], expected);
+        for mode in ["Open", "Secure"] {
+            said["security"] = json!({"mode": mode});
+            let all = &defaulted(&said, Some(&object))["security"];
+            assert_eq!(*all, said["security"], "the mode says all");
+        }
     }
 }
 
