@@ -330,7 +330,11 @@ fn order<'a>(
     let new = signing::new_key(told, request, new_keys_at).map_err(refused)?;
     let (key, key_state) = match new {
         Some(new) => (new, KeyState::New),
-        None if on_record.is_some_and(|record| signing::is_former(record, new_keys_at)) => {
+        None if on_record.is_some_and(|record| {
+            // That of another volume is new.
+            record.sha256 == key.key_sha256() && signing::is_former(record, new_keys_at)
+        }) =>
+        {
             (key, KeyState::Former)
         }
         None => (key, KeyState::Current),

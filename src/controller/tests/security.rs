@@ -693,6 +693,34 @@ async fn a_new_ca_signs_no_key_that_others_may_have() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_that_loses_its_volume_while_keys_are_replaced_is_signed_by_the_new_ca() {
+    let harness = secured(1).await;
+    let key = PrivateKey::generate().unwrap();
+    ask(&harness, NODE, &key);
+    lead_on(&harness, &[NODE]).await;
+    let asked = in_a_second().await;
+    harness.api.server().edit(&cluster_id(), |cluster| {
+        cluster["spec"]["security"]["certificates"] =
+            json!({"caRotatedAt": asked, "caOverlap": "0s"});
+    });
+    KEYS.lock().unwrap().remove(&key.sha256());
+    for _ in 0..20 {
+        harness.settle().await;
+        obey(&harness, NODE);
+    }
+    assert!(values(&harness, "ex-shop-internode-ca").contains_key("previous.crt"));
+    assert_eq!(told(&harness)["key"]["sha256"], json!(key.sha256()), "it waits for a new key");
+    let other = PrivateKey::generate().unwrap();
+    harness.api.server().edit(&id("persistentvolumeclaims", "example-data-ex-shop-a-0"), |claim| {
+        claim["metadata"]["uid"] = json!("another volume");
+    });
+    ask(&harness, NODE, &other);
+    lead_on(&harness, &[NODE]).await;
+    assert_eq!(told(&harness)["key"]["sha256"], json!(other.sha256()));
+    assert_eq!(harness.condition("CertificatesValid")["reason"], "CertificatesCurrent");
+}
+
+#[tokio::test(start_paused = true)]
 async fn keys_alone_are_replaced_and_only_by_a_proof_of_the_former_one() {
     let harness = secured(1).await;
     let key = PrivateKey::generate().unwrap();
