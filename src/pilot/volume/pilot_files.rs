@@ -109,8 +109,11 @@ impl PilotFiles {
         self.read(CERTIFICATES)
     }
 
+    /// Writes them down, where the volume has room: what is kept for a full one is for what cannot wait.
     pub fn set_certificates(&self, certificates: &NodeCertificates) -> io::Result<()> {
-        self.write(CERTIFICATES, certificates)
+        let folder = self.made()?;
+        folder.write(CERTIFICATES, &serde_json::to_vec_pretty(certificates)?, 0o600)?;
+        folder.sync()
     }
 
     /// Did the node leave its database cluster for good?
