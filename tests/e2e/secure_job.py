@@ -326,10 +326,10 @@ def nothing_leaked():
         holders += [(path.name, word[:4]) for word in wanted if word in text]
     pods = [(SAFE, "elasticsearch", 0), (SAFE, "elasticsearch", 1), (secured_ring.RING, "cassandra", 0)]
     for one, pod, container in [(one, one.pod_name(at), name) for one, name, at in pods]:
-        for what in ("/proc/1/environ", "/proc/1/cmdline"):
-            done = kubectl("exec", "-n", one.namespace, pod, "-c", container, "--", "sh", "-c", f"cat {what}; for p in /proc/[0-9]*; do cat $p/environ $p/cmdline 2>/dev/null; done | tr '\\0' ' '", check=False)
-            seen += len(done.stdout)
-            holders += [(what, word[:4]) for word in wanted if word in done.stdout]
+        # The environment of the pilot, which is process 1, cannot be read here: it is in the pod's spec, among the objects.
+        done = kubectl("exec", "-n", one.namespace, pod, "-c", container, "--", "sh", "-c", "for p in /proc/[0-9]*; do cat $p/environ $p/cmdline 2>/dev/null; done | tr '\\0' ' '", check=False)
+        seen += len(done.stdout)
+        holders += [(pod, word[:4]) for word in wanted if word in done.stdout]
     claim(f"none of {len(wanted)} stands anywhere in {seen // 1024} KiB of logs, objects, environments and arguments", not holders, holders[:5])
 
 

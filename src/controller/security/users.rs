@@ -300,7 +300,13 @@ pub(super) async fn remove_unused(
     let resource = secrets::resource();
     for found in ctx.stores.others(&resource, desired) {
         let name = found.name.as_deref().unwrap_or_default();
-        if is_used_by(&found, desired) && !used.contains(name) {
+        if !is_used_by(&found, desired) || used.contains(name) {
+            continue;
+        }
+        // Labels and annotations of other Secrets may be written by somebody who may not delete them.
+        let secret = secrets::ours(ctx, desired, name).await?;
+        let is_made = |secret| origin::is_sealed(ctx, desired, secret, &SEALED_OF_USER);
+        if secret.as_ref().is_some_and(is_made) {
             delete(ctx, desired, &resource, name, exactly(&found)).await?;
             let namespace = &desired.namespace;
             info!(namespace, name, "Deleted the Secret of a user that needs it no more");

@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 use super::{
     api::id,
     harness::{Harness, cluster_id},
-    security::{secured, set, told, values},
+    security::{NODE, ask, lead_on, secured, set, told, values},
 };
 use crate::{
     api::names::{annotation, label},
     controller::testing::example::EXAMPLE,
-    engine::{password, users::UsersDocument},
+    engine::{password, pki::PrivateKey, users::UsersDocument},
 };
 
 const APP: &str = "ex-shop-user-app";
@@ -119,10 +119,55 @@ async fn a_secret_of_an_earlier_release_is_marked_while_its_user_is_there_and_el
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_may_change_labels_and_annotations_of_a_secret_cannot_have_it_deleted() {
+    let harness = secured(1).await;
+    let uid = harness.object("exampleclusters", "shop")["metadata"]["uid"].clone();
+    let metadata = |name: &str, seal: &Value| {
+        json!({
+            "name": name, "namespace": "default",
+            "labels": {(label::K8S_MANAGED_BY): "navigator", (EXAMPLE.names.cluster_label): "shop"},
+            "annotations": {(annotation::USED_BY): uid, (annotation::SEAL): seal},
+        })
+    };
+    let mut strange = secret(&harness, APP);
+    let seal = strange["metadata"]["annotations"][annotation::SEAL].clone();
+    strange["metadata"] = metadata("theirs", &seal);
+    harness.api.server().add(&id("secrets", "theirs"), strange);
+    harness.api.server().edit(&id("secrets", "ex-shop-pilot"), |pilot| {
+        pilot["metadata"]["annotations"][annotation::USED_BY] = uid.clone();
+    });
+    harness.settle().await;
+    declare(&harness, json!([])).await;
+    assert_eq!(secret(&harness, APP), Value::Null);
+    for name in ["theirs", "ex-shop-pilot"] {
+        assert_ne!(secret(&harness, name), Value::Null, "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn users_stay_while_the_mounted_secret_cannot_be_read() {
     let harness = secured(1).await;
     set(&harness, "ex-shop-pilot", "users.json", "{");
     declare(&harness, json!([])).await;
     assert_eq!(harness.condition("UsersReady")["reason"], "SecretInvalid");
     assert_ne!(secret(&harness, APP), Value::Null);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_pass_that_finds_new_users_says_that_nodes_do_not_have_them_yet() {
+    let harness = secured(1).await;
+    ask(&harness, NODE, &PrivateKey::generate().unwrap());
+    lead_on(&harness, &[NODE]).await;
+    let users = told(&harness)["users"].clone();
+    harness.api.server().edit(&id("pilots", NODE), |pilot| {
+        pilot["status"]["security"]["users"] = users;
+    });
+    harness.settle().await;
+    assert_eq!(harness.condition("UsersReady")["status"], "True");
+    harness.api.server().edit(&cluster_id(), |cluster| {
+        cluster["spec"]["security"]["users"] = json!([{"name": "app"}, {"name": "later"}]);
+    });
+    harness.reconcile().await;
+    let ready = harness.condition("UsersReady");
+    assert_eq!((&ready["status"], &ready["reason"]), (&json!("False"), &json!("UsersPending")));
 }
