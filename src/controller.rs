@@ -38,6 +38,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod token_renewal;
+mod trust_observations;
 mod write;
 
 use std::{
@@ -72,6 +73,7 @@ use self::{
     object_caches::ObjectCaches,
     queue::{ClusterKey, ReconcileOutcome, WorkQueue},
     status_pace::StatusPace,
+    trust_observations::TrustObservations,
 };
 pub use self::{
     desired_state::{
@@ -267,6 +269,7 @@ pub async fn run(
         heard,
         causes: EventCauses::default(),
         expansion: ExpansionAnswers::default(),
+        trust: TrustObservations::default(),
         pace: StatusPace::default(),
     });
     // Workers end by a shutdown of their own, so that they also end when the lead is lost: with

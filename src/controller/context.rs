@@ -16,6 +16,7 @@ use super::{
     metrics::Metrics,
     object_caches::ObjectCaches,
     status_pace::StatusPace,
+    trust_observations::TrustObservations,
 };
 use crate::{
     engine::seal::SealKey,
@@ -37,6 +38,7 @@ pub(crate) struct ControllerContext {
     pub(crate) heard: HeartbeatTracker,
     pub(crate) causes: EventCauses,
     pub(crate) expansion: ExpansionAnswers,
+    pub(crate) trust: TrustObservations,
     pub(crate) pace: StatusPace,
     pub(crate) settings: ObjectSettings,
     pub(crate) seals: SealKey,

@@ -59,6 +59,7 @@ pub(crate) async fn reconcile(
     let Some(cluster) = cluster else {
         ctx.causes.forget(key);
         ctx.expansion.forget(key);
+        ctx.trust.forget(key);
         ctx.pace.forget(key);
         return (ReconcileOutcome::Gone, "gone");
     };

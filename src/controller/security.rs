@@ -9,6 +9,7 @@
 //! one can be printed.
 
 mod authorities;
+mod elsewhere;
 mod given;
 mod origin;
 mod secrets;
@@ -187,7 +188,7 @@ async fn clients(
     let source = security.client.as_ref().and_then(|client| client.client_ca.as_ref());
     let Some(source) = source.filter(|_| security.asks_certificates()) else { return Ok(None) };
     let of_clients = match secrets::trust(ctx, desired, source, "with CAs of clients").await? {
-        Ok(bundle) => bundle,
+        Ok(found) => found.bundle,
         Err(problem) => {
             findings.certificates.push(problem);
             return Ok(None);
@@ -228,9 +229,14 @@ fn mounts_key(pilot: &Pilot) -> bool {
 }
 
 fn is_ours(pilot: &Pilot, desired: &DesiredCluster) -> bool {
+    is_of(pilot, &desired.uid)
+}
+
+/// Is it the Pilot of a cluster's node?
+fn is_of(pilot: &Pilot, cluster_uid: &str) -> bool {
     let owner = controller(&pilot.metadata);
     pilot.metadata.deletion_timestamp.is_none()
-        && owner.is_some_and(|owner| owner.uid == desired.uid)
+        && owner.is_some_and(|owner| owner.uid == cluster_uid)
 }
 
 fn name_of(pilot: &Pilot) -> &str {

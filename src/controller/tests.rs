@@ -15,6 +15,7 @@ mod refusals;
 mod security;
 mod security_rounds;
 mod term;
+mod trust;
 mod two_clusters;
 mod user_secrets;
 mod vacate;

@@ -16,9 +16,10 @@ use serde_json::json;
 use tracing::info;
 
 use super::{
+    elsewhere::{self, ElsewhereTrust},
     given::ClientCertificate,
     origin, refused,
-    secrets::{self, FoundSecret},
+    secrets::{self, FoundSecret, INTERNODE_BUNDLE},
     succession::{Succession, SuccessionTurn},
 };
 use crate::{
@@ -57,8 +58,6 @@ const SINCE: &str = "since";
 const CLIENT_OVERLAP: Duration = Duration::from_secs(24 * 3600);
 /// Key of the ConfigMap with what clients trust.
 const BUNDLE: &str = "ca.crt";
-/// Key of it with what other clusters of the same database cluster are to trust.
-const INTERNODE_BUNDLE: &str = "internode-ca.crt";
 
 /// The CAs by which the nodes of a cluster are signed.
 pub(super) struct ClusterAuthorities {
@@ -279,18 +278,22 @@ impl AuthorityPlace<'_> {
             stored = StoredAuthority { current: given, next: None, previous: None, since: None };
         }
         let keys = stored.keys();
-        let elsewhere = match self.elsewhere(trust).await? {
-            Ok(bundle) => bundle,
+        let read = elsewhere::read(self.ctx, self.desired, trust, &succession, findings).await?;
+        let ElsewhereTrust { bundle: elsewhere, is_held } = match read {
+            Ok(read) => read,
             Err(problem) => {
                 findings.certificates.push(problem);
-                succession.told(&succession.elsewhere(&keys))
+                let bundle = succession.told(&succession.elsewhere(&keys));
+                ElsewhereTrust { bundle, is_held: false }
             }
         };
+        // The first nodes would not find those elsewhere.
+        let may_begin = !is_held || !succession.is_empty();
         let mut foreign = elsewhere.key_sha256s();
         let ours = [&keys.current, &keys.next, &keys.previous];
         foreign.retain(|key| !ours.into_iter().flatten().any(|own| own == key));
         succession.leave_out(&foreign);
-        let shares = self.usage == CertificateUse::Client || !elsewhere.is_empty();
+        let shares = self.usage == CertificateUse::Client || is_held || !elsewhere.is_empty();
         // A CA of Navigator's is the next one until it signs, and is as old as it has been there.
         let is_new = shares
             && !self.overlap().is_zero()
@@ -327,6 +330,7 @@ impl AuthorityPlace<'_> {
             change(self.ctx, self.desired, &object, version).await?;
         }
         let SuccessionTurn { may_sign, turn, .. } = turn;
+        let may_sign = may_sign && may_begin;
         Ok(Ok(SigningAuthority { authority: stored.current, trust, own, may_sign, turn }))
     }
 
@@ -518,25 +522,6 @@ impl AuthorityPlace<'_> {
             Err(Error::Foreign(cause)) => Ok(Some(cause.into())),
             Err(error) => Err(error),
         }
-    }
-
-    /// Reads the CAs of nodes elsewhere.
-    async fn elsewhere(
-        &self,
-        sources: &[TrustSource],
-    ) -> Result<Result<TrustBundle, SecurityProblem>, Error> {
-        let mut bundles = Vec::new();
-        for source in sources {
-            let what = "with CAs of nodes elsewhere";
-            match secrets::trust(self.ctx, self.desired, source, what).await? {
-                Ok(bundle) => bundles.push(bundle),
-                Err(problem) => return Ok(Err(problem)),
-            }
-        }
-        Ok(TrustBundle::join(&bundles).map_err(|refusal| {
-            let message = format!("internode.trust {refusal}");
-            SecurityProblem { reason: "SecretInvalid", message }
-        }))
     }
 
     /// Reads the CA of a person's Secret, where one is named.

@@ -24,8 +24,17 @@ use crate::{
     engine::pki::TrustBundle,
 };
 
+/// Key of a cluster's ConfigMap with what other clusters of the same database cluster are to trust.
+pub(super) const INTERNODE_BUNDLE: &str = "internode-ca.crt";
 /// Key with CAs, where none is named.
-const TRUST: &str = "ca.crt";
+pub(super) const TRUST: &str = "ca.crt";
+
+/// CAs that were read from an object.
+pub(super) struct ReadTrust {
+    pub(super) bundle: TrustBundle,
+    /// Tells versions of the object apart.
+    pub(super) version: String,
+}
 
 /// A Secret with its values. It cannot be printed.
 pub(super) struct FoundSecret {
@@ -103,7 +112,7 @@ pub(super) async fn trust(
     desired: &DesiredCluster,
     source: &TrustSource,
     what: &str,
-) -> Result<Result<TrustBundle, SecurityProblem>, Error> {
+) -> Result<Result<ReadTrust, SecurityProblem>, Error> {
     let TrustSource { kind, name, key } = source;
     let key = key.as_deref().unwrap_or(TRUST);
     let wrong = |reason, why: String| {
@@ -111,30 +120,36 @@ pub(super) async fn trust(
             format!("{kind} {name}, key {key}, {what}: {why}; nodes trust those that they trusted");
         Ok(Err(SecurityProblem { reason, message }))
     };
-    let found = if *kind == TrustKind::ConfigMap {
+    let (meta, pem) = if *kind == TrustKind::ConfigMap {
         config_map(ctx, desired, name, key).await?
     } else {
-        given(ctx, desired, name).await?.and_then(|secret| secret.value(key).map(<[u8]>::to_vec))
+        let secret = given(ctx, desired, name).await?;
+        let pem = secret.as_ref().and_then(|secret| secret.value(key).map(<[u8]>::to_vec));
+        (secret.map(|secret| secret.meta).unwrap_or_default(), pem)
     };
-    match found.map(|pem| TrustBundle::read(&pem)) {
+    match pem.map(|pem| TrustBundle::read(&pem)) {
         None => wrong("SecretMissing", "is not there: make it".to_owned()),
         Some(Err(refusal)) => wrong("SecretInvalid", refusal.to_string()),
-        Some(Ok(bundle)) => Ok(Ok(bundle)),
+        Some(Ok(bundle)) => {
+            let parts = [meta.uid, meta.resource_version].map(Option::unwrap_or_default);
+            Ok(Ok(ReadTrust { bundle, version: parts.join(" ") }))
+        }
     }
 }
 
-/// Returns a value of a ConfigMap as the server has it.
+/// Returns a value of a ConfigMap as the server has it, with the ConfigMap's metadata.
 async fn config_map(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     name: &str,
     key: &str,
-) -> Result<Option<Vec<u8>>, Error> {
+) -> Result<(ObjectMeta, Option<Vec<u8>>), Error> {
     let resource = ApiResource::erase::<ConfigMap>(&());
     let found = ctx.read(&resource, &desired.namespace).get_opt(name).await;
     let found = found.map_err(|error| Error::request("get", "ConfigMap", name, error))?;
-    let value = found.and_then(|found| found.data["data"][key].as_str().map(str::to_owned));
-    Ok(value.map(String::into_bytes))
+    let value = found.as_ref().and_then(|found| found.data["data"][key].as_str());
+    let value = value.map(|text| text.as_bytes().to_vec());
+    Ok((found.map(|found| found.metadata).unwrap_or_default(), value))
 }
 
 /// Returns a Secret as the server has it.

@@ -3,7 +3,7 @@
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::{is_ours, name_of};
+use super::{is_of, is_ours, name_of};
 use crate::{
     api::v1beta1::{ClientTls, InternodeTls, NodeCertificate, Pilot, ServedCertificate},
     controller::{desired_state::DesiredCluster, observe::ClusterObjects},
@@ -52,8 +52,17 @@ impl Succession {
         objects: &ClusterObjects,
         usage: CertificateUse,
     ) -> TrustBundle {
+        Self::told_by(&desired.uid, objects, usage)
+    }
+
+    /// Returns the same of the nodes of the cluster with this uid.
+    pub(super) fn told_by(
+        cluster_uid: &str,
+        objects: &ClusterObjects,
+        usage: CertificateUse,
+    ) -> TrustBundle {
         let told =
-            objects.pilots.iter().filter(|pilot| is_ours(pilot, desired)).filter_map(|pilot| {
+            objects.pilots.iter().filter(|pilot| is_of(pilot, cluster_uid)).filter_map(|pilot| {
                 let security = pilot.spec.security.as_ref()?;
                 let told = match usage {
                     CertificateUse::Internode => security.internode_certificate.as_ref(),
@@ -79,6 +88,11 @@ impl Succession {
     pub(super) fn told(&self, keys: &[String]) -> TrustBundle {
         let bundles: Vec<_> = keys.iter().map(|key| self.told.of_key(key)).collect();
         TrustBundle::union(&bundles)
+    }
+
+    /// Was a member told to trust the CA with this SHA-256 of its key?
+    pub(super) fn tells(&self, key: &String) -> bool {
+        self.told.key_sha256s().contains(key)
     }
 
     /// Leaves CAs out that are not this cluster's, and whose way is no business of ours.

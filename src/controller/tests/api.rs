@@ -98,6 +98,8 @@ pub(super) struct Server {
     /// Number of the write that fails, from 0, and how it fails.
     pub(super) fault: Option<(usize, Fault)>,
     pub(super) events_refused: bool,
+    /// Reason and note of each event that was published.
+    pub(super) events: Vec<(String, String)>,
     /// Preconditions of each delete, in order.
     pub(super) deletes: Vec<Value>,
     /// Objects whose writes are refused, with the status code.
@@ -285,8 +287,12 @@ impl Server {
             return (self.read(target, query), false);
         }
         if target.id.0 == "events" {
-            let refused = self.events_refused;
-            return (if refused { Err(refuse(403, "Forbidden")) } else { Ok(body) }, false);
+            if self.events_refused {
+                return (Err(refuse(403, "Forbidden")), false);
+            }
+            let text = |field: &str| body[field].as_str().unwrap_or_default().to_owned();
+            self.events.push((text("reason"), text("note")));
+            return (Ok(body), false);
         }
         if query.contains("dryRun=All") {
             let refused = self.refuses.get(&target.id);

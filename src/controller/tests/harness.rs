@@ -25,6 +25,7 @@ use super::{
         reconcile::reconcile,
         status_pace::StatusPace,
         testing::example::DATABASE,
+        trust_observations::TrustObservations,
     },
     api::{Api, Id, id, in_namespace, namespace},
 };
@@ -68,6 +69,7 @@ pub(super) struct Harness {
     pub(super) most_pods: usize,
     causes: EventCauses,
     expansion: ExpansionAnswers,
+    pub(super) trust: TrustObservations,
 }
 
 /// The only machine.
@@ -114,6 +116,7 @@ impl Harness {
             most_pods: usize::MAX,
             causes: EventCauses::default(),
             expansion: ExpansionAnswers::default(),
+            trust: TrustObservations::default(),
         }
     }
 
@@ -151,6 +154,7 @@ impl Harness {
             most_pods,
             causes: _,
             expansion: _,
+            trust: _,
         } = self;
         let (drains_end, pods_start) = (*drains_end, *pods_start);
         let (strips, owner_references, cordoned) = (*strips, *owner_references, *cordoned);
@@ -171,6 +175,7 @@ impl Harness {
             most_pods: *most_pods,
             causes: EventCauses::default(),
             expansion: ExpansionAnswers::default(),
+            trust: TrustObservations::default(),
         }
     }
 
@@ -274,6 +279,7 @@ impl Harness {
             heard,
             causes: self.causes.clone(),
             expansion: self.expansion.clone(),
+            trust: self.trust.clone(),
             pace: StatusPace::default(),
             settings: ObjectSettings {
                 pilot_image: self.image.into(),

@@ -1131,6 +1131,9 @@ async fn nodes_trust_cas_of_nodes_elsewhere_beside_their_own_which_goes_its_own_
     further["data"] = json!({"ca.crt": ByteString(format!("{second}{own}").into_bytes())});
     harness.api.server().add(&id("secrets", "further"), further);
     lead_on(&harness, &[NODE]).await;
+    assert_eq!(trust().to_pem(), format!("{own}{second}"), "a Secret counts at once");
+    tokio::time::advance(std::time::Duration::from_secs(61)).await;
+    lead_on(&harness, &[NODE]).await;
     assert_eq!(trust().to_pem(), format!("{own}{first}{second}"));
     assert_eq!(harness.condition("CertificatesValid")["reason"], "CertificatesCurrent");
     let bundle = || harness.object("configmaps", "ex-shop-ca")["data"]["internode-ca.crt"].clone();

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     api::{
-        v1beta1::{Authentication, InternodeTls},
+        v1beta1::{Authentication, InternodeTls, TrustKind},
         validation::{
             ClusterRules, DatabaseVersion, SecuritySupport, UnsafeOverrides, Validator, format,
             immutable, pool_path,
@@ -177,6 +177,17 @@ impl ClusterRules for Cassandra {
                  nodes behind additionalSeeds have to"
                     .to_owned(),
             );
+        }
+        // W30: who may write a ConfigMap decides who is a member.
+        let trusted = cluster.spec.security.iter().flat_map(|one| one.shared.trust_elsewhere());
+        for (index, source) in
+            trusted.enumerate().filter(|(_, one)| one.kind == TrustKind::ConfigMap)
+        {
+            validator.warn(format!(
+                "spec.security.internode.trust[{index}]: whoever may write ConfigMap {} can add nodes to the \
+                 ring; keep the CA in a Secret",
+                source.name
+            ));
         }
         let security = cluster.spec.wanted_security();
         let asks = security.authentication == Authentication::Password;
