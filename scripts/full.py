@@ -94,7 +94,7 @@ PARTS = {
     "hostile-objects": rest("500 large objects of each of seven kinds with our label end no controller, and 30 clusters of others are made meanwhile", "make test-hostile-objects", 1.5, 4),
     "renewals": local("certificates of ten minutes are renewed three times, and both CAs replaced, in four releases of the databases, under clients", "test-renewals"),
     "shared-ring": local("a ring of two clusters with CAs of their own is encrypted between its nodes rung by rung, gets another CA on one side, is opened again, "
-                         "and asks for logins; a third cluster joins, secure from its first moment", "test-shared-ring"),
+                         "and asks for logins; a third cluster joins, secure from its first moment, and leaves with its logins", "test-shared-ring"),
     "taken-over": local("a ring whose people made its logins becomes one whose logins are Navigator's, under a client of theirs", "test-taken-over"),
     "secure-upgrade": local("three nodes of each database, secured, go to the next major version one by one under a client with a role of the spec",
                             "test-secure-upgrade"),

@@ -20,9 +20,9 @@ use crate::{
         pilot_part::PilotParts,
         reserved_fields::is_upstream_pilot,
         v1beta1::{
-            ClientAuth, ClientTls, Cluster, ClusterRef, ClusterSecurity, ClusterSpec, Config,
-            DatabaseRole, ImageSpec, InternodeTls, Jvm, NodePool, PilotSecurity, PilotSpec,
-            PilotStatus, PodTemplate, SecurityContext,
+            Authentication, ClientAuth, ClientTls, Cluster, ClusterRef, ClusterSecurity,
+            ClusterSpec, Config, DatabaseRole, ImageSpec, InternodeTls, Jvm, NodePool,
+            PilotSecurity, PilotSpec, PilotStatus, PodTemplate, SecurityContext,
         },
         validation::{ClusterRules, SecuritySupport},
     },
@@ -205,6 +205,8 @@ fn pilot_security<K: ManagedClusterKind>(
     let may_ask =
         round.rungs.client == ClientTls::Required && round.rungs.internode != InternodeTls::Off;
     security.client_auth = (asks && may_ask).then_some(ClientAuth::Required);
+    let wants_none = spec.node_pools.iter().all(|pool| pool.replicas == Some(0));
+    security.closes_logins = wants_none && round.rungs.authentication == Authentication::Password;
     Some(security)
 }
 

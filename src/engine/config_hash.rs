@@ -44,6 +44,7 @@ pub fn config_hash(spec: &PilotSpec, own: Vec<Value>) -> String {
             authentication,
             key: _,
             new_key_at: _,
+            closes_logins: _,
             internode_certificate: _,
             client_certificate: _,
             users: _,

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """shared_ring.py NAVIGATOR: a ring of two clusters, each with a CA of its own, is encrypted between its nodes rung by rung, as people say it on both
-sides, and opened again; meanwhile a row that is written on one side is read on the other. Encrypted again, both ask for logins, and a third cluster
-joins which does from its first moment. By `navigator local`; 20 minutes.
+sides, and opened again; meanwhile a row that is written on one side is read on the other. Encrypted again, both ask for logins, a third cluster
+joins which does from its first moment, and it leaves with its logins. By `navigator local`; 25 minutes.
 """
 import contextlib
 import json
@@ -154,6 +154,32 @@ def asks_for_logins(ring):
         ready = {one["type"]: one["status"] for one in ring.get("cassandracluster", name)["status"]["conditions"]}
         check(ready["UsersReady"] == ready["Ready"] == "True", name, ready)
     say(f"    nobody got in with what everybody knows in {outsider.tries} tries")
+    leaves(ring, "ap")
+
+
+def leaves(ring, name):
+    """The last cluster takes its logins along; the datacenter that has no node any more keeps no copies of those of the others."""
+    say("--- the third cluster leaves")
+    former, roles = ring.logins[name], "SELECT role, can_login FROM system_auth.roles"
+    before = {role for role, can_login in ring.run("eu", roles) if can_login}
+    mark = f"navigator_{ring.get('cassandracluster', name)['metadata']['uid'][:8]}"
+    check({former["username"], mark} <= before, before)
+    skips = {"spec": {"updateStrategy": {"skipPredicates": ["RangesKeepQuorum"]}, "nodePools": [
+        {"name": "a", "replicas": 0, "datacenter": name, "rack": "r1", "persistence": {"size": "1Gi"}}]}}
+    ring.local.kubectl("patch", "cassandracluster", name, "--type", "merge", "-p", json.dumps(skips))
+    until(f"{name} has left", lambda: all(row[0] != name for row in ring.run("eu", "SELECT data_center FROM system.peers")))
+    left = {role for role, can_login in ring.run("eu", roles) if can_login}
+    check(before - left == {former["username"], mark}, before, left)
+    try:
+        with cql.Session(ring.address("eu"), credentials=former | {"ca.crt": ring.logins["eu"]["ca.crt"]}):
+            check(False, "the administrator of the cluster that left is let in")
+    except cql.Refused as refusal:
+        say(f"    {refusal}")
+    until("eu and us drop its copies", lambda: not ring.copies("eu")[name] or check(False, ring.copies("eu")))
+    # Cassandra writes roles to a quorum of each datacenter.
+    for one in BOTH:
+        ring.run(one, f"CREATE ROLE later_{one}")
+    say("    its logins are closed, and roles can be made as before")
 
 
 def lives(ring):
@@ -176,8 +202,8 @@ def lives(ring):
     ring.goes_to("Required")
     say("--- another CA on one side")
     former = ring.runs("eu")[1]["authority"]
-    # The other side looks at what it is to trust once a minute.
-    ring.patch("eu", {"certificates": {"caRotatedAt": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), "caOverlap": "3m"}})
+    # The other side reads the ConfigMap once a minute, and trusts what has been there for a minute.
+    ring.patch("eu", {"certificates": {"caRotatedAt": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), "caOverlap": "5m"}})
     until("us learns of it", lambda: len(ring.runs("us")[1]["trust"]) == 3)
     until("eu shows a certificate of it", lambda: ring.runs("eu")[1]["authority"] != former)
     ring.reads_each_other()

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::shared::is_default;
 use crate::api::{cluster_kind::ClusterKind, open_enum::open_enum};
 
 open_enum! {
@@ -444,6 +445,10 @@ pub struct PilotSecurity {
     /// The node is to replace its private key, where that was signed before this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub new_key_at: Option<Time>,
+    /// The cluster wants no node any more. The last of its nodes that leaves a database cluster which it
+    /// shares with others closes the logins of this one.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub closes_logins: bool,
     /// Certificate for the port between nodes, with what leads to its CA.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub internode_certificate: Option<NodeCertificate>,
@@ -484,7 +489,7 @@ impl PilotSecurity {
     /// it has stored it. What pilots of an earlier release do not know is left out: they could not say it again.
     pub fn revision(&self) -> String {
         let key = self.key.clone().map(|key| SignedKey { since: None, ..key });
-        let known = Self { new_key_at: None, key, ..self.clone() };
+        let known = Self { new_key_at: None, closes_logins: false, key, ..self.clone() };
         let json = serde_json::to_vec(&known).expect("wire types have string keys");
         Sha256::digest(json)
             .iter()

@@ -70,8 +70,15 @@ pub(crate) fn spec_patch(found: &PilotSpec, wanted: &PilotSpec) -> Option<Value>
 fn with_own_security(found: &PilotSpec, wanted: &PilotSpec) -> PilotSpec {
     let mut wanted = wanted.clone();
     if let (Some(found), Some(wanted)) = (&found.security, &mut wanted.security) {
-        let PilotSecurity { internode, client, authentication, client_auth, .. } = wanted.clone();
-        *wanted = PilotSecurity { internode, client, authentication, client_auth, ..found.clone() };
+        *wanted = PilotSecurity {
+            key: found.key.clone(),
+            new_key_at: found.new_key_at.clone(),
+            internode_certificate: found.internode_certificate.clone(),
+            client_certificate: found.client_certificate.clone(),
+            users: found.users.clone(),
+            metrics: found.metrics.clone(),
+            ..wanted.clone()
+        };
     }
     wanted
 }

@@ -1192,3 +1192,28 @@ async fn an_open_cluster_has_none_of_it() {
     assert_eq!(harness.object("pilots", NODE)["spec"].get("security"), None);
     assert_eq!(harness.condition("UsersReady"), Value::Null);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_nodes_of_a_cluster_that_wants_none_are_told_to_close_its_logins() {
+    let harness = secured(1).await;
+    let hash = || harness.object("pilots", NODE)["spec"]["configHash"].clone();
+    let (before, wants) = (hash(), |replicas: u32| {
+        harness.api.server().edit(&cluster_id(), |cluster| {
+            cluster["spec"]["nodePools"][0]["replicas"] = json!(replicas);
+        });
+    });
+    assert_eq!(told(&harness)["closesLogins"], Value::Null);
+    wants(0);
+    harness.settle().await;
+    assert_eq!(told(&harness)["closesLogins"], true);
+    let pilot = harness.object("pilots", NODE);
+    let mut security: PilotSecurity =
+        serde_json::from_value(pilot["spec"]["security"].clone()).unwrap();
+    let revision = security.revision();
+    security.closes_logins = false;
+    assert_eq!(security.revision(), revision, "pilots of an earlier release know nothing of it");
+    assert_eq!(hash(), before, "nothing is restarted");
+    wants(1);
+    harness.settle().await;
+    assert_eq!(told(&harness)["closesLogins"], Value::Null);
+}

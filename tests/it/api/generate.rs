@@ -560,6 +560,7 @@ fn pilot_security(tape: &mut Tape<'_>) -> PilotSecurity {
             since: tape.maybe(Tape::time),
         }),
         new_key_at: tape.maybe(Tape::time),
+        closes_logins: tape.chance(50),
         internode_certificate: tape.maybe(certificate),
         client_certificate: tape.maybe(certificate),
         users: tape.maybe_text(&["4f0c1e9a7b3d4c60"]),

@@ -106,11 +106,13 @@ impl CassandraDriver {
             DecommissionStep::Watch => {
                 let (stalled, figures) = self.seen().progress.follow(&facts.streams);
                 let again = if stalled { leave(&jolokia, true).await? } else { None };
+                let open = self.close_logins(node).await.err();
+                let open = open.map(|why| format!("logins of this cluster are not closed: {why}"));
                 told.percent = Some(figures.map_or(0, |(_, percent)| percent));
                 told.bytes_left = figures.map(|(left, _)| left).or(facts.load);
                 told.irreversible = true;
                 let silent = || "told the ring; no stream runs".to_owned();
-                told.message = again.or_else(|| facts.streams.is_empty().then(silent));
+                told.message = again.or(open).or_else(|| facts.streams.is_empty().then(silent));
             }
             DecommissionStep::Begin => {
                 if let Some(why) = self.login_copies_hold(node).await {

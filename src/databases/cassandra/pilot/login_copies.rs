@@ -80,10 +80,25 @@ pub(super) fn read(row: &CqlRow<'_>) -> Option<Copies> {
     Some(counts.filter_map(|(dc, count)| Some((dc.to_owned(), count.parse().ok()?))).collect())
 }
 
+/// Returns the datacenters that are to have copies and of which the ring has no node any more.
+/// `others` are the datacenters of the other nodes, also of those that are down.
+///
+/// Cassandra cannot write to them: it refuses to change roles, and to change the keyspace while its
+/// replication names such a datacenter.
+pub(super) fn without_nodes(has: &Copies, own: &str, others: &[String]) -> BTreeSet<String> {
+    let has_node = |name: &String| name == own || others.contains(name);
+    has.keys().filter(|name| !has_node(name)).cloned().collect()
+}
+
 /// Returns the copies to have next on the way to `wanted`; `None` where nothing is to be done.
-/// Datacenters that `wanted` does not name stay as they are.
-pub(super) fn next(has: &Copies, wanted: &Copies) -> Option<Copies> {
+/// Datacenters that `wanted` does not name stay as they are, but for those without nodes.
+pub(super) fn next(
+    has: &Copies,
+    wanted: &Copies,
+    without_nodes: &BTreeSet<String>,
+) -> Option<Copies> {
     let mut next = has.clone();
+    next.retain(|datacenter, _| !without_nodes.contains(datacenter));
     for (datacenter, count) in wanted {
         let now = has.get(datacenter).copied().unwrap_or_default();
         next.insert(datacenter.clone(), (*count).min(now + 1));
@@ -161,16 +176,29 @@ mod tests {
 
     #[test]
     fn copies_rise_one_by_one_and_fall_at_once() {
-        let way = |from: u32, to: u32| next(&copies(&[("eu", from)]), &copies(&[("eu", to)]));
+        let none = BTreeSet::new();
+        let way =
+            |from: u32, to: u32| next(&copies(&[("eu", from)]), &copies(&[("eu", to)]), &none);
         assert_eq!(way(1, 3), Some(copies(&[("eu", 2)])));
         assert_eq!(way(2, 3), Some(copies(&[("eu", 3)])));
         assert_eq!(way(3, 3), None);
         assert_eq!(way(3, 1), Some(copies(&[("eu", 1)])));
         // Another cluster's datacenter is its own business; a new one begins with one copy.
         let has = copies(&[("eu", 3), ("us", 2)]);
-        assert_eq!(next(&has, &copies(&[("eu", 3)])), None);
-        let grown = next(&copies(&[("eu", 3)]), &copies(&[("eu", 3), ("us", 3)]));
+        assert_eq!(next(&has, &copies(&[("eu", 3)]), &none), None);
+        let grown = next(&copies(&[("eu", 3)]), &copies(&[("eu", 3), ("us", 3)]), &none);
         assert_eq!(grown, Some(copies(&[("eu", 3), ("us", 1)])));
+    }
+
+    #[test]
+    fn a_datacenter_that_left_the_ring_keeps_no_copies() {
+        let has = copies(&[("ap", 1), ("eu", 2), ("us", 2)]);
+        let others = ["eu", "us"].map(str::to_owned);
+        let gone = without_nodes(&has, "eu", &others);
+        assert_eq!(gone, BTreeSet::from(["ap".to_owned()]));
+        let left = next(&has, &copies(&[("eu", 3)]), &gone);
+        assert_eq!(left, Some(copies(&[("eu", 3), ("us", 2)])));
+        assert_eq!(without_nodes(&has, "ap", &others), BTreeSet::new(), "its own");
     }
 
     #[test]

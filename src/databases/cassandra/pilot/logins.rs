@@ -5,7 +5,7 @@
 //! knows. From then on each pilot looks whether the ring has the users that are mounted, and the one
 //! that leads writes what differs.
 
-use std::{fmt, net::SocketAddr, time::Duration};
+use std::{collections::BTreeSet, fmt, net::SocketAddr, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
@@ -25,6 +25,7 @@ use crate::{
     error::chain,
     pilot::{
         driver::{DatabaseNode, Error, LeaderDuty, LeaderPermit},
+        kube::peers::is_decommissioned,
         volume::state_file::StateFile,
     },
 };
@@ -59,6 +60,10 @@ pub(super) struct KnownLogins {
     failed: Option<String>,
     /// How many copies of them there are.
     copies: Option<Copies>,
+    /// Datacenters among those of which the ring has no node any more.
+    without_nodes: BTreeSet<String>,
+    /// This cluster leaves the ring, and its logins are closed.
+    closed: bool,
 }
 
 /// How this pilot gets in, once the ring has logins.
@@ -130,6 +135,11 @@ impl CassandraDriver {
                        pilot, or somebody changed its Secret: delete the key users.json of it";
             return Err(Error::Refused(why.to_owned()));
         };
+        if self.seen().logins.closed {
+            let why = "the cluster leaves the ring, and its logins are closed";
+            return Err(Error::NotYet(why.to_owned()));
+        }
+        self.finish_restart().await?;
         if access.founding {
             self.found_logins(&access, node, own).await?;
             let why = "the ring has its first login, and its database starts again to ask for it";
@@ -138,6 +148,7 @@ impl CassandraDriver {
         let former = self.stored_login().await;
         let entry = Entry::new(&access, own, former.as_ref(), users);
         let copies = self.copies(entry).await?;
+        let without_nodes = self.without_nodes(node, entry, copies.as_ref()).await?;
         // Until then the roles of a ring of several datacenters may not be there to be read.
         let unspread = copies.is_none() && !access.asks_passwords;
         let RolePlan { changes, troubles } =
@@ -152,6 +163,8 @@ impl CassandraDriver {
                 differs,
                 failed: known.failed.filter(|_| differs),
                 copies: copies.or(known.copies),
+                without_nodes,
+                closed: known.closed,
             };
         }
         if differs {
@@ -223,7 +236,11 @@ impl CassandraDriver {
                 Some(all.map_err(Error::NotYet)?)
             }
             Some(has) if has.contains_key(&datacenter) => None,
-            Some(has) => login_copies::next(&has, &Copies::from([(datacenter, 1)])),
+            Some(has) => {
+                let all: Vec<_> = others.iter().cloned().chain([datacenter.clone()]).collect();
+                let without_nodes = login_copies::without_nodes(&has, &datacenter, &all);
+                login_copies::next(&has, &Copies::from([(datacenter, 1)]), &without_nodes)
+            }
         };
         if let Some(copies) = copies {
             run(login_copies::change(&copies)).await?;
@@ -264,6 +281,18 @@ impl CassandraDriver {
             version = lowest_version([&elsewhere, &here]);
         }
         Ok(roles::plan(users, own, former, &RingRoles { roles, grants, version }))
+    }
+
+    /// Returns the datacenters that are to have copies of the logins and have no node.
+    async fn without_nodes(
+        &self,
+        node: &DatabaseNode,
+        entry: Entry<'_>,
+        copies: Option<&Copies>,
+    ) -> Result<BTreeSet<String>, Error> {
+        let Some(copies) = copies else { return Ok(BTreeSet::new()) };
+        let others = login_copies::datacenters(&self.ask(entry, login_copies::elsewhere()).await?);
+        Ok(login_copies::without_nodes(copies, &datacenter_of(&node.pilot), &others))
     }
 
     async fn copies(&self, entry: Entry<'_>) -> Result<Option<Copies>, Error> {
@@ -347,15 +376,17 @@ impl CassandraDriver {
         let access = self.access.get().filter(|access| !access.founding);
         let asks = access.as_ref().is_some_and(|access| access.asks_passwords);
         let seen = self.seen();
-        let KnownLogins { users, differs, failed: _, copies } = &seen.logins;
+        let KnownLogins { users, differs, failed: _, copies, without_nodes, closed } = &seen.logins;
         let told = node.pilot.spec.security.as_ref().and_then(|told| told.users.as_deref());
         let users =
             users.as_ref().filter(|users| access.is_some() && Some(users.revision()) == told);
+        let users = users.filter(|_| !closed);
         let Some(users) = users else {
             return LeaderDuty::None;
         };
         let next = copies.as_ref().and_then(|copies| {
-            login_copies::next(copies, &login_copies::wanted(node, copies, &seen.live))
+            let wanted = login_copies::wanted(node, copies, &seen.live);
+            login_copies::next(copies, &wanted, without_nodes)
         });
         let unsettled = self.state.is_known() && self.state.known().copies_unsettled;
         let is_there = *differs || next.is_some() || unsettled || (!asks && copies.is_none());
@@ -410,10 +441,11 @@ impl CassandraDriver {
         let wanted = |has: &Copies| login_copies::wanted(node, has, &live);
         // Nodes that ask go by copies that people count in another way.
         let Some(mut has) = copies else { return Ok(()) };
+        let without_nodes = self.without_nodes(node, entry, Some(&has)).await?;
         if self.state.known().copies_unsettled {
             self.settle_copies(entry).await?;
         }
-        while let Some(next) = login_copies::next(&has, &wanted(&has)) {
+        while let Some(next) = login_copies::next(&has, &wanted(&has), &without_nodes) {
             // A raise that nobody finishes is finished by this node, also after a restart.
             let noted = self.state.glance(|state| state.copies_unsettled = true).await?;
             if noted.is_none() || !lead.holds() {
@@ -425,6 +457,44 @@ impl CassandraDriver {
             has = next;
             self.seen().logins.copies = Some(has.clone());
         }
+        Ok(())
+    }
+
+    /// Closes the logins of this cluster, when the node is the last of it that leaves a ring which other
+    /// clusters share. Nobody could close them afterwards but a person who knows of them.
+    pub(super) async fn close_logins(&self, node: &DatabaseNode) -> Result<(), Error> {
+        let security = node.pilot.spec.security.as_ref();
+        let is_last = security.is_some_and(|security| security.closes_logins)
+            && node.peers.iter().all(is_decommissioned);
+        let access = self.access.get().filter(|access| is_last && access.asks_passwords);
+        let (users, closed) = {
+            let seen = self.seen();
+            (seen.logins.users.clone(), seen.logins.closed)
+        };
+        let (Some(access), false) = (access, closed) else { return Ok(()) };
+        let Some((users, own)) = users.as_ref().and_then(|users| Some((users, users.own()?)))
+        else {
+            return Err(Error::NotYet("the users are not known".to_owned()));
+        };
+        let former = self.stored_login().await;
+        let entry = Entry::new(&access, own, former.as_ref(), users);
+        // From here on no user is made again.
+        self.seen().logins.closed = true;
+        let closed = self.close_all(entry, own).await;
+        self.seen().logins.closed = closed.is_ok();
+        closed
+    }
+
+    async fn close_all(&self, entry: Entry<'_>, own: &OwnLogin) -> Result<(), Error> {
+        let nobody = UsersDocument::new(Vec::new(), Some(own.clone()));
+        let RolePlan { changes, .. } = self.compare(entry, &nobody).await?;
+        let texts = changes.into_iter().flat_map(|change| change.statements(true));
+        // The connection of this pilot outlives its login.
+        for text in texts.chain([roles::close_own(own)]) {
+            let statement = CqlStatement::new(text, super::cql::Consistency::LocalQuorum);
+            self.ask(entry, statement).await?;
+        }
+        info!("Closed the logins of this cluster: its last node leaves the ring");
         Ok(())
     }
 

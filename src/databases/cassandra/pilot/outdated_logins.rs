@@ -56,6 +56,8 @@ struct SeenPasswords {
     /// Those at the last look of logins that had another one before, and whose connections were not
     /// closed since.
     changed: BTreeMap<String, String>,
+    /// The restart of the native transport was asked for, and its end was not seen.
+    restarting: bool,
 }
 
 impl SeenPasswords {
@@ -152,6 +154,10 @@ impl PasswordRecord {
         (changed, since.elapsed())
     }
 
+    fn is_restarting(&self) -> bool {
+        self.known().seen.as_ref().is_some_and(|seen| seen.restarting)
+    }
+
     /// What is not written down is not known either: the next look tries again.
     fn change(&self, change: impl FnOnce(&mut SeenPasswords)) -> Result<(), Error> {
         let mut known = self.known();
@@ -208,9 +214,26 @@ impl CassandraDriver {
         }
         info!(names, "Restarting the native transport: a password changed");
         self.session.close().await;
+        self.passwords.change(|seen| seen.restarting = true)?;
         let restarted = jolokia.execute_all(STORAGE_SERVICE, &RESTART, RESTART_LIMIT).await?;
         done(restarted, "connections from before a password changed are not closed yet")?;
-        self.passwords.change(|seen| seen.settle(&changed))
+        self.passwords.change(|seen| {
+            seen.settle(&changed);
+            seen.restarting = false;
+        })
+    }
+
+    /// Starts the native transport where it may have been stopped and not started. Where it runs,
+    /// Cassandra does nothing.
+    pub(super) async fn finish_restart(&self) -> Result<(), Error> {
+        if !self.passwords.is_restarting() {
+            return Ok(());
+        }
+        let start = RESTART[1];
+        let jolokia = self.jolokia()?;
+        let started = jolokia.execute(STORAGE_SERVICE, start, &json!([]), PATIENCE).await?;
+        done(started, "the native transport was stopped, and does not start")?;
+        self.passwords.change(|seen| seen.restarting = false)
     }
 }
 

@@ -39,6 +39,12 @@ pub(super) fn own_name(own: &OwnLogin) -> String {
     format!("{OWN}{}", own.mark)
 }
 
+/// Returns the statement that takes the login of the role away with which the pilots log in. It runs
+/// with that very login, which may not take its own other rights.
+pub(super) fn close_own(own: &OwnLogin) -> String {
+    format!("ALTER ROLE {} WITH LOGIN = false", quote_name(&own_name(own)))
+}
+
 /// Name of the role that all users of a cluster are members of.
 fn group(own: &OwnLogin) -> String {
     format!("{GROUPS}{}", own.mark)

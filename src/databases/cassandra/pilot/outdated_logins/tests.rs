@@ -255,6 +255,25 @@ async fn what_was_not_restarted_is_tried_again_and_told() {
 }
 
 #[tokio::test]
+async fn a_native_transport_that_was_not_started_again_is_started_also_by_the_next_program() {
+    let stage = Stage::set(&["app"]).await;
+    let finish = async |driver: &CassandraDriver| {
+        driver.finish_restart().await.map_err(|error| error.to_string())
+    };
+    assert_eq!((finish(&stage.driver).await, stage.ran()), (Ok(()), vec![]), "it was not stopped");
+    let refuse = |operation| stage.agent.lock().unwrap().refuses = operation;
+    refuse(RESTART[1]);
+    assert!(stage.close().await.unwrap_err().contains("scripted"));
+    stage.ran();
+    let next = driver(&stage.node);
+    assert!(finish(&next).await.unwrap_err().contains("does not start: scripted"));
+    refuse("");
+    assert_eq!(finish(&next).await, Ok(()));
+    assert_eq!(stage.ran(), [RESTART[1], RESTART[1]]);
+    assert_eq!((finish(&next).await, stage.ran()), (Ok(()), vec![]));
+}
+
+#[tokio::test]
 async fn a_node_waits_for_its_turn_unless_it_has_nothing_to_close() {
     let stage = Stage::set(&["app"]).await;
     let first = IpAddr::from([127, 0, 0, 1]);
