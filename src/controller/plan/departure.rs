@@ -146,7 +146,8 @@ fn masters_come(world: World<'_>) -> bool {
     !world.desired.strategy.on_delete && world.wanted().any(comes)
 }
 
-/// Returns the block of a node without which the cluster could not go on.
+/// Returns the block of a node without which the cluster could not go on. Where the database cluster has
+/// nodes elsewhere, the node's own pilot knows whether they take its data.
 pub(super) fn last_of_its_kind(
     world: World<'_>,
     step: &PlannedStep,
@@ -158,7 +159,7 @@ pub(super) fn last_of_its_kind(
     };
     let (predicate, message) = if member.eligible() && count(&ObservedPool::eligible) == 1 {
         ("QuorumKept", format!("{} is the last node that can be elected master", member.name))
-    } else if count(&|_| true) == 1 {
+    } else if count(&|_| true) == 1 && !world.desired.nodes_elsewhere {
         let message = format!("{} is the last node; its data have nowhere to go", member.name);
         ("RangesKeepQuorum", message)
     } else {

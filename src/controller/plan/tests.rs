@@ -401,10 +401,12 @@ fn every_volume_that_an_earlier_cluster_left_gets_its_node_at_once() {
 }
 
 #[test]
-fn the_last_node_of_a_cluster_is_never_drained() {
+fn the_last_node_of_a_cluster_is_drained_only_where_the_ring_has_nodes_elsewhere() {
     let plan = planned(&[("a", 0)], &[("a", 1)], |_, _| ());
     assert_eq!(plan.step, None);
     assert_eq!(plan.blocked.len(), 1);
+    let plan = planned(&[("a", 0)], &[("a", 1)], |desired, _| desired.nodes_elsewhere = true);
+    assert_eq!(plan.step, Some(PlannedStep::Decommission { pilot: "ex-demo-a-0".into() }));
 }
 
 #[test]
