@@ -132,6 +132,7 @@ lint: deps ## format and lints, without changing anything; leaves the tests buil
 	@# (that tests would notice faults `make planted` shows, as long as these can be planted)
 	@scripts/need.sh python3=python3
 	@tests/planted/run.py --check
+	@scripts/words.py
 	$(TESTED) --no-run --all-targets
 	@# (all targets are those that `cargo test` runs; these are not)
 	$(TESTED) --no-run --test databases --test history --test inits --test install
