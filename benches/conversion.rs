@@ -57,14 +57,15 @@ fn timed<T>(mut run: impl FnMut() -> T) -> (Duration, Duration) {
 }
 
 fn main() {
-    let kind: &dyn ServedKind = database::scheme(databases::ALL)
+    let kind: &dyn ServedKind = database::build_scheme(databases::ALL)
         .by_plural("cassandraclusters")
         .expect("the kind is served");
     let bytes = serde_json::to_vec(&largest()).expect("JSON");
-    let body = decode::json(&bytes).expect("a valid body");
+    let body = decode::parse_json(&bytes).expect("a valid body");
     let hub = kind.decode(V1BETA1, body.clone(), None).expect("a valid object").hub;
     let shown = kind.encode(V1ALPHA1, &hub);
-    let older = decode::json(&serde_json::to_vec(&shown).expect("JSON")).expect("a valid body");
+    let older =
+        decode::parse_json(&serde_json::to_vec(&shown).expect("JSON")).expect("a valid body");
     assert!(bytes.len() <= 1024 * 1024, "{} bytes do not fit the store", bytes.len());
 
     println!("| object of {} KiB | median ms | slowest ms |\n|---|---|---|", bytes.len() / 1024);
@@ -72,7 +73,7 @@ fn main() {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         println!("| {what} | {:.2} | {:.2} |", ms(median), ms(slowest));
     };
-    row("parse JSON, find duplicates", timed(|| decode::json(&bytes)));
+    row("parse JSON, find duplicates", timed(|| decode::parse_json(&bytes)));
     row("decode v1beta1, strict", timed(|| kind.decode(V1BETA1, body.clone(), Some(&hub))));
     row(
         "decode v1alpha1, strict, lift",

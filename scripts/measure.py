@@ -16,6 +16,10 @@ ROOT = Path(__file__).resolve().parents[1]
 SHARED = {"Args", "Config", "Error", "Metrics", "Result"}
 # Names of functions that say all in one word.
 PLAIN = {"new", "fmt", "from", "default", "main", "drop", "next", "clone", "eq", "cmp", "hash", "deref", "into", "try_from", "source"}
+# Participles, pronouns and question words, which do not say what a variable holds; as in tests/it/architecture/names.rs.
+NO_NOUNS = set("""asked begun done due ended forgotten former found given gone heard held here kept known left made mine named noted ours owed own
+    refused said seen shown standing taken theirs there told wanted what which who whom whose why written""".split())
+LET = re.compile(r"\blet\s+(?:mut\s+)?([a-z_][a-z0-9_]*)\b(?!\s*\()")
 PERSONS = re.compile(r"\b(nobody|somebody|anybody|whoever|whomever|everybody|everyone)\b", re.IGNORECASE)
 TYPE = re.compile(r"^\s*(?:pub(?:\([^)]*\))?\s+)?(?:struct|enum|trait|union|type)\s+([A-Z]\w*)", re.MULTILINE)
 FUNCTION = re.compile(r"^(\s*)(?:pub(?:\([^)]*\))?\s+)?(?:default\s+)?(?:const\s+)?(?:async\s+)?(?:unsafe\s+)?(?:extern\s+\"C\"\s+)?fn\s+(\w+)")
@@ -52,7 +56,7 @@ class Counts:
 
     def __init__(self, files):
         self.lines = defaultdict(Counter)
-        self.types, self.functions, self.lengths = [], [], []
+        self.types, self.functions, self.lengths, self.variables = [], [], [], []
         self.persons = self.comments = 0
         for path, text in files.items():
             self.file(path, text)
@@ -78,6 +82,7 @@ class Counts:
                 self.comments += sort in ("doc", "//")
                 self.persons += bool(PERSONS.search(line.partition("//")[2]))
         self.types += [(room(path), name) for name in TYPE.findall("\n".join(code)) if len(name) > 1]
+        self.variables += [name for line in code for name in LET.findall(line)]
         self.count_functions(code)
 
     def count_functions(self, code):
@@ -120,6 +125,9 @@ class Counts:
             "definitions that share their name": share(sum(times for times in overall.values() if times > 1), len(names)),
             "names that a room has twice or more": f"{sum(map(len, again.values()))}",
             "functions of a one-word name": share(sum(len(words(name)) == 1 for name in functions), len(functions)),
+            "functions named by a participle or pronoun, in 1 000": f"{1000 * sum(name in NO_NOUNS for name in functions) / max(len(functions), 1):.0f}",
+            "variables (`let`) of a one-word name": share(sum("_" not in name for name in self.variables), len(self.variables)),
+            "variables named by a participle or pronoun, in 1 000": f"{1000 * sum(name in NO_NOUNS for name in self.variables) / max(len(self.variables), 1):.0f}",
             "`//` lines in 100 lines of code": f"{100 * sum(counted['//'] for counted in self.lines.values()) / code:.1f}",
             "comment lines": f"{self.comments}",
             "of these with nobody, somebody, anybody, whoever": f"{self.persons}",

@@ -1,9 +1,10 @@
-//! The agent: keeps the SSH keys of all Users on one machine, hands the jobs of upgrades to the machine's
-//! runner, and says on its Node how both stand.
+//! The agent: keeps the SSH keys of all Users on one machine, and passes upgrade jobs to the
+//! machine's runner. It reports the state of both on its `Node`.
 //!
-//! A machine keeps the keys that it has while the agent or the API is away, and a job that was begun is
-//! finished. The agent reads Users, ClusterUpgrades and the namespace around them, writes below two folders,
-//! two annotations and events, and needs no other right. The runner is no part of its pod: the machine itself starts it.
+//! While the agent or the API is unavailable, a machine keeps the keys that it has, and finishes a
+//! job that it began. The agent reads Users, ClusterUpgrades and their namespace. It writes below
+//! two directories, two annotations and events, and needs no other right. The runner is not part of
+//! its pod: the machine itself starts it.
 
 mod folder_watch;
 mod host_install;
@@ -40,9 +41,9 @@ use crate::{
     engine::{machines::UpgradeJob, terminate::TerminateProgress},
     runtime::{
         Runtime, admin, build_info,
-        deadline::bounded,
-        metric_catalogue::{MetricDescription, described},
-        watch::{WatchedReplica, follow, paged},
+        deadline::with_request_timeout,
+        metric_catalogue::{MetricDescription, describe_collectors},
+        watch::{WatchedReplica, follow_watch, paged_config},
     },
 };
 
@@ -53,13 +54,14 @@ pub struct Config {
     pub node: String,
     /// Namespace of the Users.
     pub namespace: String,
-    /// Home folder in which `.ssh/authorized_keys` lies. It must exist.
+    /// Home directory that contains `.ssh/authorized_keys`. It must exist.
     pub folder: PathBuf,
-    /// Folder in which jobs of upgrades are written for the runner; none are while it is not there.
+    /// Directory in which the agent writes upgrade jobs for the runner. It writes none while the
+    /// directory does not exist.
     pub upgrades: PathBuf,
     /// Lines of others in the file stay as they are; else they are removed.
     pub shared: bool,
-    /// Time in which the file is mended at most ten times; then once in that time.
+    /// Time in which the agent restores the file at most ten times; after that, once in that time.
     pub mending_period: Duration,
     /// Address that serves metrics and health.
     pub admin: SocketAddr,
@@ -81,72 +83,81 @@ const REQUEST: Duration = Duration::from_secs(30);
 ///
 /// # Errors
 /// See [`Error`].
-pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(), Error> {
-    let client = bounded(client, REQUEST);
+pub async fn run_agent(config: Config, client: Client, runtime: Runtime) -> Result<(), Error> {
+    let client = with_request_timeout(client, REQUEST);
     let metrics = Metrics::register(runtime.metrics());
     let address = config.admin;
     let listener =
         TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
-    let router =
-        admin::router(Arc::new(|| None), runtime.readiness().clone(), runtime.metrics().clone());
-    runtime.tasks().spawn_vital("admin", admin::serve(listener, router, runtime.shutdown()));
+    let router = admin::build_router(
+        Arc::new(|| None),
+        runtime.readiness().clone(),
+        runtime.metrics().clone(),
+    );
+    runtime.tasks().spawn_vital("admin", admin::serve_plain(listener, router, runtime.shutdown()));
 
     let file = KeyFile::new(&config.folder, config.shared);
     let folder = config.folder;
-    let prepared = file.prepare();
-    let stirs = prepared.and_then(|()| folder_watch::FolderWatch::new(file.folders()));
-    let stirs = stirs.map_err(|source| Error::Folder { folder, source })?;
+    let preparation = file.create_folder();
+    let file_watch =
+        preparation.and_then(|()| folder_watch::FolderWatch::new(file.watched_folders()));
+    let file_watch = file_watch.map_err(|source| Error::Folder { folder, source })?;
 
     let users: Api<User> = Api::namespaced(client.clone(), &config.namespace);
-    let (view, seen) = watch::channel(None);
+    let (view_sender, view_receiver) = watch::channel(None);
     let mut replica = WatchedReplica::default();
-    let watched = follow(
+    let users_watch = follow_watch(
         "watch-users",
-        watcher(users.clone(), paged()).default_backoff(),
+        watcher(users.clone(), paged_config()).default_backoff(),
         move |event| {
-            let changed = replica.take(event, |user: &User| user.spec.clone());
-            if let (true, Some(users)) = (changed, replica.held().cloned()) {
-                let listed = matches!(event, watcher::Event::InitDone);
-                view.send_replace(Some(UserView { users, listed }));
+            let has_changed = replica.apply_event(event, |user: &User| user.spec.clone());
+            if let (true, Some(users)) = (has_changed, replica.objects().cloned()) {
+                let is_listed = matches!(event, watcher::Event::InitDone);
+                view_sender.send_replace(Some(UserView { users, listed: is_listed }));
             }
         },
         Some(runtime.readiness().add("watch-users")),
         runtime.shutdown(),
     );
-    runtime.tasks().spawn_vital("watch-users", watched);
+    runtime.tasks().spawn_vital("watch-users", users_watch);
 
-    let ended = watch_namespace(&client, &config.namespace, &runtime);
-    let (standing, told) = watch::channel(Standing::default());
+    let terminating_cluster = watch_namespace(&client, &config.namespace, &runtime);
+    let (status_sender, status_receiver) = watch::channel(Standing::default());
     let own_node = || OwnNode::new(client.clone(), config.node.clone());
-    let runs: Api<ClusterUpgrade> = Api::namespaced(client.clone(), &config.namespace);
-    let (jobs, wanted) = watch::channel(None);
+    let upgrades: Api<ClusterUpgrade> = Api::namespaced(client.clone(), &config.namespace);
+    let (job_sender, job_receiver) = watch::channel(None);
     let (mut replica, machine) = (WatchedReplica::default(), config.node.clone());
-    let watched = follow(
+    let upgrades_watch = follow_watch(
         "watch-upgrades",
-        watcher(runs, paged()).default_backoff(),
+        watcher(upgrades, paged_config()).default_backoff(),
         move |event| {
-            if replica.take(event, |run: &ClusterUpgrade| UpgradeJob::of(run, &machine)) {
-                jobs.send_replace(replica.held().cloned());
+            if replica.apply_event(event, |upgrade: &ClusterUpgrade| {
+                UpgradeJob::for_machine(upgrade, &machine)
+            }) {
+                job_sender.send_replace(replica.objects().cloned());
             }
         },
         // Keys are kept where there are no upgrades, or no right to read them.
         None,
         runtime.shutdown(),
     );
-    runtime.tasks().spawn_vital("watch-upgrades", watched);
-    let jobs = JobKeeper::new(own_node(), config.upgrades);
-    runtime.tasks().spawn_vital("upgrades", jobs.work(wanted, runtime.shutdown()));
+    runtime.tasks().spawn_vital("watch-upgrades", upgrades_watch);
+    let job_keeper = JobKeeper::new(own_node(), config.upgrades);
+    runtime.tasks().spawn_vital("upgrades", job_keeper.run(job_receiver, runtime.shutdown()));
     let reporter = NodeReporter::new(own_node());
-    runtime.tasks().spawn_vital("report", reporter.work(told, runtime.shutdown()));
-    let keeper = KeyKeeper::new(file, users, standing, config.mending_period, metrics);
+    runtime.tasks().spawn_vital("report", reporter.run(status_receiver, runtime.shutdown()));
+    let keeper = KeyKeeper::new(file, users, status_sender, config.mending_period, metrics);
     let shutdown = runtime.shutdown();
-    runtime.tasks().spawn_vital("keys", keeper.work(seen, ended, stirs, shutdown.clone()));
+    runtime.tasks().spawn_vital(
+        "keys",
+        keeper.run(view_receiver, terminating_cluster, file_watch, shutdown.clone()),
+    );
     shutdown.triggered().await;
     Ok(())
 }
 
-/// Watches the namespace of the Users for the coordinator's word that the cluster manager is being taken
-/// away: the id of the cluster while it is. What a person asks for is the coordinator's to judge.
+/// Watches the namespace of the Users for the coordinator's report of an uninstall: the id of the
+/// cluster while it runs. The coordinator alone judges what a user requests.
 fn watch_namespace(
     client: &Client,
     name: &str,
@@ -154,32 +165,32 @@ fn watch_namespace(
 ) -> watch::Receiver<Option<String>> {
     let namespaces: Api<PartialObjectMeta<Namespace>> = Api::all(client.clone());
     // An account may watch one object by its name.
-    let own = paged().fields(&format!("metadata.name={name}"));
-    let (ending, ended) = watch::channel(None);
+    let watch_config = paged_config().fields(&format!("metadata.name={name}"));
+    let (cluster_sender, terminating_cluster) = watch::channel(None);
     let mut replica = WatchedReplica::default();
-    let word = |namespace: &PartialObjectMeta<Namespace>| {
+    let read_cluster_id = |namespace: &PartialObjectMeta<Namespace>| {
         let text = namespace.annotations().get(name::TERMINATE_PROGRESS)?;
-        Some(TerminateProgress::read(text)?.cluster)
+        Some(TerminateProgress::parse(text)?.cluster)
     };
-    let watched = follow(
+    let namespace_watch = follow_watch(
         "watch-namespace",
-        watcher(namespaces, own).default_backoff(),
+        watcher(namespaces, watch_config).default_backoff(),
         move |event| {
-            if replica.take(event, word) {
-                let held = replica.held().and_then(|all| all.values().next());
-                ending.send_replace(held.cloned().flatten());
+            if replica.apply_event(event, read_cluster_id) {
+                let cluster_id = replica.objects().and_then(|entries| entries.values().next());
+                cluster_sender.send_replace(cluster_id.cloned().flatten());
             }
         },
         None,
         runtime.shutdown(),
     );
-    runtime.tasks().spawn_vital("watch-namespace", watched);
-    ended
+    runtime.tasks().spawn_vital("watch-namespace", namespace_watch);
+    terminating_cluster
 }
 
 /// Describes the metrics that the agent exports to Prometheus.
 pub fn metrics_catalogue() -> Vec<MetricDescription> {
     let mut collectors = Metrics::new().collectors();
     collectors.push(build_info::collector());
-    described(&collectors)
+    describe_collectors(&collectors)
 }

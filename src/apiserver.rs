@@ -44,7 +44,7 @@ use crate::{
     machinery::served_kinds::ServedKinds,
     runtime::{
         build_info,
-        metric_catalogue::{MetricDescription, described},
+        metric_catalogue::{MetricDescription, describe_collectors},
         process_metrics::ProcessMetrics,
     },
 };
@@ -59,9 +59,9 @@ pub fn metrics_catalogue(scheme: &'static ServedKinds) -> Vec<MetricDescription>
     collectors.push(build_info::collector());
     collectors.push(Box::new(ProcessMetrics::default()));
     collectors.push(Box::new(account::MemoryAccountMetrics::default()));
-    let capacity = capacity::Capacity::new(capacity::CapacityBounds::own());
+    let capacity = capacity::Capacity::new(capacity::CapacityBounds::for_process());
     collectors.push(Box::new(capacity::CapacityMetrics::new(capacity)));
-    let mut all = handlers::metrics::catalogue(scheme);
-    all.extend(described(&collectors));
-    all
+    let mut descriptions = handlers::metrics::describe_metrics(scheme);
+    descriptions.extend(describe_collectors(&collectors));
+    descriptions
 }

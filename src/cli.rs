@@ -56,8 +56,8 @@ enum Invocation {
 /// The first argument's file name is looked up exactly (see [`applet`]); any other name leaves
 /// the choice to the first subcommand. Each of `databases` is a subcommand of `pilot`.
 pub fn main(argv: impl IntoIterator<Item = OsString>, databases: DatabaseList) -> ExitCode {
-    let asked = match parse(argv.into_iter().collect(), databases) {
-        Ok(asked) => asked,
+    let invocation = match parse_command_line(argv.into_iter().collect(), databases) {
+        Ok(invocation) => invocation,
         Err(error) => {
             // With standard error closed, there is no reader for the text.
             drop(error.print());
@@ -66,19 +66,19 @@ pub fn main(argv: impl IntoIterator<Item = OsString>, databases: DatabaseList) -
         }
     };
     keep_memory_private();
-    let code = match asked {
-        Invocation::Database(database) => pilot::run(database.into(), databases),
+    let code = match invocation {
+        Invocation::Database(database) => pilot::run_pilot(database.into(), databases),
         Invocation::Applet(applet) => match applet {
-            Applet::Controller(args) => controller::run(*args, databases),
-            Applet::Coordinator(args) => coordinator::run(*args, databases),
-            Applet::Agent(args) => agent::run(*args),
-            Applet::Apiserver(args) => apiserver::run(*args, databases),
-            Applet::Manifest(args) => manifest::run(args, databases),
-            Applet::Pilot(args) => pilot::run(args.into(), databases),
-            Applet::Plugin(args) => plugin::run(args, databases),
-            Applet::Install(args) => install::run(&args, databases),
-            Applet::Local(args) => local::run(*args, databases),
-            Applet::Version(args) => version::run(&args),
+            Applet::Controller(args) => controller::run_controller(*args, databases),
+            Applet::Coordinator(args) => coordinator::run_coordinator(*args, databases),
+            Applet::Agent(args) => agent::run_agent_command(*args),
+            Applet::Apiserver(args) => apiserver::run_apiserver_command(*args, databases),
+            Applet::Manifest(args) => manifest::print_manifest(args, databases),
+            Applet::Pilot(args) => pilot::run_pilot(args.into(), databases),
+            Applet::Plugin(args) => plugin::run_plugin(args, databases),
+            Applet::Install(args) => install::run_install(&args, databases),
+            Applet::Local(args) => local::run_local_command(*args, databases),
+            Applet::Version(args) => version::print_version(&args),
         },
     };
     ExitCode::from(code)
@@ -89,16 +89,19 @@ pub fn main(argv: impl IntoIterator<Item = OsString>, databases: DatabaseList) -
 /// is bound by its own limits: a limit on core dumps would be handed on to it.
 fn keep_memory_private() {
     if let Err(error) = nix::sys::prctl::set_dumpable(false) {
-        complain(&format!("a core dump of this process would hold its memory: {error}"));
+        print_error(&format!("a core dump of this process would hold its memory: {error}"));
     }
 }
 
-fn parse(argv: Vec<OsString>, databases: DatabaseList) -> Result<Invocation, clap::Error> {
-    let mut command = command(databases);
+fn parse_command_line(
+    argv: Vec<OsString>,
+    databases: DatabaseList,
+) -> Result<Invocation, clap::Error> {
+    let mut command = build_command(databases);
     let names: Vec<_> = databases.iter().map(|database| database.pilot.names.word).collect();
-    let matches = command.try_get_matches_from_mut(applet::resolve(argv, &names))?;
+    let matches = command.try_get_matches_from_mut(applet::resolve_applet(argv, &names))?;
     if let Some((PILOT, pilot)) = matches.subcommand()
-        && let Some(database) = pilot::database(pilot, databases)
+        && let Some(database) = pilot::parse_database_pilot(pilot, databases)
     {
         return database.map(Invocation::Database).map_err(|error| error.format(&mut command));
     }
@@ -110,13 +113,13 @@ const PILOT: &str = "pilot";
 const PLUGIN: &str = "plugin";
 
 /// Returns the whole command line, as clap knows it.
-pub fn command(databases: DatabaseList) -> clap::Command {
-    Cli::command().mut_subcommand(PILOT, |pilot| pilot::with(pilot, databases))
+pub fn build_command(databases: DatabaseList) -> clap::Command {
+    Cli::command().mut_subcommand(PILOT, |pilot| pilot::add_database_subcommands(pilot, databases))
 }
 
 /// Writes what is wrong in one line to standard error: before logging is set up, or when a line of
 /// the log would not be seen as the reason of the exit.
-fn complain(text: &str) {
+fn print_error(text: &str) {
     use std::io::Write;
     // With standard error closed, there is no reader for the text.
     drop(writeln!(std::io::stderr(), "navigator: {text}"));
@@ -126,6 +129,6 @@ fn complain(text: &str) {
 mod tests {
     #[test]
     fn flags_of_every_applet_are_consistent() {
-        super::command(&[]).debug_assert();
+        super::build_command(&[]).debug_assert();
     }
 }

@@ -90,9 +90,9 @@ use crate::{
     error::chain,
     runtime::{
         Runtime, Shutdown, admin, build_info,
-        deadline::bounded,
+        deadline::with_request_timeout,
         leader::{self, KubernetesLease, LeaderClaim, LeaderElector},
-        metric_catalogue::{MetricDescription, described},
+        metric_catalogue::{MetricDescription, describe_collectors},
     },
 };
 
@@ -160,58 +160,68 @@ const STORE_CHECK: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// See [`Error`].
-pub async fn run(
+pub async fn run_controller(
     config: Config,
     databases: Vec<&'static ManagedDatabase>,
     client: Client,
     runtime: Runtime,
 ) -> Result<(), Error> {
-    let client = bounded(client, REQUEST);
+    let client = with_request_timeout(client, REQUEST);
     let queue = WorkQueue::default();
     let metrics = Metrics::register(runtime.metrics());
     let address = config.admin;
     let listener =
         TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
     let window = Arc::new(OnceLock::new());
-    let figures = seen(&window, &runtime, &metrics, FleetSnapshot::for_figures);
-    fleet_metrics::register(runtime.metrics(), figures);
-    let seen = seen(&window, &runtime, &metrics, FleetSnapshot::through);
+    let metrics_source = snapshot_source(&window, &runtime, &metrics, FleetSnapshot::for_metrics);
+    fleet_metrics::register_collector(runtime.metrics(), metrics_source);
+    let fleet_source = snapshot_source(&window, &runtime, &metrics, FleetSnapshot::from_caches);
     // One that looks after a single namespace has no right to read those of the machines.
-    let runs = MachineRuns::default();
+    let upgrades = MachineRuns::default();
     if config.namespace.is_none() {
-        let follow = until(runtime.shutdown(), runs.clone().follow(client.clone()));
-        runtime.tasks().spawn_vital("machine-runs", follow);
+        let poll_upgrades =
+            run_until(runtime.shutdown(), upgrades.clone().poll_upgrades(client.clone()));
+        runtime.tasks().spawn_vital("machine-runs", poll_upgrades);
     }
-    let seen: SnapshotSource = Arc::new(move || {
-        let seen = seen();
-        FleetSnapshot { runs: runs.shown(seen.now), ..seen }
+    let page_source: SnapshotSource = Arc::new(move || {
+        let snapshot = fleet_source();
+        FleetSnapshot { runs: upgrades.recent_upgrades(snapshot.now), ..snapshot }
     });
-    let router =
-        admin::router(stuck(&queue), runtime.readiness().clone(), runtime.metrics().clone());
-    let router = router.merge(page::router(seen, config.page));
-    runtime.tasks().spawn_vital("admin", admin::serve(listener, router, runtime.shutdown()));
+    let router = admin::build_router(
+        stuck_check(&queue),
+        runtime.readiness().clone(),
+        runtime.metrics().clone(),
+    );
+    let router = router.merge(page::build_router(page_source, config.page));
+    runtime.tasks().spawn_vital("admin", admin::serve_plain(listener, router, runtime.shutdown()));
 
     // A candidate that waits for the lead is ready too: a rollout of two must not wait for it.
     let shutdown = runtime.shutdown();
     let store_id = tokio::select! {
-        store_id = started(&client, &config, &runtime) => store_id,
+        store_id = wait_for_api(&client, &config, &runtime) => store_id,
         () = shutdown.triggered() => return Ok(()),
     };
-    let heard = HeartbeatTracker::default();
+    let heartbeats = HeartbeatTracker::default();
     let namespace = config.namespace.clone();
-    let stores =
-        ObjectCaches::start(&databases, &runtime, client.clone(), namespace, queue.clone(), &heard);
+    let stores = ObjectCaches::start_watches(
+        &databases,
+        &runtime,
+        client.clone(),
+        namespace,
+        queue.clone(),
+        &heartbeats,
+    );
     tokio::select! {
-        () = stores.filled() => {}
+        () = stores.wait_until_filled() => {}
         () = shutdown.triggered() => return Ok(()),
     }
     info!("Caches are filled");
     // No other task fills the window, so `set` does not fail.
-    drop(window.set((stores.clone(), heard.clone())));
+    drop(window.set((stores.clone(), heartbeats.clone())));
 
     // This shutdown outlives the other tasks: the lease is released after the last write.
     let term_over = Shutdown::new();
-    let (lead, mut claim) = watch::channel(LeaderClaim::Waiting);
+    let (claim_sender, mut claim) = watch::channel(LeaderClaim::Waiting);
     if config.leader_elect {
         let election = leader::ElectionConfig {
             lease_duration: config.lease_duration,
@@ -222,11 +232,13 @@ pub async fn run(
         let lease = names::CONTROLLER.to_owned();
         let lease = KubernetesLease::new(client.clone(), &config.install_namespace, lease);
         let mut elector = LeaderElector::new(lease, election);
-        let over = term_over.clone();
+        let election_shutdown = term_over.clone();
         // The election runs once only: a deposed controller ends its process.
-        runtime.tasks().spawn("leader", async move { elector.run(&lead, over).await });
+        runtime
+            .tasks()
+            .spawn("leader", async move { elector.run(&claim_sender, election_shutdown).await });
     } else {
-        lead.send_replace(LeaderClaim::unshared());
+        claim_sender.send_replace(LeaderClaim::for_single_process());
     }
     tokio::select! {
         // `claim` has a value to wait for as long as the election runs: the election holds its
@@ -243,8 +255,8 @@ pub async fn run(
     }
 
     let seals = tokio::select! {
-        seals = seals(&client, &config) => seals,
-        () = leader::ended(&mut claim) => {
+        seals = wait_for_seal_key(&client, &config) => seals,
+        () = leader::wait_for_end(&mut claim) => {
             term_over.trigger();
             return Err(Error::Deposed);
         }
@@ -261,12 +273,12 @@ pub async fn run(
             store_id: store_id.clone(),
             owner_references: config.owner_references,
         },
-        writer: context::writer(&client, &claim),
+        writer: context::fenced_client(&client, &claim),
         client: client.clone(),
         claim: claim.clone(),
         metrics: metrics.clone(),
         stores,
-        heard,
+        heard: heartbeats,
         causes: EventCauses::default(),
         expansion: ExpansionAnswers::default(),
         trust: TrustObservations::default(),
@@ -274,29 +286,30 @@ pub async fn run(
     });
     // Workers end by a shutdown of their own, so that they also end when the lead is lost: with
     // `work` after their reconcile, with `halt` in the middle of it.
-    let work = shutdown.child();
+    let work_shutdown = shutdown.child();
     let halt = Shutdown::new();
-    let workers = crate::runtime::TaskGroup::new(work.clone());
+    let workers = crate::runtime::TaskGroup::new(work_shutdown.clone());
     for _ in 0..WORKERS {
-        let worker = worker(Arc::clone(&ctx), queue.clone(), work.clone());
-        workers.spawn_vital("worker", until(halt.clone(), worker));
+        let worker = run_worker(Arc::clone(&ctx), queue.clone(), work_shutdown.clone());
+        workers.spawn_vital("worker", run_until(halt.clone(), worker));
     }
-    let pilots = pilot_lifecycle::watch_over(Arc::clone(&ctx), config.pilot_gc_after, work.clone());
-    workers.spawn_vital("pilots", until(halt.clone(), pilots));
-    let owners = owner_references::watch_over(Arc::clone(&ctx), work.clone());
-    workers.spawn_vital("owners", until(halt.clone(), owners));
-    let namespaces = namespace_termination::watch_over(Arc::clone(&ctx), work.clone());
-    workers.spawn_vital("namespaces", until(halt.clone(), namespaces));
+    let pilots =
+        pilot_lifecycle::watch_over(Arc::clone(&ctx), config.pilot_gc_after, work_shutdown.clone());
+    workers.spawn_vital("pilots", run_until(halt.clone(), pilots));
+    let owners = owner_references::watch_over(Arc::clone(&ctx), work_shutdown.clone());
+    workers.spawn_vital("owners", run_until(halt.clone(), owners));
+    let namespaces = namespace_termination::watch_over(Arc::clone(&ctx), work_shutdown.clone());
+    workers.spawn_vital("namespaces", run_until(halt.clone(), namespaces));
 
-    let ended = tokio::select! {
-        () = work.triggered() => Ok(()),
-        () = leader::ended(&mut claim) => Err(Error::Deposed),
-        is = other_store(&client, &config, &store_id) => {
+    let outcome = tokio::select! {
+        () = work_shutdown.triggered() => Ok(()),
+        () = leader::wait_for_end(&mut claim) => Err(Error::Deposed),
+        is = wait_for_other_store(&client, &config, &store_id) => {
             Err(Error::OtherStore { was: store_id.clone(), is })
         }
     };
-    work.trigger();
-    if ended.is_ok() && timeout(ENDING, workers.join()).await.is_err() {
+    work_shutdown.trigger();
+    if outcome.is_ok() && timeout(ENDING, workers.join()).await.is_err() {
         warn!("A look did not end in time and is dropped");
     }
     halt.trigger();
@@ -305,39 +318,39 @@ pub async fn run(
     // The lease is released after the last write.
     term_over.trigger();
     shutdown.trigger();
-    ended
+    outcome
 }
 
 /// Describes the metrics that the controller exports to Prometheus.
 pub fn metrics_catalogue() -> Vec<MetricDescription> {
     let mut collectors = Metrics::new().collectors();
-    collectors.push(fleet_metrics::collector(Arc::new(|| FleetSnapshot::nothing(Vec::new()))));
+    collectors.push(fleet_metrics::fleet_collector(Arc::new(|| FleetSnapshot::empty(Vec::new()))));
     collectors.push(build_info::collector());
-    described(&collectors)
+    describe_collectors(&collectors)
 }
 
 /// Returns the source of the status page or the cluster metrics: `look` through the caches. It gives
 /// an empty snapshot until they are filled.
-fn seen(
+fn snapshot_source(
     window: &Arc<OnceLock<(ObjectCaches, HeartbeatTracker)>>,
     runtime: &Runtime,
     metrics: &Metrics,
-    look: fn(&ObjectCaches, &HeartbeatTracker, bool) -> FleetSnapshot,
+    build_snapshot: fn(&ObjectCaches, &HeartbeatTracker, bool) -> FleetSnapshot,
 ) -> SnapshotSource {
     let (window, readiness) = (Arc::clone(window), runtime.readiness().clone());
     let leader = metrics.leader.clone();
     Arc::new(move || {
-        if let Some((stores, heard)) = window.get() {
-            return look(stores, heard, leader.get() == 1);
+        if let Some((stores, heartbeats)) = window.get() {
+            return build_snapshot(stores, heartbeats, leader.get() == 1);
         }
-        let waiting = readiness.waiting_for();
-        FleetSnapshot::nothing(waiting.into_iter().map(str::to_owned).collect())
+        let waiting_for = readiness.waiting_for();
+        FleetSnapshot::empty(waiting_for.into_iter().map(str::to_owned).collect())
     })
 }
 
 /// Runs `work` to its end, and drops it as soon as `over` triggers. A reconcile may be dropped
 /// anywhere: the next leader observes again.
-async fn until(over: Shutdown, work: impl Future<Output = ()>) {
+async fn run_until(over: Shutdown, work: impl Future<Output = ()>) {
     tokio::select! {
         biased;
         () = over.triggered() => {}
@@ -347,37 +360,37 @@ async fn until(over: Shutdown, work: impl Future<Output = ()>) {
 
 /// Liveness check for `/livez`: only a restart of the process helps a worker that makes no
 /// progress.
-fn stuck(queue: &WorkQueue) -> admin::StuckCheck {
+fn stuck_check(queue: &WorkQueue) -> admin::StuckCheck {
     let queue = queue.clone();
     Arc::new(move || {
-        let (key, since) = queue.longest()?;
-        let lasted = since.elapsed();
-        (lasted > STUCK).then(|| format!("the look at {key} has lasted {} s", lasted.as_secs()))
+        let (key, started_at) = queue.longest_reconcile()?;
+        let elapsed = started_at.elapsed();
+        (elapsed > STUCK).then(|| format!("the look at {key} has lasted {} s", elapsed.as_secs()))
     })
 }
 
 /// Waits until our API is served and the store's identity is recorded; returns that identity.
-async fn started(client: &Client, config: &Config, runtime: &Runtime) -> String {
-    let ready = runtime.readiness().add("api");
-    let mut last = String::new();
+async fn wait_for_api(client: &Client, config: &Config, runtime: &Runtime) -> String {
+    let readiness_handle = runtime.readiness().add("api");
+    let mut last_error = String::new();
     let store_id = loop {
-        let missing = match (served(client).await, store_id(client, config).await) {
+        let missing = match (check_api(client).await, read_store_id(client, config).await) {
             (Ok(()), Ok(id)) => break id,
             (Err(error), _) | (_, Err(error)) => error,
         };
-        if missing != last {
+        if missing != last_error {
             info!(reason = missing, "Waiting for the API");
-            last = missing;
+            last_error = missing;
         }
         sleep(object_caches::RETRY).await;
     };
     info!(store = store_id, "The API is served");
-    drop(ready);
+    drop(readiness_handle);
     store_id
 }
 
 /// Checks that our API group is served. The error says why it is not.
-async fn served(client: &Client) -> Result<(), String> {
+async fn check_api(client: &Client) -> Result<(), String> {
     match client.list_api_group_resources(v1beta1::API_VERSION).await {
         Ok(_) => Ok(()),
         Err(error) => Err(format!("{} is not served: {}", v1beta1::API_VERSION, chain(&error))),
@@ -385,7 +398,7 @@ async fn served(client: &Client) -> Result<(), String> {
 }
 
 /// Reads the store's identity from the ConfigMap that records it outside the store.
-async fn store_id(client: &Client, config: &Config) -> Result<String, String> {
+async fn read_store_id(client: &Client, config: &Config) -> Result<String, String> {
     let name = names::STORE_CONFIG_MAP;
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), &config.install_namespace);
     let map = api
@@ -397,9 +410,9 @@ async fn store_id(client: &Client, config: &Config) -> Result<String, String> {
 }
 
 /// Reads the key of the controller's seals, or makes it where there is none; tries until it succeeds.
-async fn seals(client: &Client, config: &Config) -> SealKey {
+async fn wait_for_seal_key(client: &Client, config: &Config) -> SealKey {
     loop {
-        match seal_key(client, config).await {
+        match read_seal_key(client, config).await {
             Ok(key) => return key,
             Err(error) => warn!(error, "Failed to read the key of seals, trying again"),
         }
@@ -407,11 +420,11 @@ async fn seals(client: &Client, config: &Config) -> SealKey {
     }
 }
 
-async fn seal_key(client: &Client, config: &Config) -> Result<SealKey, String> {
+async fn read_seal_key(client: &Client, config: &Config) -> Result<SealKey, String> {
     let name = names::SEAL_SECRET;
     let api: Api<Secret> = Api::namespaced(client.clone(), &config.install_namespace);
-    let failed = |error: kube::Error| format!("Secret {name:?}: {}", chain(&error));
-    if let Some(secret) = api.get_opt(name).await.map_err(failed)? {
+    let describe_error = |error: kube::Error| format!("Secret {name:?}: {}", chain(&error));
+    if let Some(secret) = api.get_opt(name).await.map_err(describe_error)? {
         let key = secret.data.as_ref().and_then(|data| data.get(SEAL_KEY));
         let key = key.and_then(|key| <[u8; KEY_BYTES]>::try_from(key.0.as_slice()).ok());
         let Some(key) = key else {
@@ -429,7 +442,7 @@ async fn seal_key(client: &Client, config: &Config) -> Result<SealKey, String> {
         ..Secret::default()
     };
     // Another process that makes one at the same time is read at the next try.
-    api.create(&PostParams::default(), &secret).await.map_err(failed)?;
+    api.create(&PostParams::default(), &secret).await.map_err(describe_error)?;
     Ok(SealKey::new(&key))
 }
 
@@ -441,12 +454,12 @@ const STORE_ID_KEY: &str = "id";
 
 /// Waits until the ConfigMap names another store than `known`, and returns that store's identity.
 /// The caches then describe a store that is gone.
-async fn other_store(client: &Client, config: &Config, known: &str) -> String {
+async fn wait_for_other_store(client: &Client, config: &Config, expected_id: &str) -> String {
     loop {
         sleep(STORE_CHECK).await;
-        match store_id(client, config).await {
-            Ok(id) if id != known => {
-                error!(was = known, is = id, "The store is another one than before");
+        match read_store_id(client, config).await {
+            Ok(id) if id != expected_id => {
+                error!(was = expected_id, is = id, "The store is another one than before");
                 return id;
             }
             Ok(_) => {}
@@ -455,17 +468,18 @@ async fn other_store(client: &Client, config: &Config, known: &str) -> String {
     }
 }
 
-async fn worker(ctx: Arc<ControllerContext>, queue: WorkQueue, shutdown: Shutdown) {
+async fn run_worker(ctx: Arc<ControllerContext>, queue: WorkQueue, shutdown: Shutdown) {
     loop {
         ctx.metrics.queue_depth.set(i64::try_from(queue.depth()).unwrap_or(i64::MAX));
         let key = tokio::select! {
-            key = queue.take() => key,
+            key = queue.take_key() => key,
             () = shutdown.triggered() => return,
         };
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let failures = queue.failures(&key);
-        let (outcome, label) =
-            timeout(RECONCILE, reconcile(&ctx, &key, failures)).await.unwrap_or_else(|_| {
+        let (outcome, label) = timeout(RECONCILE, reconcile_cluster(&ctx, &key, failures))
+            .await
+            .unwrap_or_else(|_| {
                 let seconds = RECONCILE.as_secs();
                 warn!(namespace = key.namespace, name = key.name, seconds, "A look took too long");
                 (ReconcileOutcome::Failed, "timeout")
@@ -473,12 +487,12 @@ async fn worker(ctx: Arc<ControllerContext>, queue: WorkQueue, shutdown: Shutdow
         ctx.metrics
             .reconcile_seconds
             .with_label_values(&[key.kind, label])
-            .observe(begun.elapsed().as_secs_f64());
-        queue.done(key, outcome);
+            .observe(started_at.elapsed().as_secs_f64());
+        queue.finish_reconcile(key, outcome);
     }
 }
 
-async fn reconcile(
+async fn reconcile_cluster(
     ctx: &ControllerContext,
     key: &ClusterKey,
     failures: u32,

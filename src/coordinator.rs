@@ -60,10 +60,10 @@ use crate::{
     error::chain,
     runtime::{
         Runtime, Shutdown, TaskGroup, admin, build_info,
-        deadline::bounded,
+        deadline::with_request_timeout,
         events::EventPublisher,
-        leader::{self, ElectionConfig, KubernetesLease, LeaderClaim, LeaderElector, fenced},
-        metric_catalogue::{MetricDescription, described},
+        leader::{self, ElectionConfig, KubernetesLease, LeaderClaim, LeaderElector, fence_client},
+        metric_catalogue::{MetricDescription, describe_collectors},
     },
 };
 
@@ -127,41 +127,52 @@ const LATE: Duration = Duration::from_secs(150);
 ///
 /// # Errors
 /// See [`Error`].
-pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(), Error> {
-    let client = bounded(client, REQUEST);
+pub async fn run_coordinator(
+    config: Config,
+    client: Client,
+    runtime: Runtime,
+) -> Result<(), Error> {
+    let client = with_request_timeout(client, REQUEST);
     let metrics = Metrics::register(runtime.metrics());
     let address = config.admin;
     let listener =
         TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
     // A look that hangs is given up, so nothing is stuck for good.
-    let router =
-        admin::router(Arc::new(|| None), runtime.readiness().clone(), runtime.metrics().clone());
-    runtime.tasks().spawn_vital("admin", admin::serve(listener, router, runtime.shutdown()));
+    let router = admin::build_router(
+        Arc::new(|| None),
+        runtime.readiness().clone(),
+        runtime.metrics().clone(),
+    );
+    runtime.tasks().spawn_vital("admin", admin::serve_plain(listener, router, runtime.shutdown()));
     // A candidate that waits for the lead watches too, so that it is ready to lead.
     let gauges = UpgradeGauges::new(metrics.clone());
-    let (agenda, users) = watches::start(&client, &config.namespace, gauges, &runtime);
-    let labels = labels::watch(&client, &config.namespace, &runtime);
-    let registries =
-        config.registries.then(|| registries::watch(&client, &config.namespace, &runtime));
-    let plugins = config.plugins.then(|| plugins::watch(&client, &config.namespace, &runtime));
-    let roles = config.rbac_sync.then(|| roles::watch(&client, &config.namespace, &runtime));
+    let (agenda, users) = watches::start_watches(&client, &config.namespace, gauges, &runtime);
+    let labels = labels::watch_labels(&client, &config.namespace, &runtime);
+    let registries = config
+        .registries
+        .then(|| registries::watch_registries(&client, &config.namespace, &runtime));
+    let plugins =
+        config.plugins.then(|| plugins::watch_plugins(&client, &config.namespace, &runtime));
+    let roles = config.rbac_sync.then(|| roles::watch_roles(&client, &config.namespace, &runtime));
 
     // This shutdown outlives the other tasks: the lease is released after the last write.
     let term_over = Shutdown::new();
-    let (lead, mut claim) = watch::channel(LeaderClaim::Waiting);
+    let (claim_sender, mut claim) = watch::channel(LeaderClaim::Waiting);
     if config.leader_elect {
         let lease = names::COORDINATOR.to_owned();
         let lease = KubernetesLease::new(client.clone(), &config.namespace, lease);
         let mut elector = LeaderElector::new(lease, config.election.clone());
-        let over = term_over.clone();
+        let election_end = term_over.clone();
         // The election runs once only: a deposed coordinator ends its process.
-        runtime.tasks().spawn("leader", async move { elector.run(&lead, over).await });
+        runtime
+            .tasks()
+            .spawn("leader", async move { elector.run(&claim_sender, election_end).await });
     } else {
-        lead.send_replace(LeaderClaim::unshared());
+        claim_sender.send_replace(LeaderClaim::for_single_process());
     }
     let shutdown = runtime.shutdown();
     tokio::select! {
-        held = claim.wait_for(|claim| claim.is_held()) => drop(held),
+        wait_result = claim.wait_for(|claim| claim.is_held()) => drop(wait_result),
         () = shutdown.triggered() => {
             term_over.trigger();
             return Ok(());
@@ -170,47 +181,55 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
     metrics.leader.set(1);
 
     let identity = config.election.identity.clone();
-    let writer = fenced(client.clone(), claim.clone(), AGENT);
+    let writer = fence_client(client.clone(), claim.clone(), AGENT);
     let events = EventPublisher::new(client.clone(), names::COORDINATOR, identity);
-    let status = || StatusWriter {
+    let new_status_writer = || StatusWriter {
         writer: writer.clone(),
         namespace: config.namespace.clone(),
         events: events.clone(),
     };
-    let users = UserCoordinator { seen: users, status: status() };
-    let labels = LabelCoordinator { seen: labels, status: status(), metrics: metrics.clone() };
-    let registries = registries.map(|seen| RegistryCoordinator {
-        seen,
+    let users = UserCoordinator { seen: users, status: new_status_writer() };
+    let labels =
+        LabelCoordinator { seen: labels, status: new_status_writer(), metrics: metrics.clone() };
+    let registries = registries.map(|ledger| RegistryCoordinator {
+        seen: ledger,
         client: client.clone(),
-        status: status(),
+        status: new_status_writer(),
         metrics: metrics.clone(),
     });
-    let plugins = plugins.map(|seen| PluginCoordinator {
-        seen,
+    let plugins = plugins.map(|ledger| PluginCoordinator {
+        seen: ledger,
         client: client.clone(),
         hub: config.hub.clone().map(|hub| PluginHub::new(hub, metrics.hub_requests.clone()).into()),
-        status: status(),
+        status: new_status_writer(),
         metrics: metrics.clone(),
     });
-    let roles = roles.map(|seen| RoleCoordinator {
-        seen,
-        status: status(),
+    let roles = roles.map(|ledger| RoleCoordinator {
+        seen: ledger,
+        status: new_status_writer(),
         allow_privileged: config.allow_privileged_roles,
     });
-    let told = || NamespaceEvents::new(events.clone(), &config.namespace);
+    let new_namespace_events = || NamespaceEvents::new(events.clone(), &config.namespace);
     let terminate = TerminateCoordinator {
         client: client.clone(),
         writer: writer.clone(),
         namespace: config.namespace.clone(),
-        events: told(),
+        events: new_namespace_events(),
         cluster_id: config.cluster_id,
         allowed: config.allow_terminate,
         registries: config.registries,
     };
-    let looks_for_end = config.hub.is_some() || config.allow_terminate;
+    let needs_hub_task = config.hub.is_some() || config.allow_terminate;
     let hub = config.hub.map(|hub| {
         let clients = (client.clone(), writer.clone());
-        HubSync::new(hub, clients, &config.namespace, told(), metrics.clone(), config.registries)
+        HubSync::new(
+            hub,
+            clients,
+            &config.namespace,
+            new_namespace_events(),
+            metrics.clone(),
+            config.registries,
+        )
     });
     let coordinator = UpgradeCoordinator {
         writer,
@@ -225,42 +244,45 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
     // A look may be dropped anywhere: the next leader decides anew from what was written.
     let halt = Shutdown::new();
     let work = TaskGroup::new(shutdown.child());
-    work.spawn("upgrades", until(halt.clone(), look_on(coordinator, agenda, metrics.clone())));
-    work.spawn("users", until(halt.clone(), stirring::keep(users)));
-    work.spawn("labels", until(halt.clone(), stirring::keep(labels)));
+    work.spawn(
+        "upgrades",
+        run_until(halt.clone(), run_upgrade_loop(coordinator, agenda, metrics.clone())),
+    );
+    work.spawn("users", run_until(halt.clone(), stirring::run_reconcile_loop(users)));
+    work.spawn("labels", run_until(halt.clone(), stirring::run_reconcile_loop(labels)));
     if let Some(registries) = registries {
-        work.spawn("registries", until(halt.clone(), stirring::keep(registries)));
+        work.spawn("registries", run_until(halt.clone(), stirring::run_reconcile_loop(registries)));
     }
     if let Some(plugins) = plugins {
-        work.spawn("plugins", until(halt.clone(), stirring::keep(plugins)));
+        work.spawn("plugins", run_until(halt.clone(), stirring::run_reconcile_loop(plugins)));
     }
     if let Some(roles) = roles {
-        work.spawn("roles", until(halt.clone(), stirring::keep(roles)));
+        work.spawn("roles", run_until(halt.clone(), stirring::run_reconcile_loop(roles)));
     }
-    if looks_for_end {
-        work.spawn("hub", until(halt.clone(), hub::keep(terminate, hub)));
+    if needs_hub_task {
+        work.spawn("hub", run_until(halt.clone(), hub::run_hub_loop(terminate, hub)));
     }
-    let ended = tokio::select! {
+    let result = tokio::select! {
         () = shutdown.triggered() => Ok(()),
-        () = leader::ended(&mut claim) => Err(Error::Deposed),
+        () = leader::wait_for_end(&mut claim) => Err(Error::Deposed),
     };
     halt.trigger();
     work.join().await;
     metrics.leader.set(0);
     term_over.trigger();
     shutdown.trigger();
-    ended
+    result
 }
 
 /// Describes the metrics that the coordinator exports to Prometheus.
 pub fn metrics_catalogue() -> Vec<MetricDescription> {
     let mut collectors = Metrics::new().collectors();
     collectors.push(build_info::collector());
-    described(&collectors)
+    describe_collectors(&collectors)
 }
 
 /// Works until it is halted, and is dropped then.
-async fn until(halt: Shutdown, work: impl Future<Output = ()>) {
+async fn run_until(halt: Shutdown, work: impl Future<Output = ()>) {
     tokio::select! {
         biased;
         () = halt.triggered() => {}
@@ -269,28 +291,28 @@ async fn until(halt: Shutdown, work: impl Future<Output = ()>) {
 }
 
 /// Looks whenever something is to be done and a watch stirs, and from time to time.
-async fn look_on(
+async fn run_upgrade_loop(
     mut coordinator: UpgradeCoordinator,
     agenda: WatchedLedger<UpgradeAgenda>,
     metrics: Metrics,
 ) {
-    let mut tick = Instant::now();
-    let mut watchful = tick + LATE;
+    let mut next_poll = Instant::now();
+    let mut poll_until = next_poll + LATE;
     loop {
-        let stirred = tokio::select! {
-            () = agenda.stirred() => true,
-            () = sleep_until(tick) => false,
+        let is_notified = tokio::select! {
+            () = agenda.wait_for_change() => true,
+            () = sleep_until(next_poll) => false,
         };
-        let needed = agenda.lock().needs_look(Timestamp::now());
+        let needs_reconcile = agenda.lock().needs_reconcile(Timestamp::now());
         // Nodes stir by their heartbeats, too.
-        if !needed && (stirred || Instant::now() >= watchful) {
-            if !stirred {
-                tick = Instant::now() + SELDOM;
+        if !needs_reconcile && (is_notified || Instant::now() >= poll_until) {
+            if !is_notified {
+                next_poll = Instant::now() + SELDOM;
             }
             continue;
         }
-        let begun = Instant::now();
-        let (outcome, failed) = match timeout(LOOK, coordinator.look()).await {
+        let start = Instant::now();
+        let (outcome, has_failed) = match timeout(LOOK, coordinator.reconcile()).await {
             Ok(Ok(())) => ("done", false),
             Ok(Err(error)) => {
                 warn!(error = %chain(&error), "A look failed, trying again");
@@ -304,10 +326,10 @@ async fn look_on(
         metrics.looks.with_label_values(&[outcome]).inc();
         let now = Instant::now();
         // One that failed found nothing out.
-        if needed || failed {
-            watchful = now + LATE;
+        if needs_reconcile || has_failed {
+            poll_until = now + LATE;
         }
-        tick = now + if failed || agenda.lock().is_under_way() { OFTEN } else { SELDOM };
-        sleep_until(begun + BREATH).await;
+        next_poll = now + if has_failed || agenda.lock().is_under_way() { OFTEN } else { SELDOM };
+        sleep_until(start + BREATH).await;
     }
 }

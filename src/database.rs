@@ -20,17 +20,17 @@ pub struct Database {
 pub type DatabaseList = &'static [Database];
 
 /// Returns the scheme of what an API server serves for `databases`.
-pub fn scheme(databases: DatabaseList) -> &'static api::scheme::Scheme {
+pub fn build_scheme(databases: DatabaseList) -> &'static api::scheme::Scheme {
     let databases: Vec<_> = databases.iter().map(|database| database.api).collect();
     api::scheme::Scheme::new(&databases)
 }
 
 /// Returns the parts of `databases` that the controller works with.
-pub fn controllers(databases: DatabaseList) -> Vec<&'static controller::ManagedDatabase> {
+pub fn managed_databases(databases: DatabaseList) -> Vec<&'static controller::ManagedDatabase> {
     databases.iter().map(|database| database.controller).collect()
 }
 
 /// Returns the parts of `databases` that `kubectl navigator` works with.
-pub fn shown(databases: DatabaseList) -> Vec<&'static plugin::ShownDatabase> {
+pub fn shown_databases(databases: DatabaseList) -> Vec<&'static plugin::ShownDatabase> {
     databases.iter().map(|database| database.shown).collect()
 }

@@ -29,14 +29,14 @@ struct Chain<'a>(&'a (dyn Error + 'static));
 
 impl fmt::Display for Chain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut last = self.0.to_string();
-        f.write_str(&last)?;
+        let mut last_text = self.0.to_string();
+        f.write_str(&last_text)?;
         let mut cause = self.0.source();
         while let Some(error) = cause {
             let text = error.to_string();
-            if !last.ends_with(&text) {
+            if !last_text.ends_with(&text) {
                 write!(f, ": {text}")?;
-                last = text;
+                last_text = text;
             }
             cause = error.source();
         }

@@ -79,15 +79,15 @@ impl Default for InstallSettings {
 }
 
 /// Writes the manifest as YAML documents, in the order in which they are applied.
-pub fn yaml(settings: &InstallSettings, scheme: &Scheme) -> String {
+pub fn manifest_yaml(settings: &InstallSettings, scheme: &Scheme) -> String {
     let head = format!(
         "# Installs Navigator into the namespace {}. Made by `navigator manifest`; edit that, not this.\n",
         settings.namespace
     );
-    documents(head, &objects(settings, scheme))
+    write_documents(head, &install_objects(settings, scheme))
 }
 
-fn documents(head: String, objects: &[Value]) -> String {
+fn write_documents(head: String, objects: &[Value]) -> String {
     let mut text = head;
     for object in objects {
         text.push_str("---\n");
@@ -97,18 +97,22 @@ fn documents(head: String, objects: &[Value]) -> String {
 }
 
 /// Returns the objects of an install, in the order in which they are applied.
-pub fn objects(settings: &InstallSettings, scheme: &Scheme) -> Vec<Value> {
-    let mut objects = vec![namespace(&settings.namespace, STORE_COMPONENT, "restricted")];
+pub fn install_objects(settings: &InstallSettings, scheme: &Scheme) -> Vec<Value> {
+    let mut objects = vec![build_namespace(&settings.namespace, STORE_COMPONENT, "restricted")];
     objects.extend(apiserver_access(settings));
     objects.extend(controller_access(settings, scheme));
     objects.extend(user_roles(scheme));
     if settings.store == InstallStore::Embedded {
         objects.push(store_claim(settings));
-        objects.extend(store_keeper::objects(&settings.namespace, ProtectedStore::Claim));
+        objects
+            .extend(store_keeper::store_keeper_objects(&settings.namespace, ProtectedStore::Claim));
     }
     if settings.store == InstallStore::Kubernetes {
         objects.push(stored_object_definition());
-        objects.extend(store_keeper::objects(&settings.namespace, ProtectedStore::Definition));
+        objects.extend(store_keeper::store_keeper_objects(
+            &settings.namespace,
+            ProtectedStore::Definition,
+        ));
     }
     objects.push(apiserver_service(settings));
     objects.push(apiserver_deployment(settings));
@@ -121,13 +125,13 @@ pub fn objects(settings: &InstallSettings, scheme: &Scheme) -> Vec<Value> {
 }
 
 /// Builds a namespace whose pods are held to this standard of Pod Security.
-fn namespace(name: &str, component: &str, pods: &str) -> Value {
-    let mut namespace = object("v1", "Namespace", name, None, component);
+fn build_namespace(name: &str, component: &str, pods: &str) -> Value {
+    let mut namespace = build_object("v1", "Namespace", name, None, component);
     namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] = json!(pods);
     namespace
 }
 
-fn labels(component: &str) -> Value {
+fn component_labels(component: &str) -> Value {
     json!({
         label::K8S_NAME: "navigator",
         label::K8S_COMPONENT: component,
@@ -136,32 +140,32 @@ fn labels(component: &str) -> Value {
 }
 
 /// Builds an object with its labels; `namespace` is given where the kind has one.
-fn object(
+fn build_object(
     api_version: &str,
     kind: &str,
     name: &str,
     namespace: Option<&str>,
     component: &str,
 ) -> Value {
-    let mut metadata = json!({"name": name, "labels": labels(component)});
+    let mut metadata = json!({"name": name, "labels": component_labels(component)});
     if let Some(namespace) = namespace {
         metadata["namespace"] = json!(namespace);
     }
     json!({"apiVersion": api_version, "kind": kind, "metadata": metadata})
 }
 
-fn with(mut object: Value, fields: Value) -> Value {
-    let (Value::Object(object_fields), Value::Object(more)) = (&mut object, fields) else {
+fn with_fields(mut object: Value, fields: Value) -> Value {
+    let (Value::Object(object_fields), Value::Object(new_fields)) = (&mut object, fields) else {
         unreachable!("objects are built from object literals");
     };
-    object_fields.extend(more);
+    object_fields.extend(new_fields);
     object
 }
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 const RBAC_V1: &str = "rbac.authorization.k8s.io/v1";
 
-fn rule(group: &str, resources: &[&str], names: &[&str], verbs: &[&str]) -> Value {
+fn build_rule(group: &str, resources: &[&str], names: &[&str], verbs: &[&str]) -> Value {
     let mut rule = json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
     if !names.is_empty() {
         rule["resourceNames"] = json!(names);
@@ -170,7 +174,7 @@ fn rule(group: &str, resources: &[&str], names: &[&str], verbs: &[&str]) -> Valu
 }
 
 /// Binds a role to a ServiceAccount of the namespace `home`.
-fn binding(
+fn build_binding(
     home: &str,
     name: &str,
     namespace: Option<&str>,
@@ -178,8 +182,8 @@ fn binding(
     account: &str,
 ) -> Value {
     let kind = if namespace.is_some() { "RoleBinding" } else { "ClusterRoleBinding" };
-    with(
-        object(RBAC_V1, kind, name, namespace, account.trim_start_matches("navigator-")),
+    with_fields(
+        build_object(RBAC_V1, kind, name, namespace, account.trim_start_matches("navigator-")),
         json!({
             "roleRef": {"apiGroup": RBAC, "kind": role.0, "name": role.1},
             "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": home}],
@@ -196,97 +200,103 @@ fn apiserver_access(settings: &InstallSettings) -> Vec<Value> {
         VERSIONS.iter().map(|version| format!("{version}.{GROUP}")).collect();
     let api_services: Vec<&str> = api_services.iter().map(String::as_str).collect();
     let cluster_rules = json!([
-        rule("", &["namespaces"], &[], &["get", "list", "watch"]),
-        rule(
+        build_rule("", &["namespaces"], &[], &["get", "list", "watch"]),
+        build_rule(
             "admissionregistration.k8s.io",
             &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
             &[],
             &["get", "list", "watch"],
         ),
         // StatefulSets show which clusters a store without a founding record would have to hold.
-        rule("apps", &["statefulsets"], &[], &["list"]),
-        rule("apiregistration.k8s.io", &["apiservices"], &api_services, &["get", "patch"]),
+        build_rule("apps", &["statefulsets"], &[], &["list"]),
+        build_rule("apiregistration.k8s.io", &["apiservices"], &api_services, &["get", "patch"]),
     ]);
     let mut own_rules = vec![
         // A create request has no name to check, so the rule cannot be limited to one.
-        rule("", &["secrets", "configmaps"], &[], &["create"]),
-        rule("", &["secrets"], &[names::TLS_SECRET], &["get", "update"]),
-        rule("", &["configmaps"], &[names::STORE_CONFIG_MAP], &["get", "update"]),
+        build_rule("", &["secrets", "configmaps"], &[], &["create"]),
+        build_rule("", &["secrets"], &[names::TLS_SECRET], &["get", "update"]),
+        build_rule("", &["configmaps"], &[names::STORE_CONFIG_MAP], &["get", "update"]),
     ];
     if settings.store == InstallStore::Kubernetes {
-        let all = ["get", "list", "watch", "create", "update", "patch", "delete"];
-        own_rules.push(rule(stored_object::GROUP, &[stored_object::PLURAL], &[], &all));
+        let all_verbs = ["get", "list", "watch", "create", "update", "patch", "delete"];
+        own_rules.push(build_rule(stored_object::GROUP, &[stored_object::PLURAL], &[], &all_verbs));
     }
     vec![
-        object("v1", "ServiceAccount", name, namespace, "apiserver"),
-        with(
-            object(RBAC_V1, "ClusterRole", name, None, "apiserver"),
+        build_object("v1", "ServiceAccount", name, namespace, "apiserver"),
+        with_fields(
+            build_object(RBAC_V1, "ClusterRole", name, None, "apiserver"),
             json!({"rules": cluster_rules}),
         ),
-        binding(&settings.namespace, name, None, ("ClusterRole", name), name),
-        binding(
+        build_binding(&settings.namespace, name, None, ("ClusterRole", name), name),
+        build_binding(
             &settings.namespace,
             "navigator-apiserver:auth-delegator",
             None,
             ("ClusterRole", "system:auth-delegator"),
             name,
         ),
-        binding(
+        build_binding(
             &settings.namespace,
             "navigator-apiserver:authentication-reader",
             Some("kube-system"),
             ("Role", "extension-apiserver-authentication-reader"),
             name,
         ),
-        with(object(RBAC_V1, "Role", name, namespace, "apiserver"), json!({"rules": own_rules})),
-        binding(&settings.namespace, name, namespace, ("Role", name), name),
+        with_fields(
+            build_object(RBAC_V1, "Role", name, namespace, "apiserver"),
+            json!({"rules": own_rules}),
+        ),
+        build_binding(&settings.namespace, name, namespace, ("Role", name), name),
     ]
 }
 
 fn controller_access(settings: &InstallSettings, scheme: &Scheme) -> Vec<Value> {
     let (name, namespace) = (names::CONTROLLER, Some(settings.namespace.as_str()));
-    let rules: Vec<PolicyRule> = rbac::controller_rules(&clusters(scheme));
+    let rules: Vec<PolicyRule> = rbac::controller_rules(&cluster_plurals(scheme));
     vec![
-        object("v1", "ServiceAccount", name, namespace, "controller"),
-        with(object(RBAC_V1, "ClusterRole", name, None, "controller"), json!({"rules": rules})),
+        build_object("v1", "ServiceAccount", name, namespace, "controller"),
+        with_fields(
+            build_object(RBAC_V1, "ClusterRole", name, None, "controller"),
+            json!({"rules": rules}),
+        ),
         controller_binding(settings),
-        with(
-            object(RBAC_V1, "Role", name, namespace, "controller"),
+        with_fields(
+            build_object(RBAC_V1, "Role", name, namespace, "controller"),
             json!({"rules": rbac::controller_install_rules()}),
         ),
-        binding(&settings.namespace, name, namespace, ("Role", name), name),
+        build_binding(&settings.namespace, name, namespace, ("Role", name), name),
     ]
 }
 
 /// Binds the controller's rights everywhere, or in the one namespace that it watches. The name
 /// differs from that of its other binding, which may be in the same namespace.
 fn controller_binding(settings: &InstallSettings) -> Value {
-    let (name, watched) = (names::CONTROLLER, settings.watch_namespace.as_deref());
-    let binding_name = if watched.is_some() { WATCH_BINDING } else { name };
-    binding(&settings.namespace, binding_name, watched, ("ClusterRole", name), name)
+    let (name, watch_namespace) = (names::CONTROLLER, settings.watch_namespace.as_deref());
+    let binding_name = if watch_namespace.is_some() { WATCH_BINDING } else { name };
+    build_binding(&settings.namespace, binding_name, watch_namespace, ("ClusterRole", name), name)
 }
 
 /// Returns the plurals of the kinds of clusters.
-fn clusters(scheme: &Scheme) -> Vec<&'static str> {
-    scheme.clusters().map(ServedKind::plural).collect()
+fn cluster_plurals(scheme: &Scheme) -> Vec<&'static str> {
+    scheme.cluster_kinds().map(ServedKind::plural).collect()
 }
 
 /// Builds the roles that add our kinds to Kubernetes' own roles `view`, `edit` and `admin`.
 fn user_roles(scheme: &Scheme) -> Vec<Value> {
-    let clusters = clusters(scheme);
-    let all: Vec<&str> =
-        scheme.own().map(crate::machinery::served_kind::ServedKind::plural).collect();
-    let read = rule(GROUP, &all, &[], &["get", "list", "watch"]);
-    let write = ["create", "update", "patch", "delete", "deletecollection"];
+    let clusters = cluster_plurals(scheme);
+    let own_plurals: Vec<&str> =
+        scheme.own_kinds().map(crate::machinery::served_kind::ServedKind::plural).collect();
+    let read_rule = build_rule(GROUP, &own_plurals, &[], &["get", "list", "watch"]);
+    let write_verbs = ["create", "update", "patch", "delete", "deletecollection"];
     vec![
-        user_role("navigator-view", &["view", "edit", "admin"], &json!([read])),
+        user_role("navigator-view", &["view", "edit", "admin"], &json!([read_rule])),
         user_role(
             "navigator-edit",
             &["edit", "admin"],
             &json!([
-                rule(GROUP, &clusters, &[], &write),
+                build_rule(GROUP, &clusters, &[], &write_verbs),
                 // A person may fence or decommission a node, and delete an abandoned Pilot.
-                rule(GROUP, &["pilots"], &[], &["patch", "update", "delete"]),
+                build_rule(GROUP, &["pilots"], &[], &["patch", "update", "delete"]),
             ]),
         ),
     ]
@@ -294,11 +304,11 @@ fn user_roles(scheme: &Scheme) -> Vec<Value> {
 
 /// Builds a role for people, whose rules are added to these roles of Kubernetes.
 fn user_role(name: &str, aggregate_to: &[&str], rules: &Value) -> Value {
-    let mut role = object(RBAC_V1, "ClusterRole", name, None, "users");
+    let mut role = build_object(RBAC_V1, "ClusterRole", name, None, "users");
     for target in aggregate_to {
         role["metadata"]["labels"][format!("{RBAC}/aggregate-to-{target}")] = json!("true");
     }
-    with(role, json!({"rules": rules}))
+    with_fields(role, json!({"rules": rules}))
 }
 
 /// Builds the definition of the kind in which objects are stored. Deleting the definition deletes
@@ -306,21 +316,21 @@ fn user_role(name: &str, aggregate_to: &[&str], rules: &Value) -> Value {
 fn stored_object_definition() -> Value {
     let name = stored_object::definition_name();
     let api_version = "apiextensions.k8s.io/v1";
-    with(
-        object(api_version, "CustomResourceDefinition", &name, None, STORE_COMPONENT),
-        json!({"spec": stored_object::definition()}),
+    with_fields(
+        build_object(api_version, "CustomResourceDefinition", &name, None, STORE_COMPONENT),
+        json!({"spec": stored_object::crd_spec()}),
     )
 }
 
 fn store_claim(settings: &InstallSettings) -> Value {
-    let claim = object(
+    let claim = build_object(
         "v1",
         "PersistentVolumeClaim",
         names::APISERVER,
         Some(&settings.namespace),
         STORE_COMPONENT,
     );
-    with(
+    with_fields(
         claim,
         json!({"spec": {
             "accessModes": ["ReadWriteOnce"],
@@ -330,10 +340,10 @@ fn store_claim(settings: &InstallSettings) -> Value {
 }
 
 fn apiserver_service(settings: &InstallSettings) -> Value {
-    with(
-        object("v1", "Service", names::APISERVER, Some(&settings.namespace), "apiserver"),
+    with_fields(
+        build_object("v1", "Service", names::APISERVER, Some(&settings.namespace), "apiserver"),
         json!({"spec": {
-            "selector": labels("apiserver"),
+            "selector": component_labels("apiserver"),
             "ports": [{"name": "https", "port": 443, "targetPort": "https"}],
         }}),
     )
@@ -341,8 +351,8 @@ fn apiserver_service(settings: &InstallSettings) -> Value {
 
 fn api_service(settings: &InstallSettings, version: ServedVersion) -> Value {
     let priority = if version == V1BETA1 { 20 } else { 15 };
-    with(
-        object(
+    with_fields(
+        build_object(
             "apiregistration.k8s.io/v1",
             "APIService",
             &format!("{version}.{GROUP}"),
@@ -361,15 +371,15 @@ fn api_service(settings: &InstallSettings, version: ServedVersion) -> Value {
 }
 
 fn disruption_budget(namespace: &str, name: &str, component: &str) -> Value {
-    with(
-        object("policy/v1", "PodDisruptionBudget", name, Some(namespace), component),
-        json!({"spec": {"maxUnavailable": 1, "selector": {"matchLabels": labels(component)}}}),
+    with_fields(
+        build_object("policy/v1", "PodDisruptionBudget", name, Some(namespace), component),
+        json!({"spec": {"maxUnavailable": 1, "selector": {"matchLabels": component_labels(component)}}}),
     )
 }
 
 /// Returns the security context of our containers: no privileges, no writes to the root file
 /// system.
-fn restricted() -> Value {
+fn container_security() -> Value {
     json!({
         "allowPrivilegeEscalation": false,
         "capabilities": {"drop": ["ALL"]},
@@ -388,7 +398,7 @@ fn pod_security() -> Value {
     })
 }
 
-fn probe(path: &str, port: &str, scheme: &str) -> Value {
+fn build_probe(path: &str, port: &str, scheme: &str) -> Value {
     json!({"httpGet": {"path": path, "port": port, "scheme": scheme}, "timeoutSeconds": 5})
 }
 
@@ -396,8 +406,8 @@ fn probe(path: &str, port: &str, scheme: &str) -> Value {
 /// kubelet tries three times 30 s, and kubeadm has eight of 15 s for kube-apiserver. The
 /// failureThreshold stays the default: after `kubectl apply` that default has an owner, and another
 /// value from `kubectl apply --server-side` would meet a conflict.
-fn liveness(port: &str, scheme: &str) -> Value {
-    let mut probe = probe("/livez", port, scheme);
+fn liveness_probe(port: &str, scheme: &str) -> Value {
+    let mut probe = build_probe("/livez", port, scheme);
     probe["timeoutSeconds"] = json!(30);
     probe
 }
@@ -425,7 +435,8 @@ fn apiserver_deployment(settings: &InstallSettings) -> Value {
         InstallStore::Etcd { servers, secret } => {
             args.push("--store=etcd".into());
             args.push(format!("--etcd-servers={}", servers.join(",")));
-            let rolling = json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}});
+            let rolling_update =
+                json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}});
             let (mut mounts, mut volumes) = (json!([]), json!([]));
             if let Some(secret) = secret {
                 for (flag, file) in
@@ -437,13 +448,14 @@ fn apiserver_deployment(settings: &InstallSettings) -> Value {
                     json!([{"name": "etcd-tls", "mountPath": ETCD_TLS_PATH, "readOnly": true}]);
                 volumes = json!([{"name": "etcd-tls", "secret": {"secretName": secret}}]);
             }
-            (2, rolling, mounts, volumes)
+            (2, rolling_update, mounts, volumes)
         }
         InstallStore::Kubernetes => {
             args.push("--store=kubernetes".into());
             args.push(format!("--store-namespace={}", settings.namespace));
-            let rolling = json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}});
-            (2, rolling, json!([]), json!([]))
+            let rolling_update =
+                json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}});
+            (2, rolling_update, json!([]), json!([]))
         }
     };
     args.push("--audit-log-path=-".into());
@@ -462,14 +474,14 @@ fn apiserver_deployment(settings: &InstallSettings) -> Value {
             from_field("NAVIGATOR_NAMESPACE", "metadata.namespace"),
         ],
         "ports": [{"name": "https", "containerPort": port::APISERVER}],
-        "startupProbe": probe("/livez", "https", "HTTPS"),
-        "livenessProbe": liveness("https", "HTTPS"),
-        "readinessProbe": probe("/readyz", "https", "HTTPS"),
+        "startupProbe": build_probe("/livez", "https", "HTTPS"),
+        "livenessProbe": liveness_probe("https", "HTTPS"),
+        "readinessProbe": build_probe("/readyz", "https", "HTTPS"),
         "resources": {
             "requests": {"cpu": "100m", "memory": "64Mi"},
             "limits": {"memory": "256Mi"},
         },
-        "securityContext": restricted(),
+        "securityContext": container_security(),
         "volumeMounts": mounts,
     });
     container["startupProbe"]["failureThreshold"] = json!(60);
@@ -477,7 +489,15 @@ fn apiserver_deployment(settings: &InstallSettings) -> Value {
     container["readinessProbe"]["periodSeconds"] = json!(2);
     container["readinessProbe"]["timeoutSeconds"] = json!(15);
     let name = names::APISERVER;
-    deployment(&settings.namespace, name, "apiserver", replicas, &strategy, &container, &volumes)
+    build_deployment(
+        &settings.namespace,
+        name,
+        "apiserver",
+        replicas,
+        &strategy,
+        &container,
+        &volumes,
+    )
 }
 
 fn controller_deployment(settings: &InstallSettings) -> Value {
@@ -491,24 +511,24 @@ fn controller_deployment(settings: &InstallSettings) -> Value {
             {"name": "NAVIGATOR_PILOT_IMAGE", "value": settings.image},
         ],
         "ports": [{"name": "metrics", "containerPort": port::METRICS}],
-        "livenessProbe": liveness("metrics", "HTTP"),
-        "readinessProbe": probe("/readyz", "metrics", "HTTP"),
+        "livenessProbe": liveness_probe("metrics", "HTTP"),
+        "readinessProbe": build_probe("/readyz", "metrics", "HTTP"),
         "resources": {
             "requests": {"cpu": "100m", "memory": "32Mi"},
             "limits": {"memory": "256Mi"},
         },
-        "securityContext": restricted(),
+        "securityContext": container_security(),
     });
-    if let Some(watched) = &settings.watch_namespace {
+    if let Some(watch_namespace) = &settings.watch_namespace {
         let env = container["env"].as_array_mut().expect("it is built from an array above");
-        env.push(json!({"name": "NAVIGATOR_WATCH_NAMESPACE", "value": watched}));
+        env.push(json!({"name": "NAVIGATOR_WATCH_NAMESPACE", "value": watch_namespace}));
     }
     let strategy = json!({"type": "RollingUpdate"});
     let (namespace, name) = (&settings.namespace, names::CONTROLLER);
-    deployment(namespace, name, "controller", 1, &strategy, &container, &json!([]))
+    build_deployment(namespace, name, "controller", 1, &strategy, &container, &json!([]))
 }
 
-fn deployment(
+fn build_deployment(
     namespace: &str,
     name: &str,
     component: &str,
@@ -517,14 +537,14 @@ fn deployment(
     container: &Value,
     volumes: &Value,
 ) -> Value {
-    with(
-        object("apps/v1", "Deployment", name, Some(namespace), component),
+    with_fields(
+        build_object("apps/v1", "Deployment", name, Some(namespace), component),
         json!({"spec": {
             "replicas": replicas,
             "strategy": strategy,
-            "selector": {"matchLabels": labels(component)},
+            "selector": {"matchLabels": component_labels(component)},
             "template": {
-                "metadata": {"labels": labels(component)},
+                "metadata": {"labels": component_labels(component)},
                 "spec": {
                     "serviceAccountName": name,
                     "securityContext": pod_security(),
@@ -555,7 +575,7 @@ mod tests {
 
     #[test]
     fn the_embedded_store_has_one_recreated_replica_and_a_claim() {
-        let objects = objects(&InstallSettings::default(), Scheme::new(&[]));
+        let objects = install_objects(&InstallSettings::default(), Scheme::new(&[]));
         let spec = &find(&objects, "Deployment", names::APISERVER).unwrap()["spec"];
         assert_eq!(spec["replicas"], 1);
         assert_eq!(spec["strategy"]["type"], "Recreate");
@@ -566,7 +586,7 @@ mod tests {
 
     #[test]
     fn etcd_has_two_replicas_and_no_claim() {
-        let objects = objects(&etcd(), Scheme::new(&[]));
+        let objects = install_objects(&etcd(), Scheme::new(&[]));
         let spec = &find(&objects, "Deployment", names::APISERVER).unwrap()["spec"];
         assert_eq!(spec["replicas"], 2);
         let volumes = &spec["template"]["spec"]["volumes"];
@@ -580,7 +600,7 @@ mod tests {
     fn the_kubernetes_store_brings_its_kind_and_the_rights_to_it_alone() {
         let settings =
             InstallSettings { store: InstallStore::Kubernetes, ..InstallSettings::default() };
-        let objects = objects(&settings, Scheme::new(&[]));
+        let objects = install_objects(&settings, Scheme::new(&[]));
         let name = stored_object::definition_name();
         let definition = find(&objects, "CustomResourceDefinition", &name).unwrap();
         assert_ne!(definition["spec"]["group"], GROUP);
@@ -597,7 +617,7 @@ mod tests {
     #[test]
     fn a_controller_of_one_namespace_has_rights_nowhere_else() {
         let watch_namespace = Some("shop".to_owned());
-        let objects = objects(
+        let objects = install_objects(
             &InstallSettings { watch_namespace, ..InstallSettings::default() },
             Scheme::new(&[]),
         );
@@ -642,7 +662,10 @@ mod tests {
     #[test]
     fn rights_to_escalate_come_with_their_switch_alone() {
         let scheme = Scheme::new(&[]);
-        assert_eq!(rights_to_escalate(&objects(&InstallSettings::default(), scheme)), [[""; 4]; 0]);
+        assert_eq!(
+            rights_to_escalate(&install_objects(&InstallSettings::default(), scheme)),
+            [[""; 4]; 0]
+        );
         let hub = HubSettings {
             url: "https://hub.example.org".to_owned(),
             organization_id: "o".to_owned(),

@@ -64,7 +64,7 @@ pub enum NodeLoad {
 impl std::fmt::Display for NodeLoad {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Bytes(bytes) => f.write_str(&text::bytes(*bytes)),
+            Self::Bytes(bytes) => f.write_str(&text::format_bytes(*bytes)),
             Self::Documents(1) => f.write_str("1 doc"),
             Self::Documents(documents) => write!(f, "{documents} docs"),
         }

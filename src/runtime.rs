@@ -36,16 +36,16 @@ impl Runtime {
     /// A runtime whose shutdown has not been triggered. Call from within tokio.
     pub fn new() -> Self {
         let shutdown = Shutdown::new();
-        Self::with(TaskGroup::new(shutdown.clone()), shutdown)
+        Self::from_parts(TaskGroup::new(shutdown.clone()), shutdown)
     }
 
-    /// A runtime for a role that handles a panic itself, see [`TaskGroup::enduring`].
-    pub fn enduring() -> Self {
+    /// A runtime for a role that handles a panic itself, see [`TaskGroup::new_panic_tolerant`].
+    pub fn new_panic_tolerant() -> Self {
         let shutdown = Shutdown::new();
-        Self::with(TaskGroup::enduring(shutdown.clone()), shutdown)
+        Self::from_parts(TaskGroup::new_panic_tolerant(shutdown.clone()), shutdown)
     }
 
-    fn with(tasks: TaskGroup, shutdown: Shutdown) -> Self {
+    fn from_parts(tasks: TaskGroup, shutdown: Shutdown) -> Self {
         let metrics = prometheus::Registry::new();
         build_info::register(&metrics);
         Self { tasks, readiness: Readiness::new(), shutdown, metrics }

@@ -35,11 +35,11 @@ impl ManagedClusterKind for Redis {
     const DATABASE: &'static ManagedDatabase = &DATABASE;
     const DEFAULT_UID: i64 = 999;
 
-    fn image(version: &str) -> String {
+    fn default_image(version: &str) -> String {
         format!("docker.io/redis:{version}")
     }
 
-    fn unsupported(version: &str) -> Option<String> {
+    fn unsupported_version_message(version: &str) -> Option<String> {
         unsupported(version)
     }
 }

@@ -63,7 +63,7 @@ pub(crate) const ELECTION_POSSIBLE: Predicate = Predicate::against_stop(
     "ElectionPossible",
     "no primary answers, and a node that may have more than the others is silent",
 );
-pub(crate) const COPIES_ELSEWHERE: Predicate = Predicate::against_departure(
+pub(crate) const COPIES_ELSEWHERE: Predicate = Predicate::against_decommission(
     "CopiesElsewhere",
     "it is to leave, and no node that stays has a copy of its data",
 );
@@ -125,7 +125,7 @@ impl ClusterRules for Redis {
         makes_roles: false,
     });
 
-    fn version(validator: &mut Validator, version: &str, path: &FieldPath) {
+    fn validate_version(validator: &mut Validator, version: &str, path: &FieldPath) {
         if let Some(why) = unsupported(version) {
             validator.forbidden(path, &why);
         }

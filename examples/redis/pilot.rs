@@ -22,7 +22,7 @@ use navigator::{
             LeaderPermit, NodeObservation, ProcessSpec, ReplicationRole, SecuredDatabase, StopPlan,
         },
         kube::peers,
-        node::blockers::now,
+        node::blockers::current_time,
         security::RecordedAccess,
         volume::{
             config_files::write_whole, data_volume::Volume, remembered_state::RememberedState,
@@ -137,7 +137,7 @@ impl Server {
 
     /// What is known of the node, and how it is asked.
     pub(crate) fn known(&self) -> Result<(Known, RespServer), Error> {
-        let known = self.state.known();
+        let known = self.state.cached_state();
         let unknown = || Error::NotYet("where it listens is not known".to_owned());
         let address = known.address.ok_or_else(unknown)?;
         let own = self.server(address)?;
@@ -147,7 +147,7 @@ impl Server {
     /// Writes the state file, and from then on goes by the new state.
     async fn save(&self, known: &Known) -> Result<(), Error> {
         let known = known.clone();
-        let saved = self.state.glance(move |state| *state = known).await?;
+        let saved = self.state.try_change(move |state| *state = known).await?;
         saved.ok_or_else(|| Error::NotYet("the data volume is busy".to_owned()))
     }
 
@@ -206,7 +206,7 @@ impl Server {
                 self.save(&known).await
             }
             Step::Lead(record) => {
-                own.ask(&[&["REPLICAOF", "NO", "ONE"]]).await?;
+                own.send_commands(&[&["REPLICAOF", "NO", "ONE"]]).await?;
                 record.write(own).await
             }
         }
@@ -265,7 +265,7 @@ fn of(pilot: &Pilot) -> &str {
 fn is_silent(pilot: &Pilot) -> bool {
     let ready = |condition: &Condition| condition.type_ == "Ready" && condition.status == "True";
     let heartbeat = pilot.status.last_heartbeat_time.as_ref();
-    let age = heartbeat.map(|time| now().0.duration_since(time.0).unsigned_abs());
+    let age = heartbeat.map(|time| current_time().0.duration_since(time.0).unsigned_abs());
     !pilot.status.conditions.iter().any(ready) || age.is_none_or(|age| age > SILENCE)
 }
 
@@ -285,7 +285,7 @@ fn members(node: &DatabaseNode) -> Vec<Member> {
 
 async fn look_at(own: &RespServer, members: &[Member]) -> Vec<(Member, Option<View>)> {
     let look = async |member: &Member| match member.address {
-        Some(address) => (member.clone(), View::of(&own.at(address)).await.ok()),
+        Some(address) => (member.clone(), View::of(&own.with_address(address)).await.ok()),
         None => (member.clone(), None),
     };
     join_all(members.iter().map(look)).await
@@ -296,12 +296,14 @@ async fn hand_over(own: &RespServer, heir: &Member, epoch: u64) -> Result<(), Er
     let Some(to) = heir.address else { return Err(Error::NotYet("no address".to_owned())) };
     info!(to = heir.name, "Handing over");
     let (ip, port, limit) = (to.ip().to_string(), to.port().to_string(), HAND_OVER.as_millis());
-    own.ask(&[&["FAILOVER", "TO", &ip, &port, "TIMEOUT", &limit.to_string()]]).await?;
+    own.send_commands(&[&["FAILOVER", "TO", &ip, &port, "TIMEOUT", &limit.to_string()]]).await?;
     let until = Instant::now() + HAND_OVER * 2;
     while Instant::now() < until {
         let view = View::of(own).await?;
         if view.linked && view.follows == Some(to) {
-            return Record { epoch, run: 1, primary: heir.name.clone() }.write(&own.at(to)).await;
+            return Record { epoch, run: 1, primary: heir.name.clone() }
+                .write(&own.with_address(to))
+                .await;
         }
         sleep(Duration::from_millis(50)).await;
     }
@@ -330,13 +332,13 @@ fn report(me: &str, own: &View, all: &Views) -> NodeObservation {
     let role = if leads { ReplicationRole::Primary } else { ReplicationRole::Replica };
     let unready = if known { "Starting" } else { "Joining" };
     let unready = (!serving).then(|| (unready, "waits for the data of the primary".to_owned()));
-    let mut observation = NodeObservation::answered(own.version.clone(), unready);
+    let mut observation = NodeObservation::from_readiness(own.version.clone(), unready);
     observation.role = Some(role);
     observation.health = known.then_some(health);
     if let Some((rule, why)) = blocker {
-        observation.block(rule, why);
+        observation.add_blocker(rule, why);
     }
-    observation.tell::<RedisNode>(&PilotRedisStatus {
+    observation.set_part::<RedisNode>(&PilotRedisStatus {
         role: role.name().to_owned(),
         primary: own.record.as_ref().map(|record| record.primary.clone()),
         epoch: own.epoch(),
@@ -348,7 +350,7 @@ fn report(me: &str, own: &View, all: &Views) -> NodeObservation {
 }
 
 impl Driver for Server {
-    fn recall(&self) {
+    fn restore_state(&self) {
         if let Err(error) = self.state.read() {
             warn!(error = %chain(&error), "State of the node cannot be read");
         }
@@ -390,7 +392,7 @@ impl Driver for Server {
         })
     }
 
-    fn refresh<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
+    fn refresh_peers<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
         Box::pin(async move {
             let _turn = self.turn.lock().await;
             self.state.change(|known| known.members = members(node)).map(drop)
@@ -403,9 +405,9 @@ impl Driver for Server {
             let (known, node) = self.known()?;
             let mut observation = report(&known.name, &own, &all);
             observation.node_id = Some(known.name);
-            observation.endpoint(CLIENT, node.address.ip(), PORT);
+            observation.add_endpoint(CLIENT, node.address.ip(), PORT);
             if let Some(why) = &self.seen().obstacle {
-                observation.block(&ELECTION_POSSIBLE, why.as_str());
+                observation.add_blocker(&ELECTION_POSSIBLE, why.as_str());
             }
             Ok(observation)
         })
@@ -415,7 +417,7 @@ impl Driver for Server {
         Box::pin(self.decommission_state(node))
     }
 
-    fn security(&self) -> Option<&dyn SecuredDatabase> {
+    fn secured_database(&self) -> Option<&dyn SecuredDatabase> {
         Some(self)
     }
 
@@ -443,10 +445,10 @@ impl Driver for Server {
                 (seen.silent, seen.obstacle) = (silent, elected.as_ref().err().cloned());
             }
             if let Some((successor, epoch)) = elected.map_err(Error::NotYet)?
-                && lead.holds()
+                && lead.is_held()
             {
                 info!(%successor, epoch, "Asking for a successor");
-                set(&own.at(successor), ASKED, &written(&epoch)).await?;
+                set(&own.with_address(successor), ASKED, &written(&epoch)).await?;
                 self.settle().await?;
             }
             Ok(())
@@ -457,7 +459,7 @@ impl Driver for Server {
         STOP
     }
 
-    fn exits(&self) -> ExitTable {
+    fn exit_table(&self) -> ExitTable {
         EXITS
     }
 }

@@ -101,7 +101,7 @@ fn acl(users: &UsersDocument, own: &OwnLogin, former: &OwnLogin) -> Result<Strin
 }
 
 fn own(users: Option<&UsersDocument>) -> Result<OwnLogin, Error> {
-    let own = users.and_then(UsersDocument::own).cloned();
+    let own = users.and_then(UsersDocument::pilot_user).cloned();
     own.ok_or_else(|| Error::NotYet("waits for the login of pilots among its users".to_owned()))
 }
 
@@ -114,10 +114,10 @@ fn write(config: &Path, acl: &str, own: &OwnLogin) -> Result<(), Error> {
 impl Server {
     /// This node, and how it and the others of its cluster are asked.
     pub(crate) fn server(&self, own: SocketAddr) -> Result<RespServer, Error> {
-        let Some(access) = self.access.get() else { return Ok(RespServer::plain(own)) };
-        let tls = self.pins().client_config_for_all_nodes();
+        let Some(access) = self.access.get() else { return Ok(RespServer::without_tls(own)) };
+        let tls = self.pinned_leaves().client_config_for_all_nodes();
         let tls = tls.map_err(|error| Error::Unreachable { source: error.into() })?;
-        Ok(RespServer::secured(own, tls, Some([OWN_USER, &access.own.password])))
+        Ok(RespServer::with_tls(own, tls, Some([OWN_USER, &access.own.password])))
     }
 
     async fn take_users(&self, config: &Path, users: &UsersDocument) -> Result<(), Error> {
@@ -128,7 +128,7 @@ impl Server {
             let former = fs::read_to_string(&path);
             let former = former.map_err(|source| Error::Read { path, source })?;
             write(config, &acl(users, &own, &known.own)?, &own)?;
-            let loaded = self.known()?.1.ask(&[&["ACL", "LOAD"]]).await;
+            let loaded = self.known()?.1.send_commands(&[&["ACL", "LOAD"]]).await;
             if let Err(Error::Refused(_)) = loaded {
                 // Redis takes all of the file, or nothing.
                 write(config, &former, &known.own)?;
@@ -137,7 +137,7 @@ impl Server {
             self.access.set(Some(NodeAccess { own: own.clone(), revision }))?;
         }
         let login = ["CONFIG", "SET", "masteruser", OWN_USER, "masterauth", &own.password];
-        self.known()?.1.ask(&[&login]).await.map(drop)
+        self.known()?.1.send_commands(&[&login]).await.map(drop)
     }
 }
 
@@ -154,7 +154,7 @@ impl SecuredDatabase for Server {
         self.access.set(Some(NodeAccess { own, revision: users.revision().to_owned() }))
     }
 
-    fn running(&self) -> RunningSecurity {
+    fn running_security(&self) -> RunningSecurity {
         let (Some(_), Ok((_, own))) = (self.access.get(), self.known()) else {
             return RunningSecurity::default();
         };
@@ -164,8 +164,8 @@ impl SecuredDatabase for Server {
         RunningSecurity { ports, takes_users: true, serves_both: false }
     }
 
-    fn pins(&self) -> &PinnedLeaves {
-        self.access.pins()
+    fn pinned_leaves(&self) -> &PinnedLeaves {
+        self.access.pinned_leaves()
     }
 
     fn reload_tls<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
@@ -173,7 +173,7 @@ impl SecuredDatabase for Server {
             let files = tls_settings(&node.config);
             let mut command = vec!["CONFIG", "SET"];
             command.extend(files.iter().flat_map(|(name, path)| [*name, path.as_str()]));
-            self.known()?.1.ask(&[&command]).await.map(drop)
+            self.known()?.1.send_commands(&[&command]).await.map(drop)
         })
     }
 

@@ -60,8 +60,8 @@ pub(crate) struct View {
 impl View {
     pub(crate) async fn of(at: &RespServer) -> Result<Self, Error> {
         let (info, settings) = (["INFO", "server", "replication"], ["CONFIG", "GET", SAYS, ASKED]);
-        let replies = at.ask(&[&info, &settings]).await?;
-        let record = match at.ask(&[&["FCALL_RO", "navigator", "0"]]).await {
+        let replies = at.send_commands(&[&info, &settings]).await?;
+        let record = match at.send_commands(&[&["FCALL_RO", "navigator", "0"]]).await {
             Err(Error::Refused(why)) if why.contains("not found") => None,
             record => Some(recorded(&record?[0])?),
         };
@@ -139,12 +139,15 @@ impl Record {
             written(self)
         );
         // Neither a full memory nor replicas that wait for this record may forbid it.
-        let get = at.ask(&[&["CONFIG", "GET", "maxmemory", "min-replicas-to-write"]]).await?;
+        let get =
+            at.send_commands(&[&["CONFIG", "GET", "maxmemory", "min-replicas-to-write"]]).await?;
         let RespReply::List(limits) = &get[0] else { return Ok(()) };
         let lift = ["CONFIG", "SET", "maxmemory", "0", "min-replicas-to-write", "0"];
         let restore: Vec<&str> =
             ["CONFIG", "SET"].into_iter().chain(limits.iter().map(RespReply::text)).collect();
-        at.ask(&[&lift, &["FUNCTION", "LOAD", "REPLACE", &library], &restore]).await.map(drop)
+        at.send_commands(&[&lift, &["FUNCTION", "LOAD", "REPLACE", &library], &restore])
+            .await
+            .map(drop)
     }
 }
 
@@ -168,14 +171,14 @@ fn read<T: DeserializeOwned>(text: &str) -> Option<T> {
 
 /// Changes a setting of a running Redis.
 pub(crate) async fn set(at: &RespServer, name: &str, value: &str) -> Result<(), Error> {
-    at.ask(&[&["CONFIG", "SET", name, value]]).await.map(drop)
+    at.send_commands(&[&["CONFIG", "SET", name, value]]).await.map(drop)
 }
 
 /// Lets a Redis follow a primary, or none.
 pub(crate) async fn follow(own: &RespServer, primary: Option<SocketAddr>) -> Result<(), Error> {
     let to = primary.unwrap_or(SocketAddr::new(own.address.ip(), NOWHERE));
     let (ip, port) = (to.ip().to_string(), to.port().to_string());
-    own.ask(&[&["REPLICAOF", &ip, &port]]).await.map(drop)
+    own.send_commands(&[&["REPLICAOF", &ip, &port]]).await.map(drop)
 }
 
 #[cfg(test)]
@@ -229,7 +232,7 @@ mod tests {
     #[tokio::test]
     async fn a_view_is_what_was_said() {
         let (at, asked) = serve(bulk(REPLICA) + &settings(), bulk(RECORD)).await;
-        let view = View::of(&RespServer::plain(at)).await.unwrap();
+        let view = View::of(&RespServer::without_tls(at)).await.unwrap();
         let record = Record { epoch: 3, run: 1, primary: "a".to_owned() };
         let expected = View {
             master: false,
@@ -244,7 +247,7 @@ mod tests {
         assert_eq!((view, asked.load(Ordering::Relaxed)), (expected, 2));
         let none = "-ERR Function not found\r\n".to_owned();
         let (at, _) = serve(bulk(REPLICA) + &settings(), none).await;
-        assert_eq!(View::of(&RespServer::plain(at)).await.unwrap().record, None);
+        assert_eq!(View::of(&RespServer::without_tls(at)).await.unwrap().record, None);
     }
 
     /// Each question fails in each way: no missing answer is taken for "none".
@@ -273,7 +276,7 @@ mod tests {
         );
         for (info, function) in cases {
             let (at, _) = serve(info.clone(), function.clone()).await;
-            let view = View::of(&RespServer::plain(at)).await;
+            let view = View::of(&RespServer::without_tls(at)).await;
             assert!(view.is_err(), "{info:?} {function:?}: {view:?}");
         }
     }

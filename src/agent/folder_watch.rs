@@ -1,12 +1,12 @@
-//! Word of any change in a few folders, by inotify. What changed is for the reader to look up.
+//! Notification of any change in a few directories, by inotify. The reader checks what changed.
 
 use std::{io, os::fd::AsFd, path::PathBuf};
 
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use tokio::net::unix::pipe::Receiver;
 
-/// What counts as a change. Of the folders themselves too, so that they are found again when they are
-/// made anew.
+/// Events that count as a change. They include events of the directories themselves, so that the
+/// watch finds recreated directories.
 const CHANGES: AddWatchFlags = AddWatchFlags::IN_MODIFY
     .union(AddWatchFlags::IN_ATTRIB)
     .union(AddWatchFlags::IN_CLOSE_WRITE)
@@ -25,27 +25,27 @@ pub(crate) struct FolderWatch {
 }
 
 impl FolderWatch {
-    /// Watches folders. Call from within tokio.
+    /// Watches directories. Call it from within tokio.
     ///
     /// # Errors
-    /// When a folder is not there, or the kernel has no watch left.
+    /// When a directory does not exist, or the kernel has no watch left.
     pub(crate) fn new(folders: Vec<PathBuf>) -> io::Result<Self> {
         let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
         let events = inotify.as_fd().try_clone_to_owned()?;
         let events = Receiver::from_owned_fd_unchecked(events)?;
         let watch = Self { inotify, events, folders };
-        watch.add()?;
+        watch.add_watches()?;
         Ok(watch)
     }
 
-    /// Watches the folders that are there now under these paths. One that is watched already stays so.
-    fn add(&self) -> io::Result<()> {
-        let add = |folder: &PathBuf| self.inotify.add_watch(folder, CHANGES).map(drop);
-        Ok(self.folders.iter().try_for_each(add)?)
+    /// Watches the directories that exist at these paths. A watch that exists already stays.
+    fn add_watches(&self) -> io::Result<()> {
+        let add_watch = |folder: &PathBuf| self.inotify.add_watch(folder, CHANGES).map(drop);
+        Ok(self.folders.iter().try_for_each(add_watch)?)
     }
 
     /// Waits for a change. Several at once count as one. Cancel-safe.
-    pub(crate) async fn changed(&self) -> io::Result<()> {
+    pub(crate) async fn wait_for_change(&self) -> io::Result<()> {
         // Room for over a hundred events; what does not fit is another change.
         let mut events = [0; 4096];
         loop {
@@ -56,8 +56,8 @@ impl FolderWatch {
                 Err(error) => return Err(error),
             }
         }
-        // A folder that is missing is made by the reader, and comes with the next change.
-        drop(self.add());
+        // If a directory is missing, the reader creates it, and the next change adds it here.
+        drop(self.add_watches());
         Ok(())
     }
 }
@@ -80,7 +80,7 @@ mod tests {
         let told = async || {
             let mut times = 0;
             let first = Duration::from_secs(60);
-            while timeout(if times == 0 { first } else { Duration::ZERO }, watch.changed())
+            while timeout(if times == 0 { first } else { Duration::ZERO }, watch.wait_for_change())
                 .await
                 .is_ok_and(|changed| changed.is_ok())
             {

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::job_folder::JobFolder;
 use crate::engine::machines::HostPolicy;
 
-/// Where the runner lies, and what it goes by, on the machine.
+/// Paths of the runner, and of what it uses, on the machine.
 const BINARY: &str = "opt/containership/navigator";
 const POLICY: &str = "etc/containership/policy.json";
 const JOBS: &str = "etc/containership/upgrade";
@@ -57,7 +57,7 @@ WantedBy=multi-user.target
 /// What is laid on a machine.
 #[derive(Clone, Debug)]
 pub struct HostInstall {
-    /// Root folder of the machine.
+    /// Root directory of the machine.
     pub root: PathBuf,
     /// The program itself.
     pub binary: PathBuf,
@@ -70,53 +70,57 @@ impl HostInstall {
     ///
     /// # Errors
     /// With the path that could not be written.
-    pub fn lay(&self) -> io::Result<bool> {
-        let at = |path: &Path, done: io::Result<()>| {
-            done.map_err(|error| {
+    pub fn install_runner(&self) -> io::Result<bool> {
+        let with_path = |path: &Path, result: io::Result<()>| {
+            result.map_err(|error| {
                 io::Error::new(error.kind(), format!("{}: {error}", path.display()))
             })
         };
-        let put = |path: &str, mode: u32, text: &[u8]| {
+        let write_file = |path: &str, mode: u32, text: &[u8]| {
             let path = self.root.join(path);
-            at(&path, replace(&path, mode, text))
+            with_path(&path, replace_file(&path, mode, text))
         };
-        put(BINARY, 0o755, &fs::read(&self.binary)?)?;
-        put(&format!("{UNITS}/{SERVICE}"), 0o644, SERVICE_TEXT.as_bytes())?;
-        put(&format!("{UNITS}/{PATH_UNIT}"), 0o644, PATH_UNIT_TEXT.as_bytes())?;
+        write_file(BINARY, 0o755, &fs::read(&self.binary)?)?;
+        write_file(&format!("{UNITS}/{SERVICE}"), 0o644, SERVICE_TEXT.as_bytes())?;
+        write_file(&format!("{UNITS}/{PATH_UNIT}"), 0o644, PATH_UNIT_TEXT.as_bytes())?;
         for unit in [SERVICE, PATH_UNIT] {
             // As `systemctl enable` does.
             let link = self.root.join(UNITS).join("multi-user.target.wants").join(unit);
-            at(&link, enable(&link, unit))?;
+            with_path(&link, enable_unit(&link, unit))?;
         }
         let jobs = self.root.join(JOBS);
-        at(&jobs, folder(&jobs).and_then(|()| JobFolder::open(&jobs)?.announce()))?;
+        with_path(
+            &jobs,
+            create_folder(&jobs).and_then(|()| JobFolder::open(&jobs)?.announce_runner()),
+        )?;
         let policy = self.root.join(POLICY);
         if policy.exists() {
             return Ok(false);
         }
         let text = serde_json::to_string_pretty(&json!(self.policy)).map_err(io::Error::other)?;
-        put(POLICY, 0o600, format!("{text}\n").as_bytes())?;
+        write_file(POLICY, 0o600, format!("{text}\n").as_bytes())?;
         Ok(true)
     }
 }
 
-fn folder(path: &Path) -> io::Result<()> {
+fn create_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o755).create(path)
 }
 
 /// Puts a file into its place at once: a runner may be at work.
-fn replace(path: &Path, mode: u32, text: &[u8]) -> io::Result<()> {
-    folder(path.parent().unwrap_or(Path::new("/")))?;
-    let new = path.with_extension("new");
-    let mut file = File::options().write(true).create(true).truncate(true).mode(mode).open(&new)?;
+fn replace_file(path: &Path, mode: u32, text: &[u8]) -> io::Result<()> {
+    create_folder(path.parent().unwrap_or(Path::new("/")))?;
+    let new_path = path.with_extension("new");
+    let mut file =
+        File::options().write(true).create(true).truncate(true).mode(mode).open(&new_path)?;
     file.set_permissions(Permissions::from_mode(mode))?;
     file.write_all(text)?;
     file.sync_all()?;
-    fs::rename(new, path)
+    fs::rename(new_path, path)
 }
 
-fn enable(link: &Path, unit: &str) -> io::Result<()> {
-    folder(link.parent().unwrap_or(Path::new("/")))?;
+fn enable_unit(link: &Path, unit: &str) -> io::Result<()> {
+    create_folder(link.parent().unwrap_or(Path::new("/")))?;
     match symlink(Path::new("..").join(unit), link) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ => Ok(()),
@@ -141,8 +145,8 @@ mod tests {
             )
         };
         let install = |policy| HostInstall { root: root.clone(), binary: binary.clone(), policy };
-        assert!(install(policy(&["https://a.example"])).lay().unwrap());
-        assert!(!install(policy(&[])).lay().unwrap());
+        assert!(install(policy(&["https://a.example"])).install_runner().unwrap());
+        assert!(!install(policy(&[])).install_runner().unwrap());
         let laid: HostPolicy =
             serde_json::from_slice(&fs::read(root.join(POLICY)).unwrap()).unwrap();
         assert_eq!(laid, policy(&["https://a.example"]));

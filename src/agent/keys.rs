@@ -1,13 +1,13 @@
-//! Keeps the key file as the Users want it.
+//! Keeps the key file as the Users specify it.
 //!
-//! - A change of Users is written once it was quiet for a moment, and within five seconds at last.
-//! - What another program does to the file is undone at once, but not for ever: see `mending_pace`.
-//! - While the API is away the file stays as it is, and is mended as it was known last; what is known is
-//!   what the last agent wrote, until Users were read.
-//! - A list that takes all keys away is believed only when it was read three times; an object that is
-//!   deleted under the watch is believed at once.
-//! - While the cluster manager is being taken away, by the coordinator's own word, our keys are taken out
-//!   of the file and stay out.
+//! - The agent writes a change of Users after a quiet moment, and within five seconds at most.
+//! - The agent undoes changes of another program at once, but not for ever: see `mending_pace`.
+//! - While the API is unavailable, the file stays as it is, and the agent restores it to the last
+//!   known state. Until Users are read, that is what the last agent wrote.
+//! - The agent trusts a list that removes all keys only after three reads. It trusts a deletion
+//!   under the watch at once.
+//! - While the coordinator reports an uninstall of the cluster manager, our keys are removed from
+//!   the file and stay out.
 
 use std::{collections::BTreeMap, future::pending, io, time::Duration};
 
@@ -30,10 +30,10 @@ use crate::{
     runtime::Shutdown,
 };
 
-/// How long Users must be quiet before a change of theirs is written, and how long it waits at most.
+/// How long Users must be quiet before the agent writes a change, and how long it waits at most.
 const QUIET: Duration = Duration::from_millis(250);
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Interval at which the file is looked at though no change was told.
+/// Interval at which the agent checks the file even if no change is reported.
 const LOOK: Duration = Duration::from_secs(30);
 /// Pause after a write that failed.
 const RETRY: Duration = Duration::from_secs(5);
@@ -45,7 +45,7 @@ const READINGS: u8 = 3;
 #[derive(Clone, Debug)]
 pub(crate) struct UserView {
     pub(crate) users: BTreeMap<String, UserSpec>,
-    /// They were listed, and not told one by one.
+    /// Whether the Users come from a list, and not from single events.
     pub(crate) listed: bool,
 }
 
@@ -97,106 +97,113 @@ impl KeyKeeper {
     }
 
     /// Works until shutdown. The file stays then.
-    pub(crate) async fn work(
+    pub(crate) async fn run(
         mut self,
         mut view: watch::Receiver<Option<UserView>>,
-        mut ending: watch::Receiver<Option<String>>,
-        stirs: FolderWatch,
+        mut terminating_cluster: watch::Receiver<Option<String>>,
+        file_watch: FolderWatch,
         shutdown: Shutdown,
     ) {
-        match self.file.find() {
-            Ok(found) => {
-                self.wanted = found.map(|block| WantedKeys { block, users: String::new() });
+        match self.file.find_block() {
+            Ok(last_block) => {
+                self.wanted = last_block.map(|block| WantedKeys { block, users: String::new() });
             }
             Err(error) => warn!(%error, "The key file cannot be read"),
         }
-        self.ending.clone_from(&ending.borrow_and_update());
-        let mut deaf = false;
+        self.ending.clone_from(&terminating_cluster.borrow_and_update());
+        let mut has_watch_failed = false;
         loop {
-            // What is dropped in a select is begun anew by the next round.
+            // The next iteration starts again what the select drops.
             tokio::select! {
                 () = shutdown.triggered() => return,
-                changed = view.changed() => {
-                    if changed.is_err() { return }
+                change = view.changed() => {
+                    if change.is_err() { return }
                     let now = Instant::now();
-                    let since = self.due.map_or(now, |(_, since)| since);
-                    self.due = Some(((now + QUIET).min(since + PATIENCE), since));
+                    let first_change = self.due.map_or(now, |(_, start)| start);
+                    self.due = Some(((now + QUIET).min(first_change + PATIENCE), first_change));
                 }
-                changed = ending.changed() => {
-                    if changed.is_err() { return }
-                    let ending = ending.borrow_and_update().clone();
-                    self.end(ending).await;
+                change = terminating_cluster.changed() => {
+                    if change.is_err() { return }
+                    let cluster = terminating_cluster.borrow_and_update().clone();
+                    self.set_terminating(cluster).await;
                 }
-                () = at(self.due.map(|(due, _)| due)) => {
+                () = wait_until(self.due.map(|(deadline, _)| deadline)) => {
                     self.due = None;
                     let view = view.borrow_and_update().clone();
                     if let Some(view) = view {
-                        self.take(view).await;
+                        self.apply_users(view).await;
                     }
                 }
-                () = at(self.doubt.as_ref().map(|doubt| doubt.next)) => self.read_again().await,
-                changed = stirs.changed(), if !deaf => {
-                    if let Err(error) = changed {
+                () = wait_until(self.doubt.as_ref().map(|doubt| doubt.next)) => self.read_again().await,
+                change = file_watch.wait_for_change(), if !has_watch_failed => {
+                    if let Err(error) = change {
                         warn!(%error, "Changes of the key file are not told, it is looked at instead");
-                        deaf = true;
+                        has_watch_failed = true;
                     }
-                    self.mend().await;
+                    self.restore_file().await;
                 }
-                () = sleep_until(self.look) => self.mend().await,
+                () = sleep_until(self.look) => self.restore_file().await,
             }
         }
     }
 
     /// Takes our keys away while the cluster manager is being taken away, and back where it stays after all.
-    async fn end(&mut self, ending: Option<String>) {
-        self.ending = ending;
+    async fn set_terminating(&mut self, cluster: Option<String>) {
+        self.ending = cluster;
         if self.ending.is_some() {
-            return self.mend().await;
+            return self.restore_file().await;
         }
-        self.standing.send_modify(|standing| standing.cleaned = None);
-        if let Some(wanted) = self.wanted.clone() {
+        self.standing.send_modify(|status| status.cleaned = None);
+        if let Some(desired_keys) = self.wanted.clone() {
             info!("The cluster manager stays, writing the key file");
-            self.write(wanted).await;
+            self.write_file(desired_keys).await;
         }
     }
 
     /// Takes our keys out of the file, and says that they are gone once they are.
-    async fn clean(&mut self, cluster: String) {
+    async fn remove_keys(&mut self, cluster: String) {
         self.look = Instant::now() + LOOK;
         let file = self.file.clone();
-        match done(spawn_blocking(move || file.clean()).await) {
-            Ok(were_there) => {
-                if were_there {
+        match flatten_result(spawn_blocking(move || file.remove_block()).await) {
+            Ok(had_keys) => {
+                if had_keys {
                     info!(cluster, "The cluster manager is being taken away, and our keys with it");
                 }
                 self.metrics.stands.set(0);
-                self.standing.send_if_modified(|standing| {
-                    let next = Standing {
+                self.standing.send_if_modified(|status| {
+                    let new_status = Standing {
                         hash: Some(String::new()),
                         users: String::new(),
                         trouble: None,
                         cleaned: Some(cluster),
-                        drifts: standing.drifts,
+                        drifts: status.drifts,
                     };
-                    std::mem::replace(standing, next.clone()) != next
+                    std::mem::replace(status, new_status.clone()) != new_status
                 });
             }
-            Err(error) => self.fail("clean", &error),
+            Err(error) => self.report_failure("clean", &error),
         }
     }
 
     /// Takes Users as they are now.
-    async fn take(&mut self, view: UserView) {
+    async fn apply_users(&mut self, view: UserView) {
         let set = KeySet::new(view.users.iter().map(|(name, spec)| (name.as_str(), spec)));
-        let wanted = WantedKeys { block: set.block(), users: set.digests() };
+        let desired_keys = WantedKeys { block: set.build_block(), users: set.joined_digests() };
         let loses_all = set.is_empty()
-            && self.wanted.as_ref().is_some_and(|wanted| !wanted.block.keys().is_empty());
+            && self
+                .wanted
+                .as_ref()
+                .is_some_and(|current_keys| !current_keys.block.keys().is_empty());
         if loses_all && view.listed && view.users.is_empty() {
             warn!("A list of no users would take all keys away; it is read again first");
-            self.doubt = Some(DoubtedList { wanted, readings: 1, next: Instant::now() + DOUBT });
+            self.doubt = Some(DoubtedList {
+                wanted: desired_keys,
+                readings: 1,
+                next: Instant::now() + DOUBT,
+            });
         } else {
             self.doubt = None;
-            self.adopt(wanted).await;
+            self.set_desired_keys(desired_keys).await;
         }
     }
 
@@ -207,7 +214,7 @@ impl KeyKeeper {
         let list = self.users.list_metadata(&ListParams::default().limit(1)).await;
         match list {
             Ok(list) if list.items.is_empty() => doubt.readings += 1,
-            // The watch tells of them.
+            // The watch reports them.
             Ok(_) => doubt.readings = 0,
             Err(error) => {
                 warn!(error = %chain(&error), "Users cannot be read; the keys stay as they are");
@@ -215,97 +222,99 @@ impl KeyKeeper {
             }
         }
         if doubt.readings >= READINGS {
-            self.adopt(doubt.wanted).await;
+            self.set_desired_keys(doubt.wanted).await;
         } else {
             doubt.next = Instant::now() + DOUBT;
             self.doubt = Some(doubt);
         }
     }
 
-    /// Brings the file to what is wanted from now on.
-    async fn adopt(&mut self, wanted: WantedKeys) {
-        let changed = self.wanted.as_ref().is_none_or(|old| old.block != wanted.block);
-        self.wanted = Some(wanted.clone());
-        if changed && self.ending.is_none() {
-            info!(keys = wanted.block.hash(), "Users changed, writing the key file");
-            self.write(wanted).await;
+    /// Brings the file to a new desired state.
+    async fn set_desired_keys(&mut self, desired_keys: WantedKeys) {
+        let has_changed =
+            self.wanted.as_ref().is_none_or(|old_keys| old_keys.block != desired_keys.block);
+        self.wanted = Some(desired_keys.clone());
+        if has_changed && self.ending.is_none() {
+            info!(keys = desired_keys.block.hash(), "Users changed, writing the key file");
+            self.write_file(desired_keys).await;
         } else {
-            self.mend().await;
+            self.restore_file().await;
         }
     }
 
     /// Looks at the file, and undoes what another program did to it.
-    async fn mend(&mut self) {
+    async fn restore_file(&mut self) {
         self.look = Instant::now() + LOOK;
         if let Some(cluster) = self.ending.clone() {
-            return self.clean(cluster).await;
+            return self.remove_keys(cluster).await;
         }
-        let Some(wanted) = self.wanted.clone() else { return };
-        let (file, block) = (self.file.clone(), wanted.block.clone());
-        match done(spawn_blocking(move || file.stands(&block)).await) {
-            Ok(true) => self.say(Some(&wanted), None),
+        let Some(desired_keys) = self.wanted.clone() else { return };
+        let (file, block) = (self.file.clone(), desired_keys.block.clone());
+        match flatten_result(spawn_blocking(move || file.is_current(&block)).await) {
+            Ok(true) => self.report_status(Some(&desired_keys), None),
             Ok(false) => {
                 let now = Instant::now();
-                let next = self.pace.next(now);
-                if next > now {
-                    self.look = next;
-                    return self.say(None, None);
+                let next_write = self.pace.next_write_time(now);
+                if next_write > now {
+                    self.look = next_write;
+                    return self.report_status(None, None);
                 }
                 warn!("Another program changed the key file, mending it");
-                self.pace.mended(now);
+                self.pace.record_write(now);
                 self.metrics.drift.inc();
                 self.standing.send_modify(|standing| standing.drifts += 1);
-                self.write(wanted).await;
+                self.write_file(desired_keys).await;
             }
-            Err(error) => self.fail("read", &error),
+            Err(error) => self.report_failure("read", &error),
         }
     }
 
-    async fn write(&mut self, wanted: WantedKeys) {
+    async fn write_file(&mut self, desired_keys: WantedKeys) {
         self.look = Instant::now() + LOOK;
-        let (file, block) = (self.file.clone(), wanted.block.clone());
-        let written =
-            spawn_blocking(move || file.write(&block).and_then(|()| file.stands(&block))).await;
-        match done(written) {
-            Ok(stands) => {
+        let (file, block) = (self.file.clone(), desired_keys.block.clone());
+        let write_result =
+            spawn_blocking(move || file.write_block(&block).and_then(|()| file.is_current(&block)))
+                .await;
+        match flatten_result(write_result) {
+            Ok(is_current) => {
                 self.metrics.written.inc();
-                // Otherwise word of the change that came in between is on its way.
-                if stands {
-                    self.say(Some(&wanted), None);
+                // Otherwise, the watch is about to report the change that came in between.
+                if is_current {
+                    self.report_status(Some(&desired_keys), None);
                 }
             }
-            Err(error) => self.fail("write", &error),
+            Err(error) => self.report_failure("write", &error),
         }
     }
 
-    fn fail(&mut self, verb: &str, error: &io::Error) {
+    fn report_failure(&mut self, verb: &str, error: &io::Error) {
         warn!(%error, "Failed to {verb} the key file");
         self.look = Instant::now() + RETRY;
-        self.say(None, Some(format!("failed to {verb} the key file: {error}")));
+        self.report_status(None, Some(format!("failed to {verb} the key file: {error}")));
     }
 
-    /// Says how the file stands: as wanted, or not.
-    fn say(&self, stands: Option<&WantedKeys>, trouble: Option<String>) {
-        self.metrics.stands.set(i64::from(stands.is_some()));
-        let slow = || {
+    /// Reports the state of the file: as desired, or not.
+    fn report_status(&self, installed_keys: Option<&WantedKeys>, trouble: Option<String>) {
+        self.metrics.stands.set(i64::from(installed_keys.is_some()));
+        let slow_trouble = || {
             let text =
                 "another program changes the key file again and again; it is mended once a minute";
             self.pace.is_slow().then(|| text.to_owned())
         };
-        self.standing.send_if_modified(|standing| {
-            let trouble = trouble.or_else(slow);
-            let mut next = Standing { trouble, cleaned: None, ..standing.clone() };
-            if let Some(wanted) = stands {
-                next.hash = Some(wanted.block.hash().to_owned());
-                next.users.clone_from(&wanted.users);
+        self.standing.send_if_modified(|status| {
+            let trouble = trouble.or_else(slow_trouble);
+            let mut new_status = Standing { trouble, cleaned: None, ..status.clone() };
+            if let Some(desired_keys) = installed_keys {
+                new_status.hash = Some(desired_keys.block.hash().to_owned());
+                new_status.users.clone_from(&desired_keys.users);
             }
-            std::mem::replace(standing, next.clone()) != next
+            std::mem::replace(status, new_status.clone()) != new_status
         });
     }
 }
 
 /// Waits until a time; for ever without one.
-async fn at(time: Option<Instant>) {
+async fn wait_until(time: Option<Instant>) {
     match time {
         Some(time) => sleep_until(time).await,
         None => pending().await,
@@ -313,8 +322,8 @@ async fn at(time: Option<Instant>) {
 }
 
 /// Returns what blocking work ended with.
-fn done<T>(ended: Result<io::Result<T>, tokio::task::JoinError>) -> io::Result<T> {
-    ended.unwrap_or_else(|panic| Err(io::Error::other(panic)))
+fn flatten_result<T>(join_result: Result<io::Result<T>, tokio::task::JoinError>) -> io::Result<T> {
+    join_result.unwrap_or_else(|panic| Err(io::Error::other(panic)))
 }
 
 #[cfg(test)]
@@ -365,12 +374,12 @@ mod tests {
             });
             let users = Api::namespaced(Client::new(service, "default"), "core");
             let file = KeyFile::new(home.path(), false);
-            file.prepare().unwrap();
-            let stirs = FolderWatch::new(file.folders()).unwrap();
+            file.create_folder().unwrap();
+            let stirs = FolderWatch::new(file.watched_folders()).unwrap();
             let keeper =
                 KeyKeeper::new(file, users, standing, Duration::from_secs(60), metrics.clone());
             let tasks = TaskGroup::new(shutdown.clone());
-            tasks.spawn("keys", keeper.work(seen, ended, stirs, shutdown.clone()));
+            tasks.spawn("keys", keeper.run(seen, ended, stirs, shutdown.clone()));
             Self { home, view, ending, answer, metrics, standing: told, shutdown, tasks }
         }
 
@@ -422,7 +431,7 @@ mod tests {
         scene.answers(200, 0);
         assert!(!scene.has_key(35).await);
         let hash = scene.standing.borrow().hash.clone();
-        assert_eq!(hash.as_deref(), Some(KeySet::default().block().hash()));
+        assert_eq!(hash.as_deref(), Some(KeySet::default().build_block().hash()));
         // Somebody is there again before the list was read again.
         scene.see(&[("anne", &[KEY])], false);
         assert!(scene.has_key(1).await);
@@ -491,7 +500,7 @@ mod tests {
             "anne",
             &serde_json::from_value(json!({"ssh_keys": [{"key": KEY}]})).unwrap(),
         )]);
-        fs::write(&file, set.block().file(b"theirs\n", true)).unwrap();
+        fs::write(&file, set.build_block().render_file(b"theirs\n", true)).unwrap();
         ends(Some("c1"));
         assert!(!scene.has_key(1).await);
         assert_eq!(
@@ -500,7 +509,7 @@ mod tests {
         );
         scene.see(&[("anne", &[KEY])], true);
         assert!(!scene.has_key(60).await, "Users that come late are not written");
-        fs::write(&file, set.block().file(b"", false)).unwrap();
+        fs::write(&file, set.build_block().render_file(b"", false)).unwrap();
         assert!(!scene.has_key(60).await, "and what is put back is taken away");
         assert!(!file.exists(), "nothing else was in it");
         // A file that cannot be cleaned is not said to be clean.

@@ -6,7 +6,7 @@ use prometheus::{IntCounter, IntGauge, Registry, core::Collector};
 pub(crate) struct Metrics {
     /// `navigator_agent_keys_written_total`: writes of the key file.
     pub(crate) written: IntCounter,
-    /// `navigator_agent_keys_drift_total`: writes of it that undid what somebody else did.
+    /// `navigator_agent_keys_drift_total`: writes of it that undid a change of another program.
     pub(crate) drift: IntCounter,
     /// `navigator_agent_keys_standing`: 1 while the key file is as the Users want it.
     pub(crate) stands: IntGauge,

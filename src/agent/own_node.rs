@@ -31,14 +31,14 @@ impl OwnNode {
     }
 
     /// Writes an annotation.
-    pub(crate) async fn annotate(&self, key: &str, text: &str) -> kube::Result<()> {
+    pub(crate) async fn set_annotation(&self, key: &str, text: &str) -> kube::Result<()> {
         let patch = json!({"metadata": {"annotations": {key: text}}});
         let params =
             PatchParams { field_manager: Some(names::AGENT.to_owned()), ..PatchParams::default() };
         self.nodes.patch(&self.name, &params, &Patch::Merge(patch)).await.map(drop)
     }
 
-    pub(crate) async fn tell(&self, notice: &EventNotice) {
+    pub(crate) async fn publish_event(&self, notice: &EventNotice) {
         let regarding = ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some("Node".to_owned()),

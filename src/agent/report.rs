@@ -1,5 +1,5 @@
-//! What the agent says on its Node: how the key file stands, at changes and every five minutes, and an
-//! event when somebody else changed it.
+//! Reports on the agent's `Node`: the state of the key file, at changes and every five minutes, and
+//! an event when another program changed it.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::{
     runtime::{Shutdown, events::EventNotice},
 };
 
-/// Changes within this time are said at once.
+/// Time in which the agent collects changes before it reports them.
 const BREATH: Duration = Duration::from_secs(1);
 /// Time after which the agent speaks though nothing changed, so that its silence means something.
 const HEARTBEAT: Duration = Duration::from_secs(5 * 60);
@@ -35,7 +35,7 @@ pub(crate) struct Standing {
     pub(crate) trouble: Option<String>,
     /// Id of the cluster at whose end our keys were taken out of the file.
     pub(crate) cleaned: Option<String>,
-    /// How often the file was mended.
+    /// How often the agent restored the file.
     pub(crate) drifts: u64,
 }
 
@@ -47,66 +47,68 @@ impl NodeReporter {
         Self(node)
     }
 
-    pub(crate) async fn work(self, told: watch::Receiver<Standing>, shutdown: Shutdown) {
+    pub(crate) async fn run(self, status_receiver: watch::Receiver<Standing>, shutdown: Shutdown) {
         tokio::select! {
             () = shutdown.triggered() => {}
-            () = self.speak(told) => {}
+            () = self.report_changes(status_receiver) => {}
         }
     }
 
-    /// Speaks until what it speaks of is over. May be dropped anywhere.
-    async fn speak(self, mut told: watch::Receiver<Standing>) {
-        // What was said last, and when it is said anew.
-        let (mut said, mut due): (Option<AgentReport>, _) = (None, Instant::now() + HEARTBEAT);
+    /// Reports until the sender of the state is gone. Can be dropped at any point.
+    async fn report_changes(self, mut status_receiver: watch::Receiver<Standing>) {
+        // The last report, and when the agent repeats it.
+        let (mut last_report, mut next_heartbeat): (Option<AgentReport>, _) =
+            (None, Instant::now() + HEARTBEAT);
         let (mut retry, mut drifts) = (RETRY, 0);
         loop {
             tokio::select! {
-                changed = told.changed() => if changed.is_err() { return },
-                () = sleep_until(due) => {}
+                change = status_receiver.changed() => if change.is_err() { return },
+                () = sleep_until(next_heartbeat) => {}
             }
             sleep(BREATH).await;
-            let standing = told.borrow_and_update().clone();
-            if standing.drifts > drifts {
-                self.tell_of_drift(standing.drifts - drifts).await;
-                drifts = standing.drifts;
+            let status = status_receiver.borrow_and_update().clone();
+            if status.drifts > drifts {
+                self.report_drift(status.drifts - drifts).await;
+                drifts = status.drifts;
             }
             let now = Timestamp::now();
-            let Some(keys) = standing.hash else {
-                due = Instant::now() + HEARTBEAT;
+            let Some(keys) = status.hash else {
+                next_heartbeat = Instant::now() + HEARTBEAT;
                 continue;
             };
             let report = AgentReport {
                 at: Time(Timestamp::from_second(now.as_second()).unwrap_or(now)),
                 keys,
-                users: standing.users,
-                cleaned: standing.cleaned,
-                trouble: standing.trouble,
+                users: status.users,
+                cleaned: status.cleaned,
+                trouble: status.trouble,
             };
-            let same =
-                |said: &AgentReport| AgentReport { at: said.at.clone(), ..report.clone() } == *said;
-            if said.as_ref().is_some_and(same) && Instant::now() < due {
+            let is_same = |previous_report: &AgentReport| {
+                AgentReport { at: previous_report.at.clone(), ..report.clone() } == *previous_report
+            };
+            if last_report.as_ref().is_some_and(is_same) && Instant::now() < next_heartbeat {
                 continue;
             }
-            match self.0.annotate(name::AGENT, &json!(report).to_string()).await {
+            match self.0.set_annotation(name::AGENT, &json!(report).to_string()).await {
                 Ok(()) => {
                     debug!(keys = report.keys, "Said how the keys stand");
-                    (said, retry) = (Some(report), RETRY);
-                    due = Instant::now() + HEARTBEAT;
+                    (last_report, retry) = (Some(report), RETRY);
+                    next_heartbeat = Instant::now() + HEARTBEAT;
                 }
                 Err(error) => {
                     warn!(error = %chain(&error), "Failed to say on the node how the keys stand");
-                    said = None;
-                    due = Instant::now() + retry;
+                    last_report = None;
+                    next_heartbeat = Instant::now() + retry;
                     retry = LONGEST_RETRY.min(2 * retry);
                 }
             }
         }
     }
 
-    async fn tell_of_drift(&self, times: u64) {
+    async fn report_drift(&self, times: u64) {
         let times = if times == 1 { String::new() } else { format!(" {times} times") };
         let note = format!("somebody else changed the file of SSH keys{times}; it is mended");
-        self.0.tell(&EventNotice::warning("AuthorizedKeysDrift", note)).await;
+        self.0.publish_event(&EventNotice::warning("AuthorizedKeysDrift", note)).await;
     }
 }
 
@@ -147,7 +149,7 @@ mod tests {
         let (standing, told) = watch::channel(Standing::default());
         let shutdown = Shutdown::new();
         let tasks = crate::runtime::TaskGroup::new(shutdown.clone());
-        tasks.spawn("report", reporter.work(told, shutdown.clone()));
+        tasks.spawn("report", reporter.run(told, shutdown.clone()));
         let after = async |seconds| {
             sleep(Duration::from_secs(seconds)).await;
             let asked = std::mem::take(&mut *asked.lock().unwrap());

@@ -31,7 +31,8 @@ use crate::{
 /// Jobs of this machine, by the run's name; `None` until the runs were read.
 pub(crate) type WantedJobs = Option<BTreeMap<String, Option<UpgradeJob>>>;
 
-/// Interval of looks at the folder, and time after which a job that no runner took is shown again.
+/// Interval between checks of the directory, and time after which the agent shows a job again that
+/// no runner took.
 const LOOK: Duration = Duration::from_secs(60);
 /// Pause after a write that failed.
 const RETRY: Duration = Duration::from_secs(5);
@@ -47,7 +48,7 @@ pub(crate) struct JobKeeper {
     path: PathBuf,
     /// When the runner was last made to look at a job.
     shown: Instant,
-    /// What was said last.
+    /// The last report.
     said: Option<UpgradeReport>,
 }
 
@@ -56,24 +57,24 @@ impl JobKeeper {
         Self { node, path, shown: Instant::now(), said: None }
     }
 
-    pub(crate) async fn work(self, wanted: watch::Receiver<WantedJobs>, shutdown: Shutdown) {
+    pub(crate) async fn run(self, desired_jobs: watch::Receiver<WantedJobs>, shutdown: Shutdown) {
         tokio::select! {
             () = shutdown.triggered() => {}
-            () = self.keep(wanted) => {}
+            () = self.sync_jobs(desired_jobs) => {}
         }
     }
 
-    /// May be dropped anywhere: the folder and the Node hold all that counts.
-    async fn keep(mut self, mut wanted: watch::Receiver<WantedJobs>) {
+    /// Can be dropped at any point: the directory and the `Node` hold all state that counts.
+    async fn sync_jobs(mut self, mut desired_jobs: watch::Receiver<WantedJobs>) {
         let mut trouble = String::new();
         loop {
-            let jobs = wanted.borrow_and_update().clone().unwrap_or_default();
+            let jobs = desired_jobs.borrow_and_update().clone().unwrap_or_default();
             let job = jobs.into_values().flatten().next();
-            let looked = self.look(job.as_ref()).await;
-            let (stirs, pause) = match looked {
-                Ok(stirs) => (Some(stirs), LOOK),
+            let reconcile_result = self.reconcile_job(job.as_ref()).await;
+            let (file_watch, pause) = match reconcile_result {
+                Ok(file_watch) => (Some(file_watch), LOOK),
                 Err(text) => {
-                    // Where there is no folder, nobody wants upgrades.
+                    // If the directory does not exist, the machine does not use upgrades.
                     if text != trouble && self.path.exists() {
                         warn!(error = text, "The machine's upgrades are not looked after");
                         trouble = text;
@@ -81,66 +82,71 @@ impl JobKeeper {
                     (None, RETRY)
                 }
             };
-            let stirred = async {
-                match &stirs {
-                    Some(stirs) if stirs.changed().await.is_ok() => {}
+            let file_change = async {
+                match &file_watch {
+                    Some(file_watch) if file_watch.wait_for_change().await.is_ok() => {}
                     _ => std::future::pending().await,
                 }
             };
             tokio::select! {
-                changed = wanted.changed() => if changed.is_err() { return },
-                () = stirred => {}
+                change = desired_jobs.changed() => if change.is_err() { return },
+                () = file_change => {}
                 () = sleep_until(Instant::now() + pause) => {}
             }
         }
     }
 
-    /// Writes the job where it is not written, and says what is to be said. Returns word of the next
-    /// change in the folder.
-    async fn look(&mut self, job: Option<&UpgradeJob>) -> Result<FolderWatch, String> {
-        let failed = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
-        let folder = JobFolder::open(&self.path).map_err(|error| failed(&self.path, error))?;
+    /// Writes the job if it is not written yet, and reports what changed. Returns a watch for the
+    /// next change in the directory.
+    async fn reconcile_job(&mut self, job: Option<&UpgradeJob>) -> Result<FolderWatch, String> {
+        let with_path = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
+        let folder = JobFolder::open(&self.path).map_err(|error| with_path(&self.path, error))?;
         // What does not name a job is ours to replace.
-        let mut current = folder.current().unwrap_or_default();
+        let mut current_id = folder.current_id().unwrap_or_default();
         if let Some(job) = job {
-            let shown = self.show(&folder, job, current.as_ref() == Some(&job.id));
-            shown.map_err(|error| failed(&self.path, error))?;
-            current = Some(job.id.clone());
+            let submit_result = self.submit_job(&folder, job, current_id.as_ref() == Some(&job.id));
+            submit_result.map_err(|error| with_path(&self.path, error))?;
+            current_id = Some(job.id.clone());
         }
         let mut folders = vec![self.path.clone()];
-        let inner = current.as_ref().map(|id| self.path.join(id));
-        folders.extend(inner.filter(|path| path.is_dir()));
-        let stirs = FolderWatch::new(folders).map_err(|error| failed(&self.path, error))?;
-        let standing = current.and_then(|id| folder.standing(&id));
-        self.say(&folder, standing, job).await?;
-        Ok(stirs)
+        let job_folder = current_id.as_ref().map(|id| self.path.join(id));
+        folders.extend(job_folder.filter(|path| path.is_dir()));
+        let file_watch = FolderWatch::new(folders).map_err(|error| with_path(&self.path, error))?;
+        let status = current_id.and_then(|id| folder.read_status(&id));
+        self.report_status(&folder, status, job).await?;
+        Ok(file_watch)
     }
 
     /// Has the runner see a job: at first, and again while it is not taken up.
-    fn show(&mut self, folder: &JobFolder, job: &UpgradeJob, current: bool) -> io::Result<()> {
-        let is_same = |text: Vec<u8>| UpgradeJob::read(&text, &job.id).as_ref() == Ok(job);
-        if !(current && folder.job(&job.id).is_ok_and(is_same)) {
+    fn submit_job(
+        &mut self,
+        folder: &JobFolder,
+        job: &UpgradeJob,
+        is_current: bool,
+    ) -> io::Result<()> {
+        let is_same = |text: Vec<u8>| UpgradeJob::parse(&text, &job.id).as_ref() == Ok(job);
+        if !(is_current && folder.read_job(&job.id).is_ok_and(is_same)) {
             info!(job = job.id, attempt = job.attempt, to = job.to, "Writing a job");
             self.shown = Instant::now();
-            return folder.put(job);
+            return folder.write_job(job);
         }
-        let standing = folder.standing(&job.id).map(|standing| standing.report);
-        let taken = standing.filter(|report| report.attempt == job.attempt);
-        let rests = taken.is_none_or(|report| report.code == Some(JobCode::Again));
-        if rests && self.shown.elapsed() >= LOOK {
+        let job_report = folder.read_status(&job.id).map(|status| status.report);
+        let accepted_report = job_report.filter(|report| report.attempt == job.attempt);
+        let is_pending = accepted_report.is_none_or(|report| report.code == Some(JobCode::Again));
+        if is_pending && self.shown.elapsed() >= LOOK {
             self.shown = Instant::now();
-            return folder.nudge(&job.id);
+            return folder.wake_runner(&job.id);
         }
         Ok(())
     }
 
-    async fn say(
+    async fn report_status(
         &mut self,
         folder: &JobFolder,
-        standing: Option<JobStanding>,
+        status: Option<JobStanding>,
         job: Option<&UpgradeJob>,
     ) -> Result<(), String> {
-        let (standing, lines) = match standing {
+        let (job_report, lines) = match status {
             Some(JobStanding { report, lines }) => (Some(report), lines),
             None => (None, Vec::new()),
         };
@@ -150,24 +156,29 @@ impl JobKeeper {
                 disk.blocks_available().saturating_mul(disk.fragment_size()) >= ROOM
             }),
             runner: folder.runner_form(),
-            job: standing,
+            job: job_report,
         };
         if self.said.as_ref() == Some(&report) {
             return Ok(());
         }
-        let written = self.node.annotate(name::UPGRADE, &json!(report).to_string()).await;
-        written.map_err(|error| chain(&error).to_string())?;
+        let write_result =
+            self.node.set_annotation(name::UPGRADE, &json!(report).to_string()).await;
+        write_result.map_err(|error| chain(&error).to_string())?;
         // An agent that starts tells no old news.
-        let is_asked = |told: &JobReport| {
-            job.is_some_and(|job| (&job.id, job.attempt) == (&told.id, told.attempt))
+        let is_asked = |runner_report: &JobReport| {
+            job.is_some_and(|job| {
+                (&job.id, job.attempt) == (&runner_report.id, runner_report.attempt)
+            })
         };
-        let before = self.said.as_ref().and_then(|said| said.job.as_ref());
-        if let Some(told) = &report.job
-            && told.code.is_some_and(|code| code != JobCode::Done)
-            && before != Some(told)
-            && (self.said.is_some() || is_asked(told))
+        let last_job = self.said.as_ref().and_then(|last_report| last_report.job.as_ref());
+        if let Some(runner_report) = &report.job
+            && runner_report.code.is_some_and(|code| code != JobCode::Done)
+            && last_job != Some(runner_report)
+            && (self.said.is_some() || is_asked(runner_report))
         {
-            self.node.tell(&EventNotice::warning("NodeUpgradeRunner", last_of(&lines))).await;
+            self.node
+                .publish_event(&EventNotice::warning("NodeUpgradeRunner", join_last_lines(&lines)))
+                .await;
         }
         self.said = Some(report);
         Ok(())
@@ -175,13 +186,14 @@ impl JobKeeper {
 }
 
 /// Returns the last lines that an event holds.
-fn last_of(lines: &[String]) -> String {
+fn join_last_lines(lines: &[String]) -> String {
     let mut room = NOTE;
     let fits = |line: &&String| {
         room = room.saturating_sub(line.len() + 1);
         room > 0
     };
-    let mut last: Vec<&str> = lines.iter().rev().take_while(fits).map(String::as_str).collect();
-    last.reverse();
-    last.join("\n")
+    let mut last_lines: Vec<&str> =
+        lines.iter().rev().take_while(fits).map(String::as_str).collect();
+    last_lines.reverse();
+    last_lines.join("\n")
 }

@@ -64,14 +64,14 @@ pub trait ClusterKind: DatabaseFields {
 
     /// Returns the database's own fields that say where the nodes of a pool are, and that do not change
     /// while it has nodes.
-    fn topology(_pool: &Self::Pool) -> Vec<(&'static str, Option<&str>)> {
+    fn topology_fields(_pool: &Self::Pool) -> Vec<(&'static str, Option<&str>)> {
         Vec::new()
     }
 
     /// Returns the cells of a hub object for `kubectl get`, one for each of [`Self::COLUMNS`].
     /// `now` is in seconds since the epoch.
-    fn cells(hub: &Value, now: i64) -> Vec<Value> {
-        printer::cluster(hub, now)
+    fn printer_cells(hub: &Value, now: i64) -> Vec<Value> {
+        printer::cluster_cells(hub, now)
     }
 }
 
@@ -88,14 +88,14 @@ pub trait OlderCluster<K: ClusterKind> {
 
     /// Splits the database's own fields into those of v1alpha1 and the surplus that v1alpha1 cannot
     /// express. `lift(project(x)) == x`.
-    fn project(own: K) -> (Self::Spec, Self::Surplus);
+    fn project_spec(own_fields: K) -> (Self::Spec, Self::Surplus);
     /// Joins fields of v1alpha1 and their surplus into the hub's fields. Edits of the v1alpha1
     /// fields win over the surplus.
-    fn lift(older: Self::Spec, surplus: Self::Surplus) -> K;
+    fn lift_spec(older: Self::Spec, surplus: Self::Surplus) -> K;
     fn project_pool(pool: K::Pool) -> Self::Pool;
     fn lift_pool(older: Self::Pool) -> K::Pool;
     /// Rewrites older ways of writing in a v1alpha1 spec in the current form.
-    fn normalize(_spec: &mut Map<String, Value>, _pass: &mut legacy::LegacyFindings) {}
+    fn normalize_spec(_spec: &mut Map<String, Value>, _findings: &mut legacy::LegacyFindings) {}
 }
 
 /// Shorthands for the associated types of a kind's [`OlderCluster`].
@@ -118,11 +118,11 @@ impl<K: ClusterKind> OlderCluster<K> for NoOlderVersion {
     type Pool = Nothing;
     type Surplus = K;
 
-    fn project(own: K) -> (Nothing, K) {
-        (Nothing {}, own)
+    fn project_spec(own_fields: K) -> (Nothing, K) {
+        (Nothing {}, own_fields)
     }
 
-    fn lift(_older: Nothing, surplus: K) -> K {
+    fn lift_spec(_older: Nothing, surplus: K) -> K {
         surplus
     }
 

@@ -26,7 +26,7 @@ use serde_json::Value;
 pub use authorization::*;
 pub use cluster_upgrade::*;
 pub use label::*;
-pub use label_requirement::{LabelOperator, LabelRequirement, select};
+pub use label_requirement::{LabelOperator, LabelRequirement, matches_all};
 pub use plugin::*;
 pub use registry::*;
 pub use upgrade_report::*;
@@ -121,26 +121,26 @@ pub struct KindDefinition {
 /// Returns the definitions of all kinds of the cluster manager. They are what kube derives from the
 /// types: `definitions_are_as_released` of `tests/it` compares the files that are packed here, and
 /// writes them.
-pub fn definitions() -> &'static [KindDefinition] {
+pub fn kind_definitions() -> &'static [KindDefinition] {
     static DEFINITIONS: LazyLock<Vec<KindDefinition>> = LazyLock::new(|| {
         let packed = include_bytes!(concat!(env!("OUT_DIR"), "/containership.yaml.packed"));
         let mut documents = String::new();
         let mut reader = DeflateDecoder::new(&packed[..]);
         reader.read_to_string(&mut documents).expect("packed by build.rs");
-        serde_yaml::Deserializer::from_str(&documents).map(read).collect()
+        serde_yaml::Deserializer::from_str(&documents).map(parse_definition).collect()
     });
     &DEFINITIONS
 }
 
-fn read(document: serde_yaml::Deserializer<'_>) -> KindDefinition {
+fn parse_definition(document: serde_yaml::Deserializer<'_>) -> KindDefinition {
     let manifest = Value::deserialize(document).expect("it was written as YAML");
-    let text = |value: &Value| value.as_str().expect("a definition has it").to_owned();
+    let required_text = |value: &Value| value.as_str().expect("a definition has it").to_owned();
     let spec = &manifest["spec"];
     KindDefinition {
-        name: text(&manifest["metadata"]["name"]),
-        group: text(&spec["group"]),
-        kind: text(&spec["names"]["kind"]),
-        plural: text(&spec["names"]["plural"]),
+        name: required_text(&manifest["metadata"]["name"]),
+        group: required_text(&spec["group"]),
+        kind: required_text(&spec["names"]["kind"]),
+        plural: required_text(&spec["names"]["plural"]),
         manifest,
     }
 }

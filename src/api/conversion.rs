@@ -106,7 +106,7 @@ fn project_security<K: ClusterKind>(
     let mut security = security?;
     let shared = &mut security.shared;
     let mode = shared.mode.take();
-    if mode != Some(SecurityMode::Open) || !shared.is_silent() {
+    if mode != Some(SecurityMode::Open) || !shared.is_unset() {
         shared.mode = mode;
     }
     Some(security).filter(|security| !is_default(security))
@@ -114,7 +114,7 @@ fn project_security<K: ClusterKind>(
 
 fn lift_security<K: ClusterKind>(security: Option<DatabaseSecurity<K>>) -> DatabaseSecurity<K> {
     let mut security = security.unwrap_or_default();
-    if security.shared.is_silent() {
+    if security.shared.is_unset() {
         security.shared.mode = Some(SecurityMode::Open);
     }
     security
@@ -168,15 +168,20 @@ fn lift_pod_template(scheduling: PodScheduling) -> PodTemplate {
 }
 
 fn string_map(value: &Value) -> Option<BTreeMap<String, String>> {
-    let pair = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
-    value.as_object()?.iter().map(pair).collect()
+    let string_entry =
+        |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
+    value.as_object()?.iter().map(string_entry).collect()
 }
 
 /// Stores `surplus` in `kept` under `name`, unless `surplus` equals its default. A name that is
 /// already there keeps its surplus.
-pub fn keep<S: Default + PartialEq>(kept: &mut BTreeMap<String, S>, name: &str, surplus: S) {
+pub fn insert_surplus<S: Default + PartialEq>(
+    surpluses: &mut BTreeMap<String, S>,
+    name: &str,
+    surplus: S,
+) {
     if !is_default(&surplus) {
-        kept.entry(name.to_owned()).or_insert(surplus);
+        surpluses.entry(name.to_owned()).or_insert(surplus);
     }
 }
 

@@ -70,13 +70,13 @@ impl fmt::Display for ObjectName {
 impl DatabaseNames {
     /// May `skipPredicates` name this predicate in clusters of the database?
     pub fn is_skippable(&self, predicate: &str) -> bool {
-        self.predicate(predicate).is_some_and(Predicate::is_skippable)
+        self.find_predicate(predicate).is_some_and(Predicate::is_skippable)
             || self.without_effect.contains(&predicate)
             || predicate::WITHOUT_EFFECT.contains(&predicate)
     }
 
     /// Returns the predicate of this name that holds steps up in clusters of the database.
-    pub fn predicate(&self, name: &str) -> Option<&'static Predicate> {
+    pub fn find_predicate(&self, name: &str) -> Option<&'static Predicate> {
         self.predicates.iter().chain(predicate::SHARED).find(|predicate| predicate.name == name)
     }
 
@@ -133,11 +133,11 @@ impl DatabaseNames {
     /// Returns the name of the Secret of a user, where the spec names none. A name that no object of
     /// Kubernetes can have is written otherwise, with digits that tell it from others.
     pub fn user_secret(&self, cluster: &str, user: &str) -> String {
-        let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         let mut name: String = user
             .chars()
             .map(|c| c.to_ascii_lowercase())
-            .map(|c| if fits(c) { c } else { '-' })
+            .map(|c| if is_allowed(c) { c } else { '-' })
             .collect();
         if name != user || name.ends_with('-') {
             let digest = Sha256::digest(user);
@@ -149,7 +149,7 @@ impl DatabaseNames {
 
     /// Returns the names of the objects that may be made for a cluster, beside those of its pools and
     /// users.
-    pub fn objects(&self, cluster: &str) -> Vec<ObjectName> {
+    pub fn cluster_objects(&self, cluster: &str) -> Vec<ObjectName> {
         let role = self.pilot_role(cluster);
         let mut objects = vec![
             ObjectName { kind: "PodDisruptionBudget", name: self.disruption_budget(cluster) },

@@ -57,12 +57,12 @@ pub trait HubKind:
     const NAMES: KindNames;
 
     /// Registers with the generator the Rust type that `version` shows.
-    fn schema(version: ServedVersion, generator: &mut SchemaGenerator);
+    fn register_schema(version: ServedVersion, generator: &mut SchemaGenerator);
     /// Rewrites older ways of writing in a v1alpha1 spec in the current form.
-    fn normalize(
+    fn normalize_spec(
         _schemas: &SchemaSet,
         _spec: &mut Map<String, Value>,
-        _pass: &mut legacy::LegacyFindings,
+        _findings: &mut legacy::LegacyFindings,
     ) -> Result<(), DecodeError> {
         Ok(())
     }
@@ -74,7 +74,7 @@ pub trait HubKind:
         body: &Value,
         _stored: Option<Self>,
     ) -> Result<Self, DecodeError> {
-        typed(Self::NAMES.kind, V1ALPHA1, body)
+        parse_typed(Self::NAMES.kind, V1ALPHA1, body)
     }
     /// Converts to the object that v1alpha1 shows, with the surplus in its annotation and without
     /// apiVersion and kind. Never called for a kind that is not served in v1alpha1.
@@ -82,11 +82,11 @@ pub trait HubKind:
         serde_json::to_value(self).expect("wire types have string keys")
     }
     /// Brings the parts that are kept as JSON in the object into the form of their types.
-    fn canonicalize(&mut self, _schemas: &SchemaSet) -> Result<(), serde_json::Error> {
+    fn canonicalize_parts(&mut self, _schemas: &SchemaSet) -> Result<(), serde_json::Error> {
         Ok(())
     }
     /// Writes defaults, and brings the object into canonical form. Returns warnings.
-    fn default(&mut self, origin: &ObjectOrigin<'_, Self>) -> Vec<String>;
+    fn apply_defaults(&mut self, origin: &ObjectOrigin<'_, Self>) -> Vec<String>;
     fn validate_create(
         &self,
         version: ServedVersion,
@@ -100,11 +100,11 @@ pub trait HubKind:
         old: &Self,
     ) -> ValidationResult;
     /// Tells by name which other objects of a namespace a write is to be judged beside.
-    fn is_beside() -> Option<fn(name: &str, other: &str) -> bool> {
+    fn neighbor_filter() -> Option<fn(name: &str, other: &str) -> bool> {
         None
     }
     /// Validates a write beside another object of the kind and the namespace.
-    fn validate_beside(
+    fn validate_with_neighbor(
         &self,
         _version: ServedVersion,
         _schemas: &'static SchemaSet,
@@ -126,13 +126,13 @@ impl<K: ClusterRules> HubKind for Cluster<K> {
         has_status: true,
         selectable: CLUSTER_FIELDS,
         columns: K::COLUMNS,
-        cells: K::cells,
+        cells: K::printer_cells,
         largest: usize::MAX,
         is_vital: false,
         lease_of: |account| K::NAMES.lease_of(account),
     };
 
-    fn schema(version: ServedVersion, generator: &mut SchemaGenerator) {
+    fn register_schema(version: ServedVersion, generator: &mut SchemaGenerator) {
         if version == V1ALPHA1 {
             generator.subschema_for::<v1alpha1::Cluster<K>>();
         } else {
@@ -140,13 +140,13 @@ impl<K: ClusterRules> HubKind for Cluster<K> {
         }
     }
 
-    fn normalize(
+    fn normalize_spec(
         _schemas: &SchemaSet,
         spec: &mut Map<String, Value>,
-        pass: &mut legacy::LegacyFindings,
+        findings: &mut legacy::LegacyFindings,
     ) -> Result<(), DecodeError> {
-        legacy::cluster(spec, pass)?;
-        K::Older::normalize(spec, pass);
+        legacy::check_cluster(spec, findings)?;
+        K::Older::normalize_spec(spec, findings);
         Ok(())
     }
 
@@ -155,23 +155,23 @@ impl<K: ClusterRules> HubKind for Cluster<K> {
         body: &Value,
         stored: Option<Self>,
     ) -> Result<Self, DecodeError> {
-        let mut older: v1alpha1::Cluster<K> = typed(K::NAMES.kind, V1ALPHA1, body)?;
+        let mut older: v1alpha1::Cluster<K> = parse_typed(K::NAMES.kind, V1ALPHA1, body)?;
         let surplus = match stored {
-            Some(stored) => conversion::cluster::project(stored).1,
+            Some(stored) => conversion::cluster::project_cluster(stored).1,
             None => read_surplus(schemas, &older.metadata)?,
         };
         conversion::drop_annotation(&mut older.metadata);
-        Ok(conversion::cluster::lift(older, surplus))
+        Ok(conversion::cluster::lift_cluster(older, surplus))
     }
 
     fn into_older(self, _schemas: &SchemaSet) -> Value {
-        let (mut older, surplus) = conversion::cluster::project(self);
-        surplus::show(&mut older.metadata, &surplus);
+        let (mut older, surplus) = conversion::cluster::project_cluster(self);
+        surplus::write_surplus(&mut older.metadata, &surplus);
         serde_json::to_value(older).expect("wire types have string keys and no failing fields")
     }
 
-    fn default(&mut self, origin: &ObjectOrigin<'_, Self>) -> Vec<String> {
-        defaults::cluster(self, origin)
+    fn apply_defaults(&mut self, origin: &ObjectOrigin<'_, Self>) -> Vec<String> {
+        defaults::default_cluster(self, origin)
     }
 
     fn validate_create(
@@ -192,18 +192,18 @@ impl<K: ClusterRules> HubKind for Cluster<K> {
         validation::cluster::validate_update(version, schemas, part, self, old)
     }
 
-    fn is_beside() -> Option<fn(name: &str, other: &str) -> bool> {
+    fn neighbor_filter() -> Option<fn(name: &str, other: &str) -> bool> {
         Some(validation::object_names::may_be_shared)
     }
 
-    fn validate_beside(
+    fn validate_with_neighbor(
         &self,
         version: ServedVersion,
         schemas: &'static SchemaSet,
         old: Option<&Self>,
         other: &Self,
     ) -> ValidationResult {
-        validation::object_names::validate(version, schemas, self, old, other)
+        validation::object_names::validate_names(version, schemas, self, old, other)
     }
 }
 
@@ -224,14 +224,14 @@ impl HubKind for Pilot {
             "status.phase",
         ],
         columns: printer::PILOT,
-        cells: printer::pilot,
+        cells: printer::pilot_cells,
         // A Pilot's spec and status with their managedFields take some 4 KiB.
         largest: 256 * 1024,
         is_vital: false,
         lease_of: |_| None,
     };
 
-    fn schema(version: ServedVersion, generator: &mut SchemaGenerator) {
+    fn register_schema(version: ServedVersion, generator: &mut SchemaGenerator) {
         if version == V1ALPHA1 {
             generator.subschema_for::<v1alpha1::Pilot>();
         } else {
@@ -239,17 +239,17 @@ impl HubKind for Pilot {
         }
     }
 
-    fn normalize(
+    fn normalize_spec(
         schemas: &SchemaSet,
         spec: &mut Map<String, Value>,
-        pass: &mut legacy::LegacyFindings,
+        findings: &mut legacy::LegacyFindings,
     ) -> Result<(), DecodeError> {
         for part in schemas.parts() {
-            if let Some(Value::Object(own)) = spec.get_mut(part.word) {
-                (part.normalize)(own, pass);
+            if let Some(Value::Object(part_fields)) = spec.get_mut(part.word) {
+                (part.normalize)(part_fields, findings);
             }
         }
-        legacy::pilot(spec, pass);
+        legacy::normalize_pilot(spec, findings);
         Ok(())
     }
 
@@ -258,35 +258,37 @@ impl HubKind for Pilot {
         body: &Value,
         stored: Option<Self>,
     ) -> Result<Self, DecodeError> {
-        let mut older: v1alpha1::Pilot = typed("Pilot", V1ALPHA1, body)?;
-        let malformed = |error| malformed("Pilot", V1ALPHA1, &error);
+        let mut older: v1alpha1::Pilot = parse_typed("Pilot", V1ALPHA1, body)?;
+        let malformed_pilot = |error| malformed_error("Pilot", V1ALPHA1, &error);
         let surplus = match stored {
             Some(stored) => {
-                conversion::pilot::project(stored, schemas.parts()).map_err(malformed)?.1
+                conversion::pilot::project_pilot(stored, schemas.parts())
+                    .map_err(malformed_pilot)?
+                    .1
             }
-            None => surplus::read(&older.metadata, schemas.pilot_surplus())
+            None => surplus::parse_surplus(&older.metadata, schemas.pilot_surplus())
                 .map_err(|error| DecodeError::Invalid(vec![error]))?,
         };
         conversion::drop_annotation(&mut older.metadata);
-        conversion::pilot::lift(older, surplus, schemas.parts()).map_err(malformed)
+        conversion::pilot::lift_pilot(older, surplus, schemas.parts()).map_err(malformed_pilot)
     }
 
     fn into_older(self, schemas: &SchemaSet) -> Value {
-        let (mut older, surplus) = conversion::pilot::project(self, schemas.parts())
+        let (mut older, surplus) = conversion::pilot::project_pilot(self, schemas.parts())
             .expect("hub values were brought into the form of their types");
-        surplus::show(&mut older.metadata, &surplus);
+        surplus::write_surplus(&mut older.metadata, &surplus);
         serde_json::to_value(older).expect("wire types have string keys and no failing fields")
     }
 
-    fn canonicalize(&mut self, schemas: &SchemaSet) -> Result<(), serde_json::Error> {
+    fn canonicalize_parts(&mut self, schemas: &SchemaSet) -> Result<(), serde_json::Error> {
         for part in schemas.parts() {
-            part.canonicalize(&mut self.spec.parts, &mut self.status.parts)?;
+            part.canonicalize_parts(&mut self.spec.parts, &mut self.status.parts)?;
         }
         Ok(())
     }
 
-    fn default(&mut self, _origin: &ObjectOrigin<'_, Self>) -> Vec<String> {
-        defaults::pilot(self);
+    fn apply_defaults(&mut self, _origin: &ObjectOrigin<'_, Self>) -> Vec<String> {
+        defaults::default_pilot(self);
         Vec::new()
     }
 
@@ -320,19 +322,19 @@ impl HubKind for LeaderLease {
         has_status: false,
         selectable: &["spec.holderIdentity"],
         columns: printer::LEASE,
-        cells: printer::lease,
+        cells: printer::lease_cells,
         // A LeaderLease's holder, founder and former marks of volumes take some 1 KiB.
         largest: 16 * 1024,
         is_vital: true,
         lease_of: |_| None,
     };
 
-    fn schema(_version: ServedVersion, generator: &mut SchemaGenerator) {
+    fn register_schema(_version: ServedVersion, generator: &mut SchemaGenerator) {
         generator.subschema_for::<Self>();
     }
 
-    fn default(&mut self, _origin: &ObjectOrigin<'_, Self>) -> Vec<String> {
-        defaults::metadata(&mut self.metadata);
+    fn apply_defaults(&mut self, _origin: &ObjectOrigin<'_, Self>) -> Vec<String> {
+        defaults::default_metadata(&mut self.metadata);
         Vec::new()
     }
 
@@ -359,21 +361,21 @@ fn read_surplus<S>(schemas: &SchemaSet, metadata: &ObjectMeta) -> Result<S, Deco
 where
     S: Default + DeserializeOwned + JsonSchema + 'static,
 {
-    surplus::read(metadata, &schemas.other::<S>())
+    surplus::parse_surplus(metadata, &schemas.type_schema::<S>())
         .map_err(|error| DecodeError::Invalid(vec![error]))
 }
 
 /// Parses `value` as the type `T`, or says why it is not an object of `kind`.
-pub(super) fn typed<T: DeserializeOwned>(
+pub(super) fn parse_typed<T: DeserializeOwned>(
     kind: &str,
     version: ServedVersion,
     value: &Value,
 ) -> Result<T, DecodeError> {
-    T::deserialize(value).map_err(|error| malformed(kind, version, &error))
+    T::deserialize(value).map_err(|error| malformed_error(kind, version, &error))
 }
 
 /// Returns the error for a body that is not an object of `kind`.
-pub(super) fn malformed(
+pub(super) fn malformed_error(
     kind: &str,
     version: ServedVersion,
     error: &serde_json::Error,

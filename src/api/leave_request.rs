@@ -18,7 +18,7 @@ pub struct LeaveRequest {
 
 impl LeaveRequest {
     /// Returns the request that a Pilot's metadata hold.
-    pub fn read(meta: &ObjectMeta) -> Option<Self> {
+    pub fn from_metadata(meta: &ObjectMeta) -> Option<Self> {
         let text = meta.annotations.as_ref()?.get(LEAVE)?.trim();
         let (pod, by) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
         let (pod, by) = (pod.to_owned(), by.trim().to_owned());
@@ -42,7 +42,7 @@ mod tests {
     fn a_request_is_a_pod_and_who_asks() {
         let read = |text: &str| {
             let annotations = Some([(LEAVE.to_owned(), text.to_owned())].into());
-            LeaveRequest::read(&ObjectMeta { annotations, ..ObjectMeta::default() })
+            LeaveRequest::from_metadata(&ObjectMeta { annotations, ..ObjectMeta::default() })
         };
         let request = |pod: &str, by: &str| Some(LeaveRequest { pod: pod.into(), by: by.into() });
         assert_eq!(read("uid-1 drain of m-3"), request("uid-1", "drain of m-3"));
@@ -53,6 +53,6 @@ mod tests {
         for text in ["uid-1", "uid-1 a person"] {
             assert_eq!(read(text).unwrap().to_string(), text);
         }
-        assert_eq!(LeaveRequest::read(&ObjectMeta::default()), None);
+        assert_eq!(LeaveRequest::from_metadata(&ObjectMeta::default()), None);
     }
 }

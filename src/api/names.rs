@@ -139,7 +139,7 @@ pub fn pods_service(stateful_set: &str) -> String {
 }
 
 /// Returns the name of a pod, which is the name of its Pilot, too.
-pub fn pilot(stateful_set: &str, ordinal: u32) -> String {
+pub fn pilot_name(stateful_set: &str, ordinal: u32) -> String {
     format!("{stateful_set}-{ordinal}")
 }
 

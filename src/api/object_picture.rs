@@ -11,8 +11,10 @@ mod condition;
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp};
 use serde_json::Value;
 
-pub use self::condition::{BlockerPicture, ConditionPicture, OperationPicture, StepPicture, text};
-use self::condition::{list, time};
+pub use self::condition::{
+    BlockerPicture, ConditionPicture, OperationPicture, StepPicture, text_at,
+};
+use self::condition::{list_at, time_at};
 
 /// A node pool, and how many nodes its spec asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,17 +62,17 @@ impl<'a> ObjectPicture<'a> {
     /// Reads a cluster's object as JSON.
     pub fn new(object: &'a Value) -> Self {
         let facts = ObjectFacts {
-            namespace: text(object, "/metadata/namespace"),
-            name: text(object, "/metadata/name"),
-            created: time(object, "/metadata/creationTimestamp"),
-            is_deleted: !text(object, "/metadata/deletionTimestamp").is_empty(),
+            namespace: text_at(object, "/metadata/namespace"),
+            name: text_at(object, "/metadata/name"),
+            created: time_at(object, "/metadata/creationTimestamp"),
+            is_deleted: !text_at(object, "/metadata/deletionTimestamp").is_empty(),
             generation: object.pointer("/metadata/generation").and_then(Value::as_i64),
         };
-        Self::of_facts(&facts, object)
+        Self::from_facts(&facts, object)
     }
 
     /// Reads an object whose metadata were parsed, as a watch delivers it: `data` is the rest.
-    pub fn of_parts(metadata: &'a ObjectMeta, data: &'a Value) -> Self {
+    pub fn from_parts(metadata: &'a ObjectMeta, data: &'a Value) -> Self {
         let facts = ObjectFacts {
             namespace: metadata.namespace.as_deref().unwrap_or_default(),
             name: metadata.name.as_deref().unwrap_or_default(),
@@ -78,65 +80,66 @@ impl<'a> ObjectPicture<'a> {
             is_deleted: metadata.deletion_timestamp.is_some(),
             generation: metadata.generation,
         };
-        Self::of_facts(&facts, data)
+        Self::from_facts(&facts, data)
     }
 
-    fn of_facts(facts: &ObjectFacts<'a>, data: &'a Value) -> Self {
-        let wanted_version = text(data, "/spec/version");
-        let operation = |pointer| data.pointer(pointer).filter(|found| found.is_object());
-        let observed = data.pointer("/status/observedGeneration").and_then(Value::as_i64);
+    fn from_facts(facts: &ObjectFacts<'a>, data: &'a Value) -> Self {
+        let wanted_version = text_at(data, "/spec/version");
+        let operation = |pointer| data.pointer(pointer).filter(|value| value.is_object());
+        let observed_generation =
+            data.pointer("/status/observedGeneration").and_then(Value::as_i64);
         Self {
             namespace: facts.namespace,
             name: facts.name,
             created: facts.created,
             is_deleted: facts.is_deleted,
-            phase: text(data, "/status/phase"),
-            health: text(data, "/status/health"),
-            version: match text(data, "/status/version") {
+            phase: text_at(data, "/status/phase"),
+            health: text_at(data, "/status/health"),
+            version: match text_at(data, "/status/version") {
                 "" => wanted_version,
-                running => running,
+                running_version => running_version,
             },
             wanted_version,
-            leader: text(data, "/status/leader"),
-            image: text(data, "/status/image"),
-            pilot_image: text(data, "/status/pilotImage"),
+            leader: text_at(data, "/status/leader"),
+            image: text_at(data, "/status/image"),
+            pilot_image: text_at(data, "/status/pilotImage"),
             ready_nodes: data
                 .pointer("/status/readyReplicas")
                 .and_then(Value::as_i64)
                 .unwrap_or_default(),
-            pools: pools(data).iter().map(PoolPicture::read).collect(),
-            conditions: list(data, "/status/conditions")
+            pools: pool_values(data).iter().map(PoolPicture::from_value).collect(),
+            conditions: list_at(data, "/status/conditions")
                 .iter()
-                .map(ConditionPicture::read)
+                .map(ConditionPicture::from_value)
                 .collect(),
-            operation: operation("/status/operation").map(OperationPicture::read),
-            last_operation: operation("/status/lastOperation").map(OperationPicture::read),
-            is_newest: facts.generation.is_none() || observed == facts.generation,
+            operation: operation("/status/operation").map(OperationPicture::from_value),
+            last_operation: operation("/status/lastOperation").map(OperationPicture::from_value),
+            is_newest: facts.generation.is_none() || observed_generation == facts.generation,
             spec: data.get("spec"),
         }
     }
 
-    pub fn condition(&self, type_: &str) -> Option<&ConditionPicture<'a>> {
+    pub fn find_condition(&self, type_: &str) -> Option<&ConditionPicture<'a>> {
         self.conditions.iter().find(|condition| condition.type_ == type_)
     }
 
     /// Is the condition there, and True?
     pub fn is_true(&self, type_: &str) -> bool {
-        self.condition(type_).is_some_and(ConditionPicture::is_true)
+        self.find_condition(type_).is_some_and(ConditionPicture::is_true)
     }
 
-    fn is_asked(&self, switch: &str) -> bool {
+    fn is_switch_set(&self, switch: &str) -> bool {
         self.spec.and_then(|spec| spec.get(switch)) == Some(&Value::Bool(true))
     }
 
     /// Does the spec ask for no changes?
     pub fn is_paused(&self) -> bool {
-        self.is_asked("paused")
+        self.is_switch_set("paused")
     }
 
     /// Does the spec ask for no running nodes?
     pub fn is_stopped(&self) -> bool {
-        self.is_asked("stopped")
+        self.is_switch_set("stopped")
     }
 
     /// Returns the phase; Pending before the controller wrote one.
@@ -146,7 +149,7 @@ impl<'a> ObjectPicture<'a> {
 
     /// Returns the version that the spec asks for, while another one runs.
     pub fn version_ahead(&self) -> Option<&'a str> {
-        Some(self.wanted_version).filter(|wanted| *wanted != self.version)
+        Some(self.wanted_version).filter(|desired_version| *desired_version != self.version)
     }
 
     /// Returns the number of nodes that the pools ask for.
@@ -156,19 +159,19 @@ impl<'a> ObjectPicture<'a> {
 
     /// Returns the condition Stalled while it is True. One of an earlier spec says nothing about
     /// the newest: a person may just have mended it.
-    pub fn stalled(&self) -> Option<&ConditionPicture<'a>> {
-        self.condition("Stalled").filter(|stalled| stalled.is_true() && self.is_newest)
+    pub fn stalled_condition(&self) -> Option<&ConditionPicture<'a>> {
+        self.find_condition("Stalled").filter(|condition| condition.is_true() && self.is_newest)
     }
 }
 
 impl<'a> PoolPicture<'a> {
-    fn read(pool: &'a Value) -> Self {
-        let wanted = pool.get("replicas").and_then(Value::as_i64).unwrap_or(1);
-        Self { name: text(pool, "/name"), wanted }
+    fn from_value(pool: &'a Value) -> Self {
+        let desired_nodes = pool.get("replicas").and_then(Value::as_i64).unwrap_or(1);
+        Self { name: text_at(pool, "/name"), wanted: desired_nodes }
     }
 }
 
 /// Returns the node pools in a cluster's object, as JSON.
-pub fn pools(data: &Value) -> &[Value] {
-    list(data, "/spec/nodePools")
+pub fn pool_values(data: &Value) -> &[Value] {
+    list_at(data, "/spec/nodePools")
 }

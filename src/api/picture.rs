@@ -15,7 +15,7 @@ use k8s_openapi::{apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp
 use serde::Serialize;
 use serde_json::Value;
 
-pub use self::node::{NodePicture, exit_word};
+pub use self::node::{NodePicture, exit_reason};
 use super::{
     object_picture::{BlockerPicture, ConditionPicture, ObjectPicture},
     v1beta1::{Health, Pilot, PilotPhase},
@@ -110,8 +110,8 @@ impl<'a> ClusterPicture<'a> {
 
     /// Makes the picture of an object whose metadata were parsed, as a watch delivers it: `data` is
     /// the rest.
-    pub fn of_parts(metadata: &'a ObjectMeta, data: &'a Value) -> Self {
-        Self { object: ObjectPicture::of_parts(metadata, data), nodes: Vec::new() }
+    pub fn from_parts(metadata: &'a ObjectMeta, data: &'a Value) -> Self {
+        Self { object: ObjectPicture::from_parts(metadata, data), nodes: Vec::new() }
     }
 
     /// Adds the nodes of these Pilots.
@@ -132,12 +132,12 @@ impl<'a> ClusterPicture<'a> {
     }
 
     pub fn readiness(&self) -> ClusterReadiness {
-        match self.condition("Ready") {
+        match self.find_condition("Ready") {
             None => ClusterReadiness::Unseen,
-            Some(ready) if !ready.is_true() => ClusterReadiness::NotReady,
+            Some(ready_condition) if !ready_condition.is_true() => ClusterReadiness::NotReady,
             Some(_) if !self.is_newest => ClusterReadiness::OfEarlierSpec,
-            Some(_) => match self.nodes.iter().position(|node| node.is_missed()) {
-                Some(place) => ClusterReadiness::NodeMissed(place),
+            Some(_) => match self.nodes.iter().position(|node| node.is_unavailable()) {
+                Some(index) => ClusterReadiness::NodeMissed(index),
                 None => ClusterReadiness::Ready,
             },
         }
@@ -149,28 +149,33 @@ impl<'a> ClusterPicture<'a> {
 
     /// Returns what is said first of the cluster: why it stalls or is not ready, or that it is
     /// paused, else that it is ready. `None` before a controller has looked at it.
-    pub fn headline(&self) -> Option<ClusterHeadline<'a>> {
-        let headline = |said: &ConditionPicture<'a>, message| ClusterHeadline {
-            reason: said.reason,
+    pub fn build_headline(&self) -> Option<ClusterHeadline<'a>> {
+        let condition_headline = |condition: &ConditionPicture<'a>, message| ClusterHeadline {
+            reason: condition.reason,
             message,
-            since: said.since,
+            since: condition.since,
         };
-        let ready = self.condition("Ready");
-        if let Some(stalled) = self.stalled() {
-            return Some(headline(stalled, stalled.message.into()));
+        let ready_condition = self.find_condition("Ready");
+        if let Some(stalled_condition) = self.stalled_condition() {
+            return Some(condition_headline(stalled_condition, stalled_condition.message.into()));
         }
         match self.readiness() {
             ClusterReadiness::Unseen => None,
-            ClusterReadiness::NotReady => ready.map(|ready| headline(ready, ready.message.into())),
-            ClusterReadiness::OfEarlierSpec => ready.map(|ready| {
-                headline(ready, format!("of an earlier spec: {}", ready.message).into())
+            ClusterReadiness::NotReady => ready_condition
+                .map(|condition| condition_headline(condition, condition.message.into())),
+            ClusterReadiness::OfEarlierSpec => ready_condition.map(|condition| {
+                condition_headline(
+                    condition,
+                    format!("of an earlier spec: {}", condition.message).into(),
+                )
             }),
-            ClusterReadiness::NodeMissed(place) => {
-                let node = self.nodes[place];
-                Some(match node.ready() {
-                    Some(ready) => {
-                        headline(&ready, format!("{}: {}", node.name(), ready.message).into())
-                    }
+            ClusterReadiness::NodeMissed(index) => {
+                let node = self.nodes[index];
+                Some(match node.ready_condition() {
+                    Some(node_condition) => condition_headline(
+                        &node_condition,
+                        format!("{}: {}", node.name(), node_condition.message).into(),
+                    ),
                     None => ClusterHeadline {
                         reason: "NodesNotReady",
                         message: format!("{} has not reported yet", node.name()).into(),
@@ -179,51 +184,55 @@ impl<'a> ClusterPicture<'a> {
                 })
             }
             ClusterReadiness::Ready => {
-                let paused = self.condition("Progressing");
-                let paused = paused.filter(|one| self.is_paused() && one.is_false());
-                paused.or(ready).map(|said| headline(said, said.message.into()))
+                let progressing_condition = self.find_condition("Progressing");
+                let progressing_condition = progressing_condition
+                    .filter(|condition| self.is_paused() && condition.is_false());
+                progressing_condition
+                    .or(ready_condition)
+                    .map(|condition| condition_headline(condition, condition.message.into()))
             }
         }
     }
 
     /// Returns all that is wrong, most grave first.
-    pub fn troubles(&self) -> Vec<ClusterTrouble<'a>> {
-        let rests = self.is_stopped() || self.is_deleted;
-        let mut all = Vec::new();
-        all.extend(self.stalled().copied().map(ClusterTrouble::Stalled));
-        let is_down = |one: &&ConditionPicture<'_>| one.is_false() && !rests;
-        let down = self.condition("Available").filter(is_down);
-        let down = down.filter(|_| self.is_true("Initialized"));
-        all.extend(down.copied().map(ClusterTrouble::Unavailable));
-        if !rests && self.health == Health::Red.as_str() {
-            all.push(ClusterTrouble::HealthRed);
+    pub fn list_troubles(&self) -> Vec<ClusterTrouble<'a>> {
+        let is_resting = self.is_stopped() || self.is_deleted;
+        let mut troubles = Vec::new();
+        troubles.extend(self.stalled_condition().copied().map(ClusterTrouble::Stalled));
+        let is_down = |condition: &&ConditionPicture<'_>| condition.is_false() && !is_resting;
+        let unavailable_condition = self.find_condition("Available").filter(is_down);
+        let unavailable_condition = unavailable_condition.filter(|_| self.is_true("Initialized"));
+        troubles.extend(unavailable_condition.copied().map(ClusterTrouble::Unavailable));
+        if !is_resting && self.health == Health::Red.as_str() {
+            troubles.push(ClusterTrouble::HealthRed);
         }
         let blockers = self.operation.iter().flat_map(|operation| &operation.blockers);
-        all.extend(blockers.copied().map(ClusterTrouble::Blocked));
-        let silent = self.nodes.iter().filter(|node| node.phase() == PilotPhase::Unknown);
-        all.extend(silent.copied().map(ClusterTrouble::Silent));
+        troubles.extend(blockers.copied().map(ClusterTrouble::Blocked));
+        let silent_nodes = self.nodes.iter().filter(|node| node.phase() == PilotPhase::Unknown);
+        troubles.extend(silent_nodes.copied().map(ClusterTrouble::Silent));
         if matches!(self.readiness(), ClusterReadiness::NodeMissed(_)) {
-            let is_missed =
-                |node: &&NodePicture<'_>| node.is_missed() && node.phase() != PilotPhase::Unknown;
-            let missed = self.nodes.iter().filter(is_missed);
-            all.extend(missed.copied().map(ClusterTrouble::Missed));
+            let is_unavailable = |node: &&NodePicture<'_>| {
+                node.is_unavailable() && node.phase() != PilotPhase::Unknown
+            };
+            let unavailable_nodes = self.nodes.iter().filter(is_unavailable);
+            troubles.extend(unavailable_nodes.copied().map(ClusterTrouble::Missed));
         }
-        if !rests && self.health == Health::Yellow.as_str() && self.operation.is_none() {
-            all.push(ClusterTrouble::HealthYellow);
+        if !is_resting && self.health == Health::Yellow.as_str() && self.operation.is_none() {
+            troubles.push(ClusterTrouble::HealthYellow);
         }
-        let remarks = self.conditions.iter().filter(|one| {
-            let is_told = one.type_ == "Available" && down.is_some();
-            REMARKED.contains(&one.type_) && one.is_false() && !is_told
+        let remarks = self.conditions.iter().filter(|condition| {
+            let is_reported = condition.type_ == "Available" && unavailable_condition.is_some();
+            REMARKED.contains(&condition.type_) && condition.is_false() && !is_reported
         });
-        all.extend(remarks.copied().map(ClusterTrouble::Remark));
-        all
+        troubles.extend(remarks.copied().map(ClusterTrouble::Remark));
+        troubles
     }
 
     /// Returns how soon a person should look at the cluster.
     pub fn urgency(&self) -> Urgency {
-        let worst = self.troubles().iter().filter_map(ClusterTrouble::urgency).min();
-        if let Some(worst) = worst {
-            return worst;
+        let worst_urgency = self.list_troubles().iter().filter_map(ClusterTrouble::urgency).min();
+        if let Some(worst_urgency) = worst_urgency {
+            return worst_urgency;
         }
         if self.is_paused() {
             return Urgency::Resting;
@@ -234,7 +243,7 @@ impl<'a> ClusterPicture<'a> {
         if self.is_stopped() {
             return Urgency::Resting;
         }
-        match self.condition("Ready").map(|ready| ready.status) {
+        match self.find_condition("Ready").map(|condition| condition.status) {
             Some("True") if self.is_ready() => Urgency::Fine,
             Some("False") => Urgency::Warning,
             _ => Urgency::Changing,
@@ -255,7 +264,7 @@ impl<'a> ClusterTrouble<'a> {
     }
 
     /// Returns the condition beside Ready and Stalled that says so, where one does.
-    pub fn condition(&self) -> Option<ConditionPicture<'a>> {
+    pub fn trouble_condition(&self) -> Option<ConditionPicture<'a>> {
         match self {
             Self::Unavailable(condition) | Self::Remark(condition) => Some(*condition),
             _ => None,

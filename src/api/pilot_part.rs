@@ -1,7 +1,7 @@
 //! The part of a Pilot's spec and status that belongs to one database, under the database's word.
 //!
 //! A [`PilotPart`] gives such a part its types; an [`ErasedPilotPart`] is its form for code that
-//! knows no database. In a Pilot, parts travel as JSON, and [`ErasedPilotPart::canonicalize`] holds
+//! knows no database. In a Pilot, parts travel as JSON, and [`ErasedPilotPart::canonicalize_parts`] holds
 //! them to their types.
 
 use std::collections::BTreeMap;
@@ -35,12 +35,12 @@ pub trait OlderPart<P: PilotPart> {
     type Surplus: DatabaseFields;
 
     /// Splits the part into that of v1alpha1 and the surplus that v1alpha1 cannot express.
-    fn project(spec: P::Spec, node_pool: String) -> (Self::Spec, Self::Surplus);
+    fn project_part(spec: P::Spec, node_pool: String) -> (Self::Spec, Self::Surplus);
     /// Joins a v1alpha1 part and its surplus; returns the part and the name of the node pool. Edits
     /// of the v1alpha1 part win over the surplus.
-    fn lift(older: Self::Spec, surplus: Self::Surplus) -> (P::Spec, String);
+    fn lift_part(older: Self::Spec, surplus: Self::Surplus) -> (P::Spec, String);
     /// Rewrites older ways of writing in a v1alpha1 part in the current form.
-    fn normalize(_part: &mut Map<String, Value>, _pass: &mut legacy::LegacyFindings) {}
+    fn normalize_part(_part: &mut Map<String, Value>, _findings: &mut legacy::LegacyFindings) {}
 }
 
 /// The name of the node pool, and nothing else.
@@ -57,11 +57,11 @@ impl<P: PilotPart> OlderPart<P> for NoOlderVersion {
     type Spec = NodePoolName;
     type Surplus = P::Spec;
 
-    fn project(spec: P::Spec, node_pool: String) -> (NodePoolName, P::Spec) {
+    fn project_part(spec: P::Spec, node_pool: String) -> (NodePoolName, P::Spec) {
         (NodePoolName { node_pool }, spec)
     }
 
-    fn lift(older: NodePoolName, surplus: P::Spec) -> (P::Spec, String) {
+    fn lift_part(older: NodePoolName, surplus: P::Spec) -> (P::Spec, String) {
         (surplus, older.node_pool)
     }
 }
@@ -92,27 +92,27 @@ impl PilotParts {
     }
 
     /// Changes the part under `word`, where there is one of type `T`.
-    pub fn change<T: Serialize + DeserializeOwned>(
+    pub fn change_part<T: Serialize + DeserializeOwned>(
         &mut self,
         word: &str,
-        change: impl FnOnce(&mut T),
+        apply_change: impl FnOnce(&mut T),
     ) {
         if let Some(mut part) = self.get(word) {
-            change(&mut part);
+            apply_change(&mut part);
             self.set(word, &part);
         }
     }
 
     /// Returns the part under `word` as it travels.
-    pub fn raw(&self, word: &str) -> Option<&Value> {
+    pub fn raw_part(&self, word: &str) -> Option<&Value> {
         self.0.get(word)
     }
 
-    pub fn has(&self, word: &str) -> bool {
+    pub fn has_part(&self, word: &str) -> bool {
         self.0.contains_key(word)
     }
 
-    pub fn words(&self) -> impl Iterator<Item = &str> {
+    pub fn database_words(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
 
@@ -125,15 +125,15 @@ impl PilotParts {
     }
 
     /// Returns the part under `word` as JSON.
-    pub fn value(&self, word: &str) -> Option<&Value> {
+    pub fn part_value(&self, word: &str) -> Option<&Value> {
         self.0.get(word)
     }
 
-    pub fn value_mut(&mut self, word: &str) -> Option<&mut Value> {
+    pub fn part_value_mut(&mut self, word: &str) -> Option<&mut Value> {
         self.0.get_mut(word)
     }
 
-    pub fn take(&mut self, word: &str) -> Option<Value> {
+    pub fn take_part(&mut self, word: &str) -> Option<Value> {
         self.0.remove(word)
     }
 
@@ -176,19 +176,21 @@ impl ErasedPilotPart {
             older: |generator| generator.subschema_for::<OlderPartSpec<P>>(),
             surplus: |generator| generator.subschema_for::<OlderPartSurplus<P>>(),
             project: |spec, node_pool| {
-                let (older, surplus) = P::Older::project(serde_json::from_value(spec)?, node_pool);
+                let (older, surplus) =
+                    P::Older::project_part(serde_json::from_value(spec)?, node_pool);
                 let surplus = (surplus != OlderPartSurplus::<P>::default())
                     .then(|| serde_json::to_value(surplus));
                 Ok((serde_json::to_value(older)?, surplus.transpose()?))
             },
             lift: |older, surplus| {
                 let surplus = surplus.map(serde_json::from_value).transpose()?.unwrap_or_default();
-                let (spec, node_pool) = P::Older::lift(serde_json::from_value(older)?, surplus);
+                let (spec, node_pool) =
+                    P::Older::lift_part(serde_json::from_value(older)?, surplus);
                 Ok((serde_json::to_value(spec)?, node_pool))
             },
-            normalize: P::Older::normalize,
-            canonical_spec: canonical::<P::Spec>,
-            canonical_status: canonical::<P::Status>,
+            normalize: P::Older::normalize_part,
+            canonical_spec: canonicalize_value::<P::Spec>,
+            canonical_status: canonicalize_value::<P::Status>,
         }
     }
 
@@ -196,21 +198,23 @@ impl ErasedPilotPart {
     ///
     /// # Errors
     /// When one of them is not of its type.
-    pub(super) fn canonicalize(
+    pub(super) fn canonicalize_parts(
         &self,
         spec: &mut PilotParts,
         status: &mut PilotParts,
     ) -> Result<(), serde_json::Error> {
-        for (parts, canonical) in [(spec, self.canonical_spec), (status, self.canonical_status)] {
-            match parts.take(self.word) {
+        for (parts, canonicalize_fn) in
+            [(spec, self.canonical_spec), (status, self.canonical_status)]
+        {
+            match parts.take_part(self.word) {
                 None | Some(Value::Null) => {}
-                Some(value) => parts.insert(self.word, canonical(value)?),
+                Some(value) => parts.insert(self.word, canonicalize_fn(value)?),
             }
         }
         Ok(())
     }
 }
 
-fn canonical<T: DatabaseFields>(value: Value) -> Result<Value, serde_json::Error> {
+fn canonicalize_value<T: DatabaseFields>(value: Value) -> Result<Value, serde_json::Error> {
     serde_json::to_value(serde_json::from_value::<T>(value)?)
 }

@@ -69,7 +69,7 @@ impl Predicate {
 
     /// Declares why a database does not let a node leave. The node's pilot alone decides that, so
     /// there is no way to skip it.
-    pub const fn against_departure(name: &'static str, sentence: &'static str) -> Self {
+    pub const fn against_decommission(name: &'static str, sentence: &'static str) -> Self {
         Self { against: LEAVE, skip: SkipPolicy::Never, ..Self::against_stop(name, sentence) }
     }
 
@@ -91,7 +91,7 @@ pub enum SkipPolicy {
 
 impl SkipPolicy {
     /// Returns the policy in the words of a table.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Yes => "yes",
             Self::ByName => "by name",
@@ -121,11 +121,11 @@ pub const DISK_HEADROOM: Predicate = Predicate::against_stop(
     "DiskHeadroom",
     "the data volume is full, so the database would not start again",
 );
-pub const SPACE_ELSEWHERE: Predicate = Predicate::against_departure(
+pub const SPACE_ELSEWHERE: Predicate = Predicate::against_decommission(
     "SpaceElsewhere",
     "it is to leave, and the disks of the other nodes have no room for its data",
 );
-pub const DEPARTURE_ACCEPTED: Predicate = Predicate::against_departure(
+pub const DEPARTURE_ACCEPTED: Predicate = Predicate::against_decommission(
     "DepartureAccepted",
     "it is to leave, and its database refuses that in words of its own, or does not answer",
 );

@@ -6,11 +6,11 @@
 use serde_json::{Value, json};
 
 use super::object_picture::ObjectPicture;
-pub use super::object_picture::{pools, text};
+pub use super::object_picture::{pool_values, text_at};
 use crate::machinery::served_kind::PrinterColumn;
 
 /// Makes a column that is always shown.
-pub const fn column(
+pub const fn standard_column(
     name: &'static str,
     type_: &'static str,
     description: &'static str,
@@ -19,7 +19,7 @@ pub const fn column(
 }
 
 /// Makes a column that is shown with `-o wide`.
-pub const fn wide(
+pub const fn wide_column(
     name: &'static str,
     type_: &'static str,
     description: &'static str,
@@ -28,20 +28,26 @@ pub const fn wide(
 }
 
 pub const NAME: PrinterColumn =
-    column("Name", "string", "Name of the object, unique in its namespace.");
-pub const AGE: PrinterColumn = column("Age", "string", "Time since the object was created.");
-pub const READY: PrinterColumn = column("Ready", "string", "Status of the condition Ready.");
-pub const MESSAGE: PrinterColumn = wide("Message", "string", "Message of the condition Ready.");
-pub const HEALTH: PrinterColumn = column("Health", "string", "Health of the database cluster.");
-pub const NODES: PrinterColumn = column("Nodes", "string", "Ready nodes of wanted nodes.");
-pub const VERSION: PrinterColumn = column("Version", "string", "Lowest version that runs.");
-pub const PHASE: PrinterColumn = column("Phase", "string", "Where the object is in its life.");
-pub const OPERATION: PrinterColumn = wide("Operation", "string", "What is being done now.");
+    standard_column("Name", "string", "Name of the object, unique in its namespace.");
+pub const AGE: PrinterColumn =
+    standard_column("Age", "string", "Time since the object was created.");
+pub const READY: PrinterColumn =
+    standard_column("Ready", "string", "Status of the condition Ready.");
+pub const MESSAGE: PrinterColumn =
+    wide_column("Message", "string", "Message of the condition Ready.");
+pub const HEALTH: PrinterColumn =
+    standard_column("Health", "string", "Health of the database cluster.");
+pub const NODES: PrinterColumn = standard_column("Nodes", "string", "Ready nodes of wanted nodes.");
+pub const VERSION: PrinterColumn =
+    standard_column("Version", "string", "Lowest version that runs.");
+pub const PHASE: PrinterColumn =
+    standard_column("Phase", "string", "Where the object is in its life.");
+pub const OPERATION: PrinterColumn = wide_column("Operation", "string", "What is being done now.");
 pub const BLOCKED_BY: PrinterColumn =
-    wide("Blocked-by", "string", "The predicate that the operation waits for.");
+    wide_column("Blocked-by", "string", "The predicate that the operation waits for.");
 
 pub const TLS: PrinterColumn =
-    wide("TLS", "string", "Lowest that any node runs, between nodes and for clients.");
+    wide_column("TLS", "string", "Lowest that any node runs, between nodes and for clients.");
 
 /// Columns of a cluster of any database.
 pub const CLUSTER: &[PrinterColumn] =
@@ -49,64 +55,64 @@ pub const CLUSTER: &[PrinterColumn] =
 
 pub(super) const PILOT: &[PrinterColumn] = &[
     NAME,
-    column("Cluster", "string", "Cluster that the node belongs to."),
-    column("Pool", "string", "Node pool that the node belongs to."),
+    standard_column("Cluster", "string", "Cluster that the node belongs to."),
+    standard_column("Pool", "string", "Node pool that the node belongs to."),
     READY,
     PHASE,
-    column("Version", "string", "Version that the database says it runs."),
+    standard_column("Version", "string", "Version that the database says it runs."),
     AGE,
-    wide("Node", "string", "Machine that the pilot runs on."),
-    wide("Restarts", "integer", "Starts of the database beyond the first."),
-    wide("Heartbeat", "string", "Time since the pilot last reported."),
-    wide("Last-exit", "string", "How the previous process ended."),
+    wide_column("Node", "string", "Machine that the pilot runs on."),
+    wide_column("Restarts", "integer", "Starts of the database beyond the first."),
+    wide_column("Heartbeat", "string", "Time since the pilot last reported."),
+    wide_column("Last-exit", "string", "How the previous process ended."),
     MESSAGE,
 ];
 
 pub(super) const LEASE: &[PrinterColumn] = &[
     NAME,
-    column("Holder", "string", "Who holds the lease."),
-    column("Renewed", "string", "Time since the lease was renewed."),
-    column("Transitions", "integer", "Changes of holder so far."),
+    standard_column("Holder", "string", "Who holds the lease."),
+    standard_column("Renewed", "string", "Time since the lease was renewed."),
+    standard_column("Transitions", "integer", "Changes of holder so far."),
     AGE,
 ];
 
-pub(super) fn pilot(hub: &Value, now: i64) -> Vec<Value> {
-    let phase = text(hub, "/status/phase");
+pub(super) fn pilot_cells(hub: &Value, now: i64) -> Vec<Value> {
+    let phase = text_at(hub, "/status/phase");
     vec![
-        text(hub, "/metadata/name").into(),
-        text(hub, "/spec/clusterRef/name").into(),
-        text(hub, "/spec/nodePool").into(),
-        condition(hub, "status").into(),
+        text_at(hub, "/metadata/name").into(),
+        text_at(hub, "/spec/clusterRef/name").into(),
+        text_at(hub, "/spec/nodePool").into(),
+        ready_field(hub, "status").into(),
         if phase.is_empty() { "Pending".into() } else { phase.into() },
-        text(hub, "/status/version").into(),
-        age(hub, "/metadata/creationTimestamp", now).into(),
-        text(hub, "/status/instance/node").into(),
+        text_at(hub, "/status/version").into(),
+        age_cell(hub, "/metadata/creationTimestamp", now).into(),
+        text_at(hub, "/status/instance/node").into(),
         json!(hub.pointer("/status/process/restarts").and_then(Value::as_i64).unwrap_or(0)),
-        age(hub, "/status/lastHeartbeatTime", now).into(),
+        age_cell(hub, "/status/lastHeartbeatTime", now).into(),
         last_exit(hub).into(),
-        condition(hub, "message").into(),
+        ready_field(hub, "message").into(),
     ]
 }
 
-pub(super) fn lease(hub: &Value, now: i64) -> Vec<Value> {
+pub(super) fn lease_cells(hub: &Value, now: i64) -> Vec<Value> {
     vec![
-        text(hub, "/metadata/name").into(),
-        text(hub, "/spec/holderIdentity").into(),
-        age(hub, "/spec/renewTime", now).into(),
+        text_at(hub, "/metadata/name").into(),
+        text_at(hub, "/spec/holderIdentity").into(),
+        age_cell(hub, "/spec/renewTime", now).into(),
         json!(hub.pointer("/spec/leaseTransitions").and_then(Value::as_i64).unwrap_or(0)),
-        age(hub, "/metadata/creationTimestamp", now).into(),
+        age_cell(hub, "/metadata/creationTimestamp", now).into(),
     ]
 }
 
 /// Returns the cells of the columns [`CLUSTER`].
-pub fn cluster(hub: &Value, now: i64) -> Vec<Value> {
+pub fn cluster_cells(hub: &Value, now: i64) -> Vec<Value> {
     let picture = ObjectPicture::new(hub);
-    let ready = picture.condition("Ready");
+    let ready_condition = picture.find_condition("Ready");
     let operation = picture.operation.as_ref();
     let blocker = operation.and_then(|operation| operation.blockers.first());
     vec![
         picture.name.into(),
-        match ready.map(|ready| ready.status) {
+        match ready_condition.map(|condition| condition.status) {
             None | Some("") => "Unknown".into(),
             Some(status) => status.into(),
         },
@@ -115,20 +121,20 @@ pub fn cluster(hub: &Value, now: i64) -> Vec<Value> {
         format!("{}/{}", picture.ready_nodes, picture.wanted_nodes()).into(),
         picture.version.into(),
         picture.phase.into(),
-        age(hub, "/metadata/creationTimestamp", now).into(),
-        tls(hub).into(),
+        age_cell(hub, "/metadata/creationTimestamp", now).into(),
+        tls_modes(hub).into(),
         operation.map_or("", |operation| operation.type_).into(),
         blocker.map_or("", |blocker| blocker.predicate).into(),
-        ready.map_or("", |ready| ready.message).into(),
+        ready_condition.map_or("", |condition| condition.message).into(),
     ]
 }
 
 /// Returns a field of the condition Ready; its status is `Unknown` while there is no such
 /// condition.
-fn condition<'a>(hub: &'a Value, field: &str) -> &'a str {
+fn ready_field<'a>(hub: &'a Value, field: &str) -> &'a str {
     let conditions = hub.pointer("/status/conditions").and_then(Value::as_array);
-    let ready = conditions.into_iter().flatten().find(|c| text(c, "/type") == "Ready");
-    match (ready.and_then(|c| c.get(field)).and_then(Value::as_str), field) {
+    let ready_condition = conditions.into_iter().flatten().find(|c| text_at(c, "/type") == "Ready");
+    match (ready_condition.and_then(|c| c.get(field)).and_then(Value::as_str), field) {
         (Some(text), _) => text,
         (None, "status") => "Unknown",
         (None, _) => "",
@@ -136,9 +142,9 @@ fn condition<'a>(hub: &'a Value, field: &str) -> &'a str {
 }
 
 /// Returns what is encrypted: `Required/Optional`; nothing for a cluster that is open.
-fn tls(hub: &Value) -> String {
-    let rung = |place: &str| text(hub, &format!("/status/security/rungs/{place}"));
-    match (rung("internode"), rung("client")) {
+fn tls_modes(hub: &Value) -> String {
+    let mode = |place: &str| text_at(hub, &format!("/status/security/rungs/{place}"));
+    match (mode("internode"), mode("client")) {
         ("", "") => String::new(),
         (internode, client) => format!("{internode}/{client}"),
     }
@@ -146,8 +152,8 @@ fn tls(hub: &Value) -> String {
 
 /// Returns how the last process ended: `OutOfMemory (137)`, or the part of it that is known.
 fn last_exit(hub: &Value) -> String {
-    let reason = match text(hub, "/status/lastTermination/reason") {
-        "" => text(hub, "/status/lastTermination/signal"),
+    let reason = match text_at(hub, "/status/lastTermination/reason") {
+        "" => text_at(hub, "/status/lastTermination/signal"),
         reason => reason,
     };
     match hub.pointer("/status/lastTermination/exitCode").and_then(Value::as_i64) {
@@ -158,8 +164,8 @@ fn last_exit(hub: &Value) -> String {
 }
 
 /// Returns the age of a time as kubectl prints it; `<unknown>` when the time is absent.
-pub fn age(hub: &Value, pointer: &str, now: i64) -> String {
-    match text(hub, pointer).parse::<k8s_openapi::jiff::Timestamp>() {
+pub fn age_cell(hub: &Value, pointer: &str, now: i64) -> String {
+    match text_at(hub, pointer).parse::<k8s_openapi::jiff::Timestamp>() {
         Ok(time) => human_duration(now - time.as_second()),
         Err(_) => "<unknown>".into(),
     }
@@ -171,7 +177,7 @@ pub fn human_duration(seconds: i64) -> String {
     const HOUR: i64 = 60 * MINUTE;
     const DAY: i64 = 24 * HOUR;
     const YEAR: i64 = 365 * DAY;
-    let two = |big: i64, big_unit: char, small: i64, small_unit: char| {
+    let two_units = |big: i64, big_unit: char, small: i64, small_unit: char| {
         if small == 0 {
             format!("{big}{big_unit}")
         } else {
@@ -183,13 +189,13 @@ pub fn human_duration(seconds: i64) -> String {
         ..-1 => "<invalid>".into(),
         -1..0 => "0s".into(),
         0..120 => format!("{seconds}s"),
-        120..600 => two(seconds / MINUTE, 'm', seconds % MINUTE, 's'),
+        120..600 => two_units(seconds / MINUTE, 'm', seconds % MINUTE, 's'),
         600..10_800 => format!("{}m", seconds / MINUTE),
-        10_800..28_800 => two(seconds / HOUR, 'h', seconds % HOUR / MINUTE, 'm'),
+        10_800..28_800 => two_units(seconds / HOUR, 'h', seconds % HOUR / MINUTE, 'm'),
         28_800..172_800 => format!("{}h", seconds / HOUR),
-        172_800..691_200 => two(seconds / DAY, 'd', seconds % DAY / HOUR, 'h'),
+        172_800..691_200 => two_units(seconds / DAY, 'd', seconds % DAY / HOUR, 'h'),
         691_200..63_072_000 => format!("{}d", seconds / DAY),
-        63_072_000..252_288_000 => two(seconds / YEAR, 'y', seconds % YEAR / DAY, 'd'),
+        63_072_000..252_288_000 => two_units(seconds / YEAR, 'y', seconds % YEAR / DAY, 'd'),
         _ => format!("{}y", seconds / YEAR),
     }
 }
@@ -200,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_cluster_shows_what_all_of_its_nodes_encrypt_at_least() {
-        let cell = |status: Value| cluster(&json!({"status": status}), 0)[7].clone();
+        let cell = |status: Value| cluster_cells(&json!({"status": status}), 0)[7].clone();
         let rungs = json!({"internode": "Required", "client": "Optional", "authentication": "Off"});
         assert_eq!(CLUSTER[7].name, "TLS");
         assert_eq!(cell(json!({"security": {"rungs": rungs}})), "Required/Optional");
@@ -241,9 +247,9 @@ mod tests {
     #[test]
     fn every_kind_has_one_cell_for_each_column() {
         let empty = json!({});
-        assert_eq!(cluster(&empty, 0).len(), CLUSTER.len());
-        assert_eq!(pilot(&empty, 0).len(), PILOT.len());
-        assert_eq!(lease(&empty, 0).len(), LEASE.len());
+        assert_eq!(cluster_cells(&empty, 0).len(), CLUSTER.len());
+        assert_eq!(pilot_cells(&empty, 0).len(), PILOT.len());
+        assert_eq!(lease_cells(&empty, 0).len(), LEASE.len());
     }
 
     #[test]
@@ -260,7 +266,7 @@ mod tests {
         });
         let created: k8s_openapi::jiff::Timestamp = "2026-11-20T10:00:00Z".parse().unwrap();
         assert_eq!(
-            cluster(&hub, created.as_second() + 300),
+            cluster_cells(&hub, created.as_second() + 300),
             [
                 "shop", "False", "Yellow", "6/7", "4.1.7", "Updating", "5m", "", "Upgrade",
                 "PeersUp", "6 of 7"

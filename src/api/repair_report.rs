@@ -29,9 +29,9 @@ pub enum RepairReport {
 impl RepairReport {
     /// Returns what the metadata of a Pilot say, at the time `now`, of a replica that is behind since
     /// `since`.
-    pub fn read(meta: &ObjectMeta, since: Timestamp, now: Timestamp) -> Self {
-        let text = meta.annotations.as_ref().and_then(|all| all.get(REPAIRED));
-        match text.map(|text| parse(text)) {
+    pub fn from_metadata(meta: &ObjectMeta, since: Timestamp, now: Timestamp) -> Self {
+        let text = meta.annotations.as_ref().and_then(|annotations| annotations.get(REPAIRED));
+        match text.map(|text| parse_time(text)) {
             None => Self::Absent,
             Some(None) => Self::Unreadable,
             Some(Some(time)) if time > now + CLOCK_SKEW => Self::Future,
@@ -42,7 +42,7 @@ impl RepairReport {
 
     /// Returns why the report does not count, to complete "its annotation …"; `None` where it counts
     /// or where there is none.
-    pub fn flaw(self) -> Option<&'static str> {
+    pub fn rejection_reason(self) -> Option<&'static str> {
         match self {
             Self::Absent | Self::Repaired => None,
             Self::Earlier => Some("is of an earlier time"),
@@ -53,7 +53,7 @@ impl RepairReport {
 }
 
 /// Reads an RFC 3339 time, such as `2026-11-30T14:00:00Z`; `None` for anything else.
-pub fn parse(text: &str) -> Option<Timestamp> {
+pub fn parse_time(text: &str) -> Option<Timestamp> {
     text.trim().parse().ok()
 }
 
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     fn at(text: &str) -> Timestamp {
-        parse(text).unwrap()
+        parse_time(text).unwrap()
     }
 
     #[test]
@@ -70,7 +70,11 @@ mod tests {
         let (since, now) = (at("2026-11-30T14:00:00Z"), at("2026-11-30T20:00:00Z"));
         let read = |text: &str| {
             let annotations = Some([(REPAIRED.to_owned(), text.to_owned())].into());
-            RepairReport::read(&ObjectMeta { annotations, ..ObjectMeta::default() }, since, now)
+            RepairReport::from_metadata(
+                &ObjectMeta { annotations, ..ObjectMeta::default() },
+                since,
+                now,
+            )
         };
         for (text, expected) in [
             ("2026-11-30T14:00:01Z", RepairReport::Repaired),
@@ -88,7 +92,7 @@ mod tests {
         ] {
             assert_eq!(read(text), expected, "{text:?}");
         }
-        let absent = RepairReport::read(&ObjectMeta::default(), since, now);
-        assert_eq!((absent, absent.flaw()), (RepairReport::Absent, None));
+        let absent = RepairReport::from_metadata(&ObjectMeta::default(), since, now);
+        assert_eq!((absent, absent.rejection_reason()), (RepairReport::Absent, None));
     }
 }

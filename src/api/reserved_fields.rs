@@ -15,7 +15,7 @@ pub const KEPT_IN_PODS: [&[&str]; 7] = [
 pub const KEPT_IN_CONTAINERS: [&str; 2] = ["env", "volumeMounts"];
 
 /// Is `key` the setting that `pattern` names, or a part of it?
-pub fn covers(pattern: &str, key: &str) -> bool {
+pub fn is_key_covered(pattern: &str, key: &str) -> bool {
     let stem = pattern.strip_suffix(".*").unwrap_or(pattern);
     key.strip_prefix(stem).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
@@ -23,5 +23,8 @@ pub fn covers(pattern: &str, key: &str) -> bool {
 /// Is `repository` one of upstream's own pilot images? They hold another program, which does not
 /// know this API: such an image is stored as written, and never run.
 pub fn is_upstream_pilot(repository: &str) -> bool {
-    repository.rsplit('/').next().is_some_and(|last| last.starts_with("navigator-pilot-"))
+    repository
+        .rsplit('/')
+        .next()
+        .is_some_and(|image_name| image_name.starts_with("navigator-pilot-"))
 }

@@ -21,7 +21,7 @@ use super::{conversion::pilot::PilotSurplus, pilot_part::ErasedPilotPart, predic
 use crate::{
     api::{NAVIGATOR, V1ALPHA1, V1BETA1, VERSIONS},
     machinery::{
-        schema::{REF_PREFIX, close_over, compiled::Schema, kubernetes},
+        schema::{REF_PREFIX, close_over, compiled::Schema, kubernetes_definitions},
         served_kind::ServedVersion,
         served_kinds::GroupDefinitions,
     },
@@ -80,9 +80,9 @@ impl SchemaSet {
         Self { kinds, clusters, parts, rows, versions, pilot_surplus, others }
     }
 
-    fn of(&self, version: ServedVersion) -> &VersionSchemas {
-        self.versions[position(version)].get_or_init(|| VersionSchemas {
-            definitions: self.generate(version),
+    fn version_schemas(&self, version: ServedVersion) -> &VersionSchemas {
+        self.versions[version_index(version)].get_or_init(|| VersionSchemas {
+            definitions: self.generate_definitions(version),
             kinds: OnceLock::new(),
         })
     }
@@ -91,11 +91,12 @@ impl SchemaSet {
     ///
     /// # Panics
     /// When the version does not serve the kind: callers have the kind from the scheme.
-    pub fn kind(&self, version: ServedVersion, kind: &str) -> &Schema {
-        let of = self.of(version);
-        let kinds = of.kinds.get_or_init(|| {
-            let roots = self.kinds_of(version).map(|kind| (kind.kind, name(version, kind.kind)));
-            Schema::from_definitions(&of.definitions, roots, &|type_name, field| {
+    pub fn kind_schema(&self, version: ServedVersion, kind: &str) -> &Schema {
+        let schemas = self.version_schemas(version);
+        let kinds = schemas.kinds.get_or_init(|| {
+            let roots =
+                self.kinds_of(version).map(|kind| (kind.kind, definition_name(version, kind.kind)));
+            Schema::from_definitions(&schemas.definitions, roots, &|type_name, field| {
                 self.max_bytes(type_name, field)
             })
         });
@@ -108,7 +109,7 @@ impl SchemaSet {
     }
 
     /// Returns the names of the parts of Pilots that are one database's own.
-    pub fn words(&self) -> impl Iterator<Item = &'static str> {
+    pub fn part_words(&self) -> impl Iterator<Item = &'static str> {
         self.parts.iter().map(|part| part.word)
     }
 
@@ -128,8 +129,8 @@ impl SchemaSet {
         self.kinds.iter().filter(move |kind| kind.versions.contains(&version))
     }
 
-    fn generate(&self, version: ServedVersion) -> Map<String, Value> {
-        let mut generator = generator();
+    fn generate_definitions(&self, version: ServedVersion) -> Map<String, Value> {
+        let mut generator = build_generator();
         for kind in self.kinds_of(version) {
             (kind.generate)(version, &mut generator);
         }
@@ -143,34 +144,35 @@ impl SchemaSet {
             };
             parts.push((part, spec.to_value(), (part.status)(&mut generator).to_value()));
         }
-        let mut own = generated(generator);
+        let mut definitions = collect_definitions(generator);
         for (part, spec, status) in parts {
-            let described = |schema: &Value, verb: &str| {
+            let with_description = |schema: &Value, verb: &str| {
                 let mut schema = schema.clone();
                 schema["description"] = format!("What only {} {verb}.", part.title).into();
                 schema
             };
-            own["PilotSpec"]["properties"][part.word] = described(&spec, "needs");
-            own["PilotStatus"]["properties"][part.word] = described(&status, "reports");
+            definitions["PilotSpec"]["properties"][part.word] = with_description(&spec, "needs");
+            definitions["PilotStatus"]["properties"][part.word] =
+                with_description(&status, "reports");
         }
-        let mut all = self.own_definitions(own, version);
+        let mut all_definitions = self.own_definitions(definitions, version);
         for kind in self.kinds_of(version) {
-            add_head(&mut all[&name(version, kind.kind)], version, kind);
+            add_head(&mut all_definitions[&definition_name(version, kind.kind)], version, kind);
         }
-        for definition in all.clone().values() {
-            close_over(definition, kubernetes(), &mut all);
+        for definition in all_definitions.clone().values() {
+            close_over(definition, kubernetes_definitions(), &mut all_definitions);
         }
-        all
+        all_definitions
     }
 
     /// Returns what `skipPredicates` accepts.
-    fn skippable(&self) -> Vec<&'static str> {
+    fn skippable_predicates(&self) -> Vec<&'static str> {
         let lists =
             self.parts.iter().map(|part| (part.names.predicates, part.names.without_effect));
         let lists = lists.chain([(predicate::SHARED, predicate::WITHOUT_EFFECT)]);
         let names = lists.flat_map(|(predicates, without_effect)| {
-            let skippable = predicates.iter().filter(|predicate| predicate.is_skippable());
-            skippable.map(|predicate| predicate.name).chain(without_effect.iter().copied())
+            let skippable_ones = predicates.iter().filter(|predicate| predicate.is_skippable());
+            skippable_ones.map(|predicate| predicate.name).chain(without_effect.iter().copied())
         });
         ["*"].into_iter().chain(names).collect()
     }
@@ -178,102 +180,102 @@ impl SchemaSet {
     /// Turns the generator's definitions into the form that Kubernetes takes.
     fn own_definitions(
         &self,
-        mut own: Map<String, Value>,
+        mut definitions: Map<String, Value>,
         version: ServedVersion,
     ) -> Map<String, Value> {
         if version == V1BETA1 {
-            own.insert("PodTemplate".into(), pod_template(version));
-            own.insert("PodOverlay".into(), pod_overlay());
+            definitions.insert("PodTemplate".into(), pod_template(version));
+            definitions.insert("PodOverlay".into(), pod_overlay());
         }
         let clusters: Vec<&str> =
             self.kinds[..self.clusters].iter().map(|kind| kind.kind).collect();
-        let mut all = Map::new();
-        for (type_name, mut definition) in own {
+        let mut named_definitions = Map::new();
+        for (type_name, mut definition) in definitions {
             for rows in self.all_rows() {
                 rows.add_to(&type_name, &mut definition);
             }
             if type_name == "UpdateStrategy" {
                 definition["properties"]["skipPredicates"]["items"]["enum"] =
-                    self.skippable().into();
+                    self.skippable_predicates().into();
             }
             if type_name == "ClusterRef" {
                 definition["properties"]["kind"]["enum"] = clusters.clone().into();
             }
-            structural::normalise(&mut definition, version);
-            all.insert(name(version, &type_name), definition);
+            structural::normalize_schema(&mut definition, version);
+            named_definitions.insert(definition_name(version, &type_name), definition);
         }
-        all
+        named_definitions
     }
 
     /// Returns the schema of the Pilot fields that v1alpha1 cannot say.
     pub(super) fn pilot_surplus(&self) -> &Schema {
         self.pilot_surplus.get_or_init(|| {
-            let mut generator = generator();
+            let mut generator = build_generator();
             let root = generator.subschema_for::<PilotSurplus>();
             let parts: Vec<(&str, Value)> = self
                 .parts
                 .iter()
                 .map(|part| (part.word, (part.surplus)(&mut generator).to_value()))
                 .collect();
-            let mut own = generated(generator);
+            let mut definitions = collect_definitions(generator);
             let type_name = root.as_value()["$ref"].as_str().and_then(|r| r.rsplit('/').next());
             let type_name = type_name.expect("a struct has a definition").to_owned();
             for (word, schema) in parts {
-                own[&type_name]["properties"][word] = schema;
+                definitions[&type_name]["properties"][word] = schema;
             }
-            self.rooted(&type_name, own)
+            self.build_root_schema(&type_name, definitions)
         })
     }
 
     /// Returns the schema of a type that is not a kind but is checked like one.
-    pub(super) fn other<T: JsonSchema + 'static>(&self) -> Arc<Schema> {
+    pub(super) fn type_schema<T: JsonSchema + 'static>(&self) -> Arc<Schema> {
         // The map stays valid when a thread panics with the lock held: an entry is added only when
         // it is complete.
-        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
-        let made = others.entry(TypeId::of::<T>()).or_insert_with(|| {
-            let mut generator = generator();
+        let mut schemas = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        let schema = schemas.entry(TypeId::of::<T>()).or_insert_with(|| {
+            let mut generator = build_generator();
             generator.subschema_for::<T>();
-            Arc::new(self.rooted(&T::schema_name(), generated(generator)))
+            Arc::new(self.build_root_schema(&T::schema_name(), collect_definitions(generator)))
         });
-        Arc::clone(made)
+        Arc::clone(schema)
     }
 
-    fn rooted(&self, type_name: &str, own: Map<String, Value>) -> Schema {
-        let mut all = self.own_definitions(own, V1BETA1);
-        let mut root = all[&name(V1BETA1, type_name)].clone();
-        for definition in all.clone().values() {
-            close_over(definition, kubernetes(), &mut all);
+    fn build_root_schema(&self, type_name: &str, definitions: Map<String, Value>) -> Schema {
+        let mut all_definitions = self.own_definitions(definitions, V1BETA1);
+        let mut root = all_definitions[&definition_name(V1BETA1, type_name)].clone();
+        for definition in all_definitions.clone().values() {
+            close_over(definition, kubernetes_definitions(), &mut all_definitions);
         }
-        root["definitions"] = all.into();
+        root["definitions"] = all_definitions.into();
         Schema::from_openapi(&root)
     }
 }
 
 impl GroupDefinitions for SchemaSet {
     fn definitions(&self, version: ServedVersion) -> &Map<String, Value> {
-        &self.of(version).definitions
+        &self.version_schemas(version).definitions
     }
 }
 
 /// Returns the name of the definition of one of Navigator's types.
-pub fn name(version: ServedVersion, type_name: &str) -> String {
-    NAVIGATOR.definition(version, type_name)
+pub fn definition_name(version: ServedVersion, type_name: &str) -> String {
+    NAVIGATOR.definition_name(version, type_name)
 }
 
 /// Returns the place of a version of the group among [`VERSIONS`].
-fn position(version: ServedVersion) -> usize {
-    let position = VERSIONS.iter().position(|known| *known == version);
+fn version_index(version: ServedVersion) -> usize {
+    let position = VERSIONS.iter().position(|candidate| *candidate == version);
     position.expect("only versions of the group have schemas")
 }
 
-fn generator() -> SchemaGenerator {
+fn build_generator() -> SchemaGenerator {
     let settings =
         SchemaSettings::draft2019_09().with(|s| s.definitions_path = "/definitions".into());
     SchemaGenerator::new(settings)
 }
 
 /// Returns the generator's definitions, without Kubernetes' own types.
-fn generated(mut generator: SchemaGenerator) -> Map<String, Value> {
+fn collect_definitions(mut generator: SchemaGenerator) -> Map<String, Value> {
     let definitions = generator.take_definitions(false).into_iter();
     definitions.filter(|(name, _)| !name.starts_with("io.k8s.")).collect()
 }
@@ -281,7 +283,8 @@ fn generated(mut generator: SchemaGenerator) -> Map<String, Value> {
 /// Adds apiVersion, kind and the facts about the kind that the definition of a served object has.
 fn add_head(definition: &mut Value, version: ServedVersion, kind: &KindSchema) {
     let text = |name: &str| {
-        kubernetes()["io.k8s.apimachinery.pkg.apis.meta.v1.Status"]["properties"][name].clone()
+        kubernetes_definitions()["io.k8s.apimachinery.pkg.apis.meta.v1.Status"]["properties"][name]
+            .clone()
     };
     let properties = &mut definition["properties"];
     properties["apiVersion"] = text("apiVersion");
@@ -299,16 +302,16 @@ fn add_head(definition: &mut Value, version: ServedVersion, kind: &KindSchema) {
 /// Returns the schema of a pod template with no required fields. Its parts are core/v1's own, so
 /// that lists merge by the keys that clients know from Kubernetes.
 fn pod_template(version: ServedVersion) -> Value {
-    let mut schema = kubernetes()["io.k8s.api.core.v1.PodTemplateSpec"].clone();
+    let mut schema = kubernetes_definitions()["io.k8s.api.core.v1.PodTemplateSpec"].clone();
     schema["description"] =
         "Part of a pod template, merged over the generated one; nothing in it is required.".into();
     schema["properties"]["spec"]["$ref"] =
-        format!("{REF_PREFIX}{}", name(version, "PodOverlay")).into();
+        format!("{REF_PREFIX}{}", definition_name(version, "PodOverlay")).into();
     schema
 }
 
 fn pod_overlay() -> Value {
-    let mut schema = kubernetes()["io.k8s.api.core.v1.PodSpec"].clone();
+    let mut schema = kubernetes_definitions()["io.k8s.api.core.v1.PodSpec"].clone();
     schema["description"] = "Part of a core/v1 PodSpec; nothing in it is required.".into();
     schema.as_object_mut().expect("PodSpec is an object").remove("required");
     schema

@@ -37,8 +37,9 @@ pub struct KindEntry {
 impl KindEntry {
     pub const fn new<T: HubKind>() -> Self {
         let names = T::NAMES;
-        let schema = KindSchema::new(names.kind, names.versions, names.selectable, T::schema);
-        Self { schema, serve: TypedKind::<T>::leaked, lease_of: names.lease_of }
+        let schema =
+            KindSchema::new(names.kind, names.versions, names.selectable, T::register_schema);
+        Self { schema, serve: TypedKind::<T>::new_static, lease_of: names.lease_of }
     }
 
     /// Returns the name of the kind.
@@ -94,7 +95,7 @@ impl Scheme {
     }
 
     /// Returns the kinds of clusters, one for each database.
-    pub fn clusters(&self) -> impl Iterator<Item = &'static dyn ServedKind> {
+    pub fn cluster_kinds(&self) -> impl Iterator<Item = &'static dyn ServedKind> {
         self.served.kinds()[..self.clusters].iter().copied()
     }
 

@@ -31,17 +31,17 @@ pub enum ReportAge {
 
 impl ReportAge {
     /// Judges the time since a report.
-    pub fn new(ago: Duration) -> Self {
-        match ago {
-            ago if ago >= SILENT_AFTER => Self::Silent,
-            ago if ago >= COUNTS_FOR => Self::Stale,
+    pub fn new(age: Duration) -> Self {
+        match age {
+            age if age >= SILENT_AFTER => Self::Silent,
+            age if age >= COUNTS_FOR => Self::Stale,
             _ => Self::Fresh,
         }
     }
 }
 
 /// Did the controller, rather than the pilot, write this reason of the condition Ready?
-pub fn says_unheard(reason: &str) -> bool {
+pub fn is_silent_reason(reason: &str) -> bool {
     [PILOT_SILENT, PILOT_TURNED_AWAY].contains(&reason)
 }
 
@@ -49,7 +49,7 @@ pub fn says_unheard(reason: &str) -> bool {
 /// report.
 pub fn is_marked_silent(status: &PilotStatus) -> bool {
     let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
-    ready.is_some_and(|ready| ready.status == "Unknown" && says_unheard(&ready.reason))
+    ready.is_some_and(|ready| ready.status == "Unknown" && is_silent_reason(&ready.reason))
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ pub use cluster_view::pool_path;
 pub use database_version::DatabaseVersion;
 pub use security::OWN_USERS;
 pub use security_support::SecuritySupport;
-pub use transition::{UnsafeOverrides, immutable};
+pub use transition::{UnsafeOverrides, check_immutable};
 pub use validator::Validator;
 
 /// Validates the metadata of an object of any kind, whose JSON types have been checked. `old` is
@@ -48,11 +48,11 @@ pub fn object_meta(
     new: &Value,
     old: Option<&Value>,
 ) -> ValidationResult {
-    let read = |meta: &Value| ObjectMeta::deserialize(meta).unwrap_or_default();
+    let parse_meta = |meta: &Value| ObjectMeta::deserialize(meta).unwrap_or_default();
     let mut validator = Validator::new(V1BETA1, schemas);
     match old {
-        None => metadata::create(&mut validator, &read(new)),
-        Some(old) => metadata::update(&mut validator, &read(new), &read(old)),
+        None => metadata::validate_create(&mut validator, &parse_meta(new)),
+        Some(old) => metadata::validate_update(&mut validator, &parse_meta(new), &parse_meta(old)),
     }
-    validator.finish()
+    validator.into_result()
 }

@@ -5,10 +5,10 @@
 //! refused.
 //!
 //! [`MemoryUse`] lists the uses in order. Each use has a ceiling, higher than the ceiling of the
-//! use before; the bytes of a use and of the uses before it together stay within its ceiling. A
-//! request that holds memory asks for more of a later use only, and between the two ceilings there
-//! is room: requests do not wait for each other in a circle. Memory that lasts as long as a
-//! connection, and small bodies, have reserves beside the budget that no other use can take.
+//! use before. The bytes of a use and of the uses before it together stay within its ceiling. A
+//! request that holds memory asks for more of a later use only. Between the two ceilings there is
+//! room, so requests do not wait for each other in a circle. Memory that lasts as long as a
+//! connection, and small bodies, have reserves outside the budget that no other use can take.
 
 mod metrics;
 
@@ -131,24 +131,24 @@ impl std::fmt::Debug for MemoryAccount {
 
 /// Waits for `bytes` of memory. Fails with 413 if one request may not have as many, and with 429 if
 /// there is no room within `WAIT`.
-pub async fn take(of: MemoryUse, bytes: usize) -> Result<MemoryShare> {
-    ACCOUNT.take(of, bytes).await
+pub async fn acquire_memory(purpose: MemoryUse, bytes: usize) -> Result<MemoryShare> {
+    ACCOUNT.acquire(purpose, bytes).await
 }
 
 /// Takes `bytes` of memory if there is room at once.
-pub fn try_take(of: MemoryUse, bytes: usize) -> Option<MemoryShare> {
-    ACCOUNT.try_take(of, bytes)
+pub fn try_acquire_memory(purpose: MemoryUse, bytes: usize) -> Option<MemoryShare> {
+    ACCOUNT.try_acquire(purpose, bytes)
 }
 
 /// Takes memory for the tree of a body of `bytes`. A small body draws on the reserve when there is
 /// no room among the trees; a larger one waits.
-pub async fn take_small(bytes: usize) -> Result<MemoryShare> {
-    if bytes > ACCOUNT.largest(MemoryUse::Small) {
-        return ACCOUNT.take(MemoryUse::Trees, bytes).await;
+pub async fn acquire_body_memory(bytes: usize) -> Result<MemoryShare> {
+    if bytes > ACCOUNT.max_request_bytes(MemoryUse::Small) {
+        return ACCOUNT.acquire(MemoryUse::Trees, bytes).await;
     }
-    match ACCOUNT.try_take(MemoryUse::Trees, bytes) {
+    match ACCOUNT.try_acquire(MemoryUse::Trees, bytes) {
         Some(share) => Ok(share),
-        None => ACCOUNT.take(MemoryUse::Small, bytes).await,
+        None => ACCOUNT.acquire(MemoryUse::Small, bytes).await,
     }
 }
 
@@ -169,114 +169,116 @@ impl MemoryAccount {
     }
 
     /// Returns how many bytes the budget and both reserves hold together.
-    fn all(&self) -> usize {
+    fn total_bytes(&self) -> usize {
         self.ceiling(MemoryUse::Kept)
             + self.ceiling(MemoryUse::Records)
             + self.ceiling(MemoryUse::Small)
     }
 
-    fn ceiling(&self, of: MemoryUse) -> usize {
-        self.part * CEILINGS[of as usize]
+    fn ceiling(&self, purpose: MemoryUse) -> usize {
+        self.part * CEILINGS[purpose as usize]
     }
 
     /// Returns how many bytes one request may take of a use: what earlier uses leave free in any
     /// case.
-    fn largest(&self, of: MemoryUse) -> usize {
-        match of {
-            MemoryUse::Small => self.ceiling(of) / RESERVED,
-            MemoryUse::Kept | MemoryUse::Arriving => self.ceiling(of),
-            _ => self.ceiling(of) - self.ceiling(MemoryUse::ALL[of as usize - 1]),
+    fn max_request_bytes(&self, purpose: MemoryUse) -> usize {
+        match purpose {
+            MemoryUse::Small => self.ceiling(purpose) / RESERVED,
+            MemoryUse::Kept | MemoryUse::Arriving => self.ceiling(purpose),
+            _ => self.ceiling(purpose) - self.ceiling(MemoryUse::ALL[purpose as usize - 1]),
         }
     }
 
-    fn fits(&self, state: &MemoryAccountState, of: MemoryUse, bytes: usize) -> bool {
-        if matches!(of, MemoryUse::Kept | MemoryUse::Small) {
-            return state.used[of as usize] + bytes <= self.ceiling(of);
+    fn has_room(&self, state: &MemoryAccountState, purpose: MemoryUse, bytes: usize) -> bool {
+        if matches!(purpose, MemoryUse::Kept | MemoryUse::Small) {
+            return state.used[purpose as usize] + bytes <= self.ceiling(purpose);
         }
-        let up_to = |last: MemoryUse| -> usize {
+        let used_through = |last: MemoryUse| -> usize {
             state.used[MemoryUse::Arriving as usize..=last as usize].iter().sum()
         };
-        let later = MemoryUse::ALL[of as usize..=MemoryUse::Records as usize].iter();
-        later.copied().all(|last| up_to(last) + bytes <= self.ceiling(last))
+        let later_uses = MemoryUse::ALL[purpose as usize..=MemoryUse::Records as usize].iter();
+        later_uses.copied().all(|last| used_through(last) + bytes <= self.ceiling(last))
     }
 
-    fn grant(
+    fn grant_share(
         &'static self,
         state: &mut MemoryAccountState,
-        of: MemoryUse,
+        purpose: MemoryUse,
         bytes: usize,
     ) -> MemoryShare {
-        state.used[of as usize] += bytes;
-        MemoryShare(Some(HeldMemory { account: self, of, bytes }))
+        state.used[purpose as usize] += bytes;
+        MemoryShare(Some(HeldMemory { account: self, of: purpose, bytes }))
     }
 
-    fn try_take(&'static self, of: MemoryUse, bytes: usize) -> Option<MemoryShare> {
+    fn try_acquire(&'static self, purpose: MemoryUse, bytes: usize) -> Option<MemoryShare> {
         let mut state = self.state();
-        state.forget_the_gone(of);
-        let free = state.waiting[of as usize].is_empty() && self.fits(&state, of, bytes);
-        free.then(|| self.grant(&mut state, of, bytes))
+        state.remove_canceled_waiters(purpose);
+        let can_grant =
+            state.waiting[purpose as usize].is_empty() && self.has_room(&state, purpose, bytes);
+        can_grant.then(|| self.grant_share(&mut state, purpose, bytes))
     }
 
     /// Waits for memory, for at most `WAIT`. Requests that wait for the same use get it in the
     /// order in which they came.
-    async fn take(&'static self, of: MemoryUse, bytes: usize) -> Result<MemoryShare> {
-        let largest = self.largest(of);
-        if bytes > largest {
-            self.state().refused[of as usize] += 1;
+    async fn acquire(&'static self, purpose: MemoryUse, bytes: usize) -> Result<MemoryShare> {
+        let max_bytes = self.max_request_bytes(purpose);
+        if bytes > max_bytes {
+            self.state().refused[purpose as usize] += 1;
             return Err(ApiError::too_large(format!(
                 "Request entity too large: it needs {bytes} bytes of memory; one request may have \
-                 {largest} of the server's limit: ask for less at a time, or raise the limit"
+                 {max_bytes} of the server's limit: ask for less at a time, or raise the limit"
             )));
         }
-        let granted = {
+        let share_receiver = {
             let mut state = self.state();
-            state.forget_the_gone(of);
-            if state.waiting[of as usize].is_empty() && self.fits(&state, of, bytes) {
-                return Ok(self.grant(&mut state, of, bytes));
+            state.remove_canceled_waiters(purpose);
+            if state.waiting[purpose as usize].is_empty() && self.has_room(&state, purpose, bytes) {
+                return Ok(self.grant_share(&mut state, purpose, bytes));
             }
-            let (grant, granted) = oneshot::channel();
-            state.waiting[of as usize].push_back(MemoryWaiter { bytes, grant });
-            granted
+            let (grant, receiver) = oneshot::channel();
+            state.waiting[purpose as usize].push_back(MemoryWaiter { bytes, grant });
+            receiver
         };
-        if let Ok(Ok(share)) = timeout(WAIT, granted).await {
+        if let Ok(Ok(share)) = timeout(WAIT, share_receiver).await {
             return Ok(share);
         }
-        self.state().refused[of as usize] += 1;
-        let waited = WAIT.as_secs();
-        let name = of.name();
+        self.state().refused[purpose as usize] += 1;
+        let wait_seconds = WAIT.as_secs();
+        let name = purpose.name();
         Err(ApiError::too_many_requests(
             format!(
                 "Too many large requests, please try again later: there was no room for {bytes} \
-                 bytes ({name}) within {waited} s."
+                 bytes ({name}) within {wait_seconds} s."
             ),
             1,
         ))
     }
 
     /// Returns `bytes` of a use to the budget, and grants them to requests that wait.
-    fn give_back(&'static self, of: MemoryUse, bytes: usize) {
-        let mut gone = Vec::new();
+    fn give_back(&'static self, purpose: MemoryUse, bytes: usize) {
+        let mut unclaimed_shares = Vec::new();
         let mut state = self.state();
-        state.used[of as usize] -= bytes;
-        for of in MemoryUse::ALL.into_iter().rev() {
-            while let Some(next) = state.waiting[of as usize].front() {
-                if !next.grant.is_closed() && !self.fits(&state, of, next.bytes) {
+        state.used[purpose as usize] -= bytes;
+        for purpose in MemoryUse::ALL.into_iter().rev() {
+            while let Some(waiter) = state.waiting[purpose as usize].front() {
+                if !waiter.grant.is_closed() && !self.has_room(&state, purpose, waiter.bytes) {
                     break;
                 }
-                let next = state.waiting[of as usize].pop_front().expect("it was just there");
-                let share = self.grant(&mut state, of, next.bytes);
+                let waiter =
+                    state.waiting[purpose as usize].pop_front().expect("it was just there");
+                let share = self.grant_share(&mut state, purpose, waiter.bytes);
                 // A request that stopped waiting gives its share back after the lock is released.
-                gone.extend(next.grant.send(share).err());
+                unclaimed_shares.extend(waiter.grant.send(share).err());
             }
         }
         drop(state);
-        drop(gone);
+        drop(unclaimed_shares);
     }
 }
 
 impl MemoryAccountState {
-    fn forget_the_gone(&mut self, of: MemoryUse) {
-        self.waiting[of as usize].retain(|waiter| !waiter.grant.is_closed());
+    fn remove_canceled_waiters(&mut self, purpose: MemoryUse) {
+        self.waiting[purpose as usize].retain(|waiter| !waiter.grant.is_closed());
     }
 }
 
@@ -290,28 +292,28 @@ impl MemoryShare {
 
     /// Gives back all of the memory but `bytes`.
     pub fn shrink(&mut self, bytes: usize) {
-        let Some(held) = &mut self.0 else { return };
-        let excess = held.bytes.saturating_sub(bytes);
+        let Some(memory) = &mut self.0 else { return };
+        let excess = memory.bytes.saturating_sub(bytes);
         if excess > 0 {
-            held.bytes -= excess;
-            held.account.give_back(held.of, excess);
+            memory.bytes -= excess;
+            memory.account.give_back(memory.of, excess);
         }
     }
 
     /// Takes `bytes` more, if there is room at once. Memory that is empty so far is of the use
     /// `of`.
     #[must_use]
-    pub fn try_grow(&mut self, of: MemoryUse, bytes: usize) -> bool {
-        let account = self.0.as_ref().map_or(&*ACCOUNT, |held| held.account);
-        let of = self.0.as_ref().map_or(of, |held| held.of);
-        let Some(mut more) = account.try_take(of, bytes) else { return false };
+    pub fn try_grow(&mut self, purpose: MemoryUse, bytes: usize) -> bool {
+        let account = self.0.as_ref().map_or(&*ACCOUNT, |memory| memory.account);
+        let purpose = self.0.as_ref().map_or(purpose, |memory| memory.of);
+        let Some(mut extra_share) = account.try_acquire(purpose, bytes) else { return false };
         match &mut self.0 {
-            Some(held) => {
-                if let Some(more) = &mut more.0 {
-                    held.bytes += mem::take(&mut more.bytes);
+            Some(memory) => {
+                if let Some(extra_memory) = &mut extra_share.0 {
+                    memory.bytes += mem::take(&mut extra_memory.bytes);
                 }
             }
-            none => *none = more.0.take(),
+            slot => *slot = extra_share.0.take(),
         }
         true
     }
@@ -336,23 +338,23 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_finds_no_room_waits_and_is_then_told_so() {
         let account = account(256 * MIB);
-        let held = account.take(MemoryUse::Trees, 24 * MIB).await.unwrap();
-        let more = account.take(MemoryUse::Trees, 16 * MIB).await.unwrap();
-        let error = account.take(MemoryUse::Trees, MIB).await.unwrap_err();
-        assert_eq!(error.code(), 429);
+        let held = account.acquire(MemoryUse::Trees, 24 * MIB).await.unwrap();
+        let more = account.acquire(MemoryUse::Trees, 16 * MIB).await.unwrap();
+        let error = account.acquire(MemoryUse::Trees, MIB).await.unwrap_err();
+        assert_eq!(error.status_code(), 429);
         assert!(
             error.to_string().contains("no room for 1048576 bytes (trees) within 10 s"),
             "{error}"
         );
-        let waits = account.take(MemoryUse::Trees, MIB);
+        let waits = account.acquire(MemoryUse::Trees, MIB);
         let (share, ()) = futures::join!(waits, async {
             tokio::time::sleep(Duration::from_secs(5)).await;
             drop(held);
         });
         drop((share.unwrap(), more));
         assert_eq!(account.state().used, [0; USES]);
-        let error = account.take(MemoryUse::Trees, 25 * MIB).await.unwrap_err();
-        assert_eq!(error.code(), 413);
+        let error = account.acquire(MemoryUse::Trees, 25 * MIB).await.unwrap_err();
+        assert_eq!(error.status_code(), 413);
         assert!(
             error.to_string().contains("needs 26214400 bytes of memory; one request may have"),
             "{error}"
@@ -364,13 +366,13 @@ mod tests {
         let account = account(256 * MIB);
         let mut held = Vec::new();
         for of in MemoryUse::ALL {
-            let largest = account.largest(of).min(MIB);
-            while let Some(share) = account.try_take(of, largest) {
+            let largest = account.max_request_bytes(of).min(MIB);
+            while let Some(share) = account.try_acquire(of, largest) {
                 held.push(share);
             }
             let next = MemoryUse::ALL.into_iter().find(|next| *next > of);
             if let Some(next) = next {
-                let room = account.try_take(next, account.largest(next));
+                let room = account.try_acquire(next, account.max_request_bytes(next));
                 assert!(room.is_some(), "nothing is left for {next:?} after {of:?}");
             }
         }
@@ -382,15 +384,15 @@ mod tests {
     #[tokio::test]
     async fn earlier_uses_have_room_beside_later_ones() {
         let account = account(256 * MIB);
-        let trees = account.try_take(MemoryUse::Trees, 24 * MIB).unwrap();
+        let trees = account.try_acquire(MemoryUse::Trees, 24 * MIB).unwrap();
         let bodies: Vec<_> =
-            (0..5).map(|_| account.try_take(MemoryUse::Arriving, 3 * MIB)).collect();
+            (0..5).map(|_| account.try_acquire(MemoryUse::Arriving, 3 * MIB)).collect();
         assert!(bodies.iter().all(Option::is_some), "{bodies:?}");
         assert!(
-            account.try_take(MemoryUse::Arriving, 3 * MIB).is_none(),
+            account.try_acquire(MemoryUse::Arriving, 3 * MIB).is_none(),
             "more than their ceiling"
         );
-        assert!(account.try_take(MemoryUse::Kept, 8 * MIB).is_some());
+        assert!(account.try_acquire(MemoryUse::Kept, 8 * MIB).is_some());
         drop((trees, bodies));
     }
 
@@ -399,22 +401,26 @@ mod tests {
         let account = account(256 * MIB);
         let mut held = Vec::new();
         for of in MemoryUse::ALL.into_iter().filter(|of| *of != MemoryUse::Small) {
-            while let Some(share) = account.try_take(of, MIB) {
+            while let Some(share) = account.try_acquire(of, MIB) {
                 held.push(share);
             }
         }
-        assert!(account.try_take(MemoryUse::Trees, 1).is_none());
-        assert!(account.try_take(MemoryUse::Small, account.largest(MemoryUse::Small)).is_some());
+        assert!(account.try_acquire(MemoryUse::Trees, 1).is_none());
+        assert!(
+            account
+                .try_acquire(MemoryUse::Small, account.max_request_bytes(MemoryUse::Small))
+                .is_some()
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn whoever_waits_longest_is_next_and_who_left_is_forgotten() {
         let account = account(32 * MIB);
-        let all = account.take(MemoryUse::Kept, MIB).await.unwrap();
-        let left = timeout(Duration::from_secs(1), account.take(MemoryUse::Kept, MIB)).await;
+        let all = account.acquire(MemoryUse::Kept, MIB).await.unwrap();
+        let left = timeout(Duration::from_secs(1), account.acquire(MemoryUse::Kept, MIB)).await;
         assert!(left.is_err());
-        let mut first = Box::pin(account.take(MemoryUse::Kept, MIB));
-        let mut second = Box::pin(account.take(MemoryUse::Kept, 1));
+        let mut first = Box::pin(account.acquire(MemoryUse::Kept, MIB));
+        let mut second = Box::pin(account.acquire(MemoryUse::Kept, 1));
         assert!(futures::poll!(first.as_mut()).is_pending());
         assert!(futures::poll!(second.as_mut()).is_pending());
         drop(all);
@@ -428,7 +434,7 @@ mod tests {
     #[tokio::test]
     async fn a_share_grows_and_shrinks() {
         let account = account(32 * MIB);
-        let mut share = account.take(MemoryUse::Kept, 1000).await.unwrap();
+        let mut share = account.acquire(MemoryUse::Kept, 1000).await.unwrap();
         assert!(share.try_grow(MemoryUse::Kept, 1000));
         assert_eq!(account.state().used[0], 2000);
         share.shrink(500);
@@ -444,7 +450,7 @@ mod tests {
         use crate::machinery::decode::weight::MAX_TREE;
         let account = MemoryAccount::new(DEFAULT_LIMIT);
         for of in [MemoryUse::Trees, MemoryUse::Objects] {
-            assert!(account.largest(of) >= 3 * MAX_TREE, "{of:?}");
+            assert!(account.max_request_bytes(of) >= 3 * MAX_TREE, "{of:?}");
         }
     }
 }

@@ -123,9 +123,9 @@ impl<P: AdmissionPlugin> AdmissionPlugin for TimedPlugin<P> {
         attributes: AdmissionAttributes<'a>,
     ) -> BoxFuture<'a, Result<(), ApiError>> {
         Box::pin(async move {
-            let begun = Instant::now();
+            let started_at = Instant::now();
             let outcome = self.plugin.admit(attributes).await;
-            self.timing.observe(attributes.operation, begun, outcome.is_err());
+            self.timing.observe(attributes.operation, started_at, outcome.is_err());
             outcome
         })
     }

@@ -91,7 +91,7 @@ pub struct AuditTrail {
     webhook: Option<WebhookBackend>,
     metrics: Arc<Metrics>,
     strangers: StrangerRefusals,
-    /// Annotation of an event: how many refusals of its stranger were not recorded.
+    /// Annotation of an event: how many refusals of its unauthenticated client were not recorded.
     unrecorded: &'static str,
 }
 
@@ -135,21 +135,21 @@ impl AuditTrail {
     async fn record(&self, event: &mut AuditEvent, stage: AuditStage) {
         let line = self.encode(event, stage);
         if let Some(webhook) = &self.webhook {
-            webhook.take(line.clone());
+            webhook.submit(line.clone());
         }
         if let Some(log) = &self.log {
-            log.settle(log.take(line)).await;
+            log.wait_until_written(log.submit(line)).await;
         }
     }
 
     /// Hands an event to the backends without waiting for them.
-    fn leave(&self, event: &mut AuditEvent, stage: AuditStage) {
+    fn enqueue_event(&self, event: &mut AuditEvent, stage: AuditStage) {
         let line = self.encode(event, stage);
         if let Some(webhook) = &self.webhook {
-            webhook.take(line.clone());
+            webhook.submit(line.clone());
         }
         if let Some(log) = &self.log {
-            drop(log.take(line));
+            drop(log.submit(line));
         }
     }
 

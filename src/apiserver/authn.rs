@@ -17,7 +17,7 @@ use http::{HeaderMap, header::AUTHORIZATION};
 use tokio::sync::watch;
 use tracing::{debug, warn};
 
-pub use reload::{TrustLoadError, load};
+pub use reload::{TrustLoadError, load_trust};
 pub use token::{CachingTokenReviewer, TokenReviewError, TokenReviewer};
 pub use trust::{ClusterTrust, TrustError};
 
@@ -39,7 +39,7 @@ pub struct User {
 
 impl User {
     pub fn in_group(&self, group: &str) -> bool {
-        self.groups.iter().any(|own| own == group)
+        self.groups.iter().any(|candidate| candidate == group)
     }
 
     pub fn is_anonymous(&self) -> bool {
@@ -115,21 +115,21 @@ impl Authenticator {
         certificates: &PeerCertificates,
         headers: &mut HeaderMap,
     ) -> Result<User, CredentialError> {
-        let began = Instant::now();
+        let started_at = Instant::now();
         let trust = Arc::clone(&self.trust.borrow());
-        let outcome = self.union(&trust, certificates, headers).await;
-        front_proxy::strip(trust.front_proxy.as_ref(), headers);
+        let outcome = self.try_methods(&trust, certificates, headers).await;
+        front_proxy::strip_identity_headers(trust.front_proxy.as_ref(), headers);
         headers.remove(AUTHORIZATION);
         let result = match &outcome {
             Ok(user) => Ok(user.name.as_str()),
             Err(CredentialError::Review(_)) => Err("error"),
             Err(_) => Err("failure"),
         };
-        self.metrics.authenticated(result, began.elapsed());
+        self.metrics.record_authentication(result, started_at.elapsed());
         outcome.map(with_authenticated_group)
     }
 
-    /// Tells whether any pool of CAs vouches for the client that presented `certificates`.
+    /// Returns whether any pool of CAs verifies the client that presented `certificates`.
     pub async fn vouches_for(&self, certificates: &PeerCertificates) -> bool {
         if certificates.is_empty() {
             return false;
@@ -146,31 +146,31 @@ impl Authenticator {
 
     /// Tries each method in order. The first that finds a user wins; a bad credential counts only
     /// when none does.
-    async fn union(
+    async fn try_methods(
         &self,
         trust: &ClusterTrust,
         certificates: &PeerCertificates,
         headers: &HeaderMap,
     ) -> Result<User, CredentialError> {
-        let mut rejected = None;
+        let mut rejection = None;
         match by_certificate(&self.metrics, trust, certificates, headers).await {
             Ok(Some(user)) => return Ok(user),
             Ok(None) => {}
-            Err(error) => rejected = Some(error),
+            Err(error) => rejection = Some(error),
         }
-        if let Some(token) = bearer(headers) {
+        if let Some(token) = bearer_token(headers) {
             match self.tokens.review(token).await {
                 Ok(Some(user)) => return Ok(user),
-                Ok(None) => rejected = Some(CredentialError::Token),
+                Ok(None) => rejection = Some(CredentialError::Token),
                 Err(error) => {
                     if matches!(*error, TokenReviewError::Call(_)) {
                         warn!(error = %chain(&*error), "Failed to review a bearer token");
                     }
-                    rejected = Some(CredentialError::Review(error));
+                    rejection = Some(CredentialError::Review(error));
                 }
             }
         }
-        rejected.map_or_else(|| Ok(User::anonymous()), Err)
+        rejection.map_or_else(|| Ok(User::anonymous()), Err)
     }
 }
 
@@ -182,24 +182,29 @@ async fn by_certificate(
     certificates: &PeerCertificates,
     headers: &HeaderMap,
 ) -> AuthenticationResult {
-    let vouched =
-        front_proxy::authenticate(trust.front_proxy.as_ref(), certificates, headers).await;
-    if let Ok(Some(_)) = vouched {
-        return vouched;
+    let proxy_result =
+        front_proxy::authenticate_proxied_user(trust.front_proxy.as_ref(), certificates, headers)
+            .await;
+    if let Ok(Some(_)) = proxy_result {
+        return proxy_result;
     }
-    let (pool, left) = (trust.client_ca.as_ref(), &metrics.client_certificates);
-    let own = x509::authenticate(pool, certificates, left).await;
-    for error in [&vouched, &own].into_iter().filter_map(|outcome| outcome.as_ref().err()) {
+    let (pool, remaining_validity) = (trust.client_ca.as_ref(), &metrics.client_certificates);
+    let certificate_result =
+        x509::authenticate_certificate(pool, certificates, remaining_validity).await;
+    for error in [&proxy_result, &certificate_result]
+        .into_iter()
+        .filter_map(|outcome| outcome.as_ref().err())
+    {
         debug!(error = %chain(error), "Client certificate rejected");
     }
-    match own {
-        Ok(None) => vouched,
+    match certificate_result {
+        Ok(None) => proxy_result,
         outcome => outcome,
     }
 }
 
 /// Returns the token of `Authorization: Bearer <token>`.
-fn bearer(headers: &HeaderMap) -> Option<&str> {
+fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(AUTHORIZATION)?.to_str().ok()?.trim();
     let (scheme, token) = value.split_once(' ')?;
     let token = token.split(' ').next()?;
@@ -208,9 +213,9 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 
 /// Adds a user to `system:authenticated`, unless it is anonymous or in `system:unauthenticated`.
 fn with_authenticated_group(mut user: User) -> User {
-    let said =
+    let has_group =
         user.in_group(well_known::AUTHENTICATED) || user.in_group(well_known::UNAUTHENTICATED);
-    if user.name != well_known::ANONYMOUS && !said {
+    if user.name != well_known::ANONYMOUS && !has_group {
         user.groups.push(well_known::AUTHENTICATED.to_owned());
     }
     user

@@ -62,39 +62,46 @@ impl Authorizer {
     }
 
     pub async fn authorize(&self, user: &User, request: &RequestInfo) -> AuthorizationRuling {
-        let began = Instant::now();
+        let started_at = Instant::now();
         let (result, ruling) = match self.decide(user, request).await {
             Ok(AuthorizationDecision::Allow(reason)) => (
                 "allowed",
                 AuthorizationRuling { decision: Some("allow"), reason, outcome: Ok(()) },
             ),
-            Ok(AuthorizationDecision::Deny(reason)) => ("denied", refused(user, request, reason)),
+            Ok(AuthorizationDecision::Deny(reason)) => {
+                ("denied", build_refusal(user, request, reason))
+            }
             Ok(AuthorizationDecision::NoOpinion(reason)) => {
-                ("no-opinion", refused(user, request, reason))
+                ("no-opinion", build_refusal(user, request, reason))
             }
             Err(error) => {
                 let error = chain(&*error).to_string();
                 tracing::warn!(error, user = user.name, "Failed to authorize a request");
-                let outcome = Err(ApiError::internal(format!("failed to authorize: {error}")));
+                let outcome =
+                    Err(ApiError::internal_error(format!("failed to authorize: {error}")));
                 let reason = "internal error".to_owned();
                 ("error", AuthorizationRuling { decision: None, reason, outcome })
             }
         };
-        self.metrics.authorized(result, began.elapsed());
+        self.metrics.record_authorization(result, started_at.elapsed());
         ruling
     }
 
     /// Fails with 403 when `user` may not impersonate as `asked`, or when the review failed.
-    pub async fn may_impersonate(&self, user: &User, asked: &RequestInfo) -> Result<(), ApiError> {
-        match self.decide(user, asked).await {
+    pub async fn may_impersonate(
+        &self,
+        user: &User,
+        request: &RequestInfo,
+    ) -> Result<(), ApiError> {
+        match self.decide(user, request).await {
             Ok(AuthorizationDecision::Allow(_)) => Ok(()),
             Ok(AuthorizationDecision::Deny(reason) | AuthorizationDecision::NoOpinion(reason)) => {
-                Err(forbidden(user, asked, &reason))
+                Err(forbidden_error(user, request, &reason))
             }
             Err(error) => {
                 let error = chain(&*error).to_string();
                 tracing::warn!(error, user = user.name, "Failed to authorize an impersonation");
-                Err(forbidden(user, asked, ""))
+                Err(forbidden_error(user, request, ""))
             }
         }
     }
@@ -113,13 +120,13 @@ impl Authorizer {
     }
 }
 
-fn refused(user: &User, request: &RequestInfo, reason: String) -> AuthorizationRuling {
-    let outcome = Err(forbidden(user, request, &reason));
+fn build_refusal(user: &User, request: &RequestInfo, reason: String) -> AuthorizationRuling {
+    let outcome = Err(forbidden_error(user, request, &reason));
     AuthorizationRuling { decision: Some("forbid"), reason, outcome }
 }
 
 /// Returns the 403 in kube-apiserver's words (`responsewriters/errors.go`).
-fn forbidden(user: &User, request: &RequestInfo, reason: &str) -> ApiError {
+fn forbidden_error(user: &User, request: &RequestInfo, reason: &str) -> ApiError {
     let name = &user.name;
     let verb = request.verb();
     let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
@@ -127,26 +134,26 @@ fn forbidden(user: &User, request: &RequestInfo, reason: &str) -> ApiError {
         &request.operation
     else {
         let path = &request.path;
-        let why = sanitized(&format!("User {name:?} cannot {verb} path {path:?}"));
-        return ApiError::forbidden_path(why + &reason);
+        let message = escape_html(&format!("User {name:?} cannot {verb} path {path:?}"));
+        return ApiError::forbidden_path(message + &reason);
     };
-    let mut asked = resource.clone();
+    let mut resource_path = resource.clone();
     if !subresource.is_empty() {
-        asked = format!("{resource}/{subresource}");
+        resource_path = format!("{resource}/{subresource}");
     }
     let scope = if namespace.is_empty() {
         "at the cluster scope".to_owned()
     } else {
         format!("in the namespace {namespace:?}")
     };
-    let why = sanitized(&format!(
-        "User {name:?} cannot {verb} resource {asked:?} in API group {group:?} {scope}"
+    let message = escape_html(&format!(
+        "User {name:?} cannot {verb} resource {resource_path:?} in API group {group:?} {scope}"
     ));
-    ApiError::forbidden(GroupResource { group, resource }, object, why + &reason)
+    ApiError::forbidden(GroupResource { group, resource }, object, message + &reason)
 }
 
 /// Escapes what a browser could take for HTML.
-pub(super) fn sanitized(text: &str) -> String {
+pub(super) fn escape_html(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
@@ -180,8 +187,9 @@ mod tests {
         let authorizer = Authorizer::new(Arc::clone(&reviews) as _, Arc::new(Metrics::new()));
         let groups = groups.iter().map(|&group| group.to_owned()).collect();
         let user = User { name: "jane".into(), groups, ..User::default() };
-        let request =
-            RequestInfo::of(&http::Request::builder().method(method).uri(uri).body(()).unwrap());
+        let request = RequestInfo::from_request(
+            &http::Request::builder().method(method).uri(uri).body(()).unwrap(),
+        );
         let outcome = authorizer.authorize(&user, &request).await.outcome;
         let asked = *reviews.1.lock().unwrap();
         (outcome, asked)
@@ -225,7 +233,7 @@ mod tests {
             let (outcome, _) =
                 ask(&[], method, &uri, AuthorizationDecision::Deny(reason.into())).await;
             let error = outcome.unwrap_err();
-            assert_eq!(error.code(), 403);
+            assert_eq!(error.status_code(), 403);
             assert_eq!(error.message(), expected);
         }
     }

@@ -82,8 +82,8 @@ pub enum Error {
     /// The changes after the revision are no longer kept: 410, the client has to list again.
     #[error("too old resource version: {asked} ({oldest})")]
     TooOld { asked: Revision, oldest: Revision },
-    /// An object in the range lies in the store in a form that this binary cannot read. Leaving
-    /// it out would look like a deletion, so the whole read fails.
+    /// The store holds an object in the range in a form that this binary cannot read. Leaving it
+    /// out would look like a deletion, so the whole read fails.
     #[error(
         "stored object {:?} cannot be read: {reason}; restore it, run a release that reads it, or \
          remove it with: navigator apiserver store forget {} (docs/store.md)",
@@ -157,8 +157,8 @@ impl CountedCache for Cache {
         self.revision()
     }
 
-    fn look(&self, look: &mut dyn FnMut(&StoredBytes)) {
-        look(self.read().sums());
+    fn visit_stored_bytes(&self, visitor: &mut dyn FnMut(&StoredBytes)) {
+        visitor(self.read_state().stored_bytes());
     }
 }
 
@@ -187,23 +187,27 @@ impl Cache {
     }
 
     /// Keeps the cache up to date until shutdown. Drops `ready` after the first list.
-    pub async fn run(self: Arc<Self>, shutdown: Shutdown, ready: readiness::ReadinessHandle) {
+    pub async fn run(
+        self: Arc<Self>,
+        shutdown: Shutdown,
+        readiness_handle: readiness::ReadinessHandle,
+    ) {
         tokio::select! {
             () = shutdown.triggered() => {}
             // Dropped half-way, `follow` leaves the state between two events: a state the store
             // had.
-            () = reflector::follow(&self, ready) => {}
-            () = startup_history::follow(&self) => {}
+            () = reflector::run_reflector(&self, readiness_handle) => {}
+            () = startup_history::learn_histories(&self) => {}
         }
     }
 
     pub fn is_ready(&self) -> bool {
-        self.read().is_ready()
+        self.read_state().is_ready()
     }
 
     /// The cache's numbers, for metrics.
-    pub fn figures(&self) -> CacheStatistics {
-        let state = self.read();
+    pub fn statistics(&self) -> CacheStatistics {
+        let state = self.read_state();
         let (lists, changes) = state.version();
         CacheStatistics { objects: state.len(), revision: state.revision().0, lists, changes }
     }
@@ -226,31 +230,34 @@ impl Cache {
         at_least: Option<Revision>,
     ) -> Result<Option<Arc<CachedObject>>, Error> {
         self.wait_for(at_least).await?;
-        self.read().get(key)
+        self.read_state().get(key)
     }
 
     /// Returns the object as the cache shows it now. `None` also when it cannot be read, and while
     /// no watch of the store is open.
-    pub fn known(&self, key: &Key) -> Option<Arc<CachedObject>> {
+    pub fn cached_object(&self, key: &Key) -> Option<Arc<CachedObject>> {
         if !self.follows.load(Ordering::SeqCst) {
             return None;
         }
-        self.read().get(key).ok().flatten()
+        self.read_state().get(key).ok().flatten()
     }
 
     /// Returns the keys of a range as the cache shows it now, those of unreadable objects included.
     pub fn keys(&self, range: &KeyPrefix) -> Vec<Key> {
-        self.read().keys(range)
+        self.read_state().keys(range)
     }
 
     /// Returns the object as the store has it now. The outer `None` means that the cache is behind
     /// or follows no watch, and that the store has to be asked.
-    pub async fn latest(&self, key: &Key) -> Result<Option<Option<Arc<CachedObject>>>, Error> {
+    pub async fn latest_object(
+        &self,
+        key: &Key,
+    ) -> Result<Option<Option<Arc<CachedObject>>>, Error> {
         if !self.follows.load(Ordering::SeqCst) {
             return Ok(None);
         }
-        let latest = self.now.revision(&*self.storage).await?;
-        let state = self.read();
+        let latest = self.now.latest_revision(&*self.storage).await?;
+        let state = self.read_state();
         if state.is_ready() && state.revision() >= latest {
             return state.get(key).map(Some);
         }
@@ -264,40 +271,44 @@ impl Cache {
         at_least: Option<Revision>,
     ) -> Result<CacheListing, Error> {
         self.wait_for(at_least).await?;
-        self.read().list(range)
+        self.read_state().list(range)
     }
 
     /// Lists a range that holds only `key`, at the revision `at_least` or later.
-    pub async fn one(&self, key: &Key, at_least: Option<Revision>) -> Result<CacheListing, Error> {
+    pub async fn list_one(
+        &self,
+        key: &Key,
+        at_least: Option<Revision>,
+    ) -> Result<CacheListing, Error> {
         self.wait_for(at_least).await?;
-        self.read().one(key)
+        self.read_state().list_one(key)
     }
 
     /// Returns a page of the latest state or of an exact revision. The cache answers as far back as
     /// its window reaches. The store answers for earlier revisions, and for revisions that the
     /// cache does not show yet; objects that the cache has at the same revision are not decoded
     /// again.
-    pub async fn page(
+    pub async fn list_page(
         &self,
         range: &KeyPrefix,
         request: PageRequest,
     ) -> Result<CacheListing, Error> {
-        let at = match request.at {
+        let cache_revision = match request.at {
             None => self.catch_up().await.ok(),
-            Some(at) => Some(at).filter(|_| self.follows.load(Ordering::SeqCst)),
+            Some(revision) => Some(revision).filter(|_| self.follows.load(Ordering::SeqCst)),
         };
-        if let Some(page) = at.and_then(|at| {
-            let state = self.read();
-            state.page(range, request.at.map_or(state.revision(), |_| at), &request)
+        if let Some(page) = cache_revision.and_then(|revision| {
+            let state = self.read_state();
+            state.list_page(range, request.at.map_or(state.revision(), |_| revision), &request)
         }) {
             if request.at.is_none() {
-                self.tally.read_consistently(ConsistentReadOutcome::Cache);
+                self.tally.count_consistent_read(ConsistentReadOutcome::Cache);
             }
             return Ok(page);
         }
         let is_latest = request.at.is_none();
-        let foreseen = self.read().foresee(range, &request);
-        let mut share = account::take(MemoryUse::Objects, foreseen).await?;
+        let estimated_bytes = self.read_state().estimate_read_bytes(range, &request);
+        let mut share = account::acquire_memory(MemoryUse::Objects, estimated_bytes).await?;
         let page = self.storage.list(range, request).await;
         if is_latest {
             let outcome = if page.is_ok() {
@@ -305,31 +316,37 @@ impl Cache {
             } else {
                 ConsistentReadOutcome::StoreFailed
             };
-            self.tally.read_consistently(outcome);
+            self.tally.count_consistent_read(outcome);
         }
         let page = page?;
-        let known: Vec<_> = {
-            let state = self.read();
-            page.entries.iter().map(|entry| state.known(&entry.key, entry.revision)).collect()
+        let cached_objects: Vec<_> = {
+            let state = self.read_state();
+            page.entries
+                .iter()
+                .map(|entry| state.get_at_revision(&entry.key, entry.revision))
+                .collect()
         };
         let bytes: usize = page.entries.iter().map(|entry| entry.value.len()).sum();
         // Objects at an earlier revision may have been larger than they are now.
-        let missing = (COPIES * bytes).saturating_sub(foreseen);
-        if missing > 0 && !share.try_grow(MemoryUse::Objects, missing) {
+        let missing_bytes = (COPIES * bytes).saturating_sub(estimated_bytes);
+        if missing_bytes > 0 && !share.try_grow(MemoryUse::Objects, missing_bytes) {
             let text = "Too many large lists of the past, please try again later.";
             return Err(ApiError::too_many_requests(text, 1).into());
         }
         share.shrink(COPIES * bytes);
-        let objects = page.entries.iter().zip(known).map(|(entry, known)| match known {
-            Some(object) => Ok(object),
-            None => self
-                .decode(entry, EventType::Added)
-                .map(Arc::new)
-                .map_err(|reason| Error::Undecodable { key: entry.key.clone(), reason }),
-        });
-        let objects = request_cost::work(bytes, || objects.collect::<Result<_, _>>())?;
-        let (revision, more, remaining) = (page.revision, page.more, page.remaining);
-        Ok(CacheListing { objects, revision, more, remaining, from_store: true, share })
+        let objects =
+            page.entries.iter().zip(cached_objects).map(
+                |(entry, cached_object)| match cached_object {
+                    Some(object) => Ok(object),
+                    None => self
+                        .decode(entry, EventType::Added)
+                        .map(Arc::new)
+                        .map_err(|reason| Error::Undecodable { key: entry.key.clone(), reason }),
+                },
+            );
+        let objects = request_cost::run_blocking(bytes, || objects.collect::<Result<_, _>>())?;
+        let (revision, has_more, remaining) = (page.revision, page.more, page.remaining);
+        Ok(CacheListing { objects, revision, more: has_more, remaining, from_store: true, share })
     }
 
     /// Starts a watch of the changes of a range after the revision `from`.
@@ -345,12 +362,12 @@ impl Cache {
 
     /// Waits until the changes after `from` are known, if the cache is still learning them.
     async fn wait_for_past(&self, from: Revision) -> Result<(), Error> {
-        let mut unknown = self.unknown.subscribe();
-        if self.read().oldest() <= from {
+        let mut unknown_history = self.unknown.subscribe();
+        if self.read_state().oldest_revision() <= from {
             return Ok(());
         }
         self.past_asked.notify_one();
-        match time::timeout(PAST_WAIT, unknown.wait_for(Option::is_none)).await {
+        match time::timeout(PAST_WAIT, unknown_history.wait_for(Option::is_none)).await {
             // The sender cannot be dropped: `self` holds it.
             Ok(_) => Ok(()),
             Err(_) => Err(Error::NotReady),
@@ -360,54 +377,61 @@ impl Cache {
     /// Waits until the cache shows the writes acknowledged so far, and returns the store's
     /// revision.
     pub async fn catch_up(&self) -> Result<Revision, Error> {
-        let latest = self.now.revision(&*self.storage).await?;
+        let latest = self.now.latest_revision(&*self.storage).await?;
         self.wait_until_shown(latest).await?;
         Ok(latest)
     }
 
     /// Waits until the cache shows the revision `asked`, for at most `FRESHNESS_WAIT`. Fails at
     /// once if the store has not reached that revision either: no client can have seen it.
-    pub async fn wait_until(&self, asked: Revision) -> Result<(), Error> {
-        if self.is_ready() && self.revision() < asked {
+    pub async fn wait_until(&self, target: Revision) -> Result<(), Error> {
+        if self.is_ready() && self.revision() < target {
             match self.storage.current_revision().await {
-                Ok(latest) if latest < asked => return Err(Error::NotYet { asked, latest }),
+                Ok(latest) if latest < target => {
+                    return Err(Error::NotYet { asked: target, latest });
+                }
                 Err(error @ storage::Error::Replaced { .. }) => return Err(error.into()),
                 // A store that is merely unreachable may have reached the revision before.
                 Ok(_) | Err(_) => {}
             }
         }
-        self.wait_until_shown(asked).await
+        self.wait_until_shown(target).await
     }
 
     /// Waits until the cache shows `asked`, a revision that the store has reached.
-    async fn wait_until_shown(&self, asked: Revision) -> Result<(), Error> {
+    async fn wait_until_shown(&self, target: Revision) -> Result<(), Error> {
         if !self.is_ready() {
             return Err(Error::NotReady);
         }
-        self.still_there().await?;
-        let begun = time::Instant::now();
-        let shown = self.wait_here(asked).await;
-        if asked > Revision(0) {
-            self.tally.waited(begun.elapsed());
+        self.check_store_identity().await?;
+        let started_at = time::Instant::now();
+        let wait_result = self.wait_here(target).await;
+        if target > Revision(0) {
+            self.tally.observe_wait(started_at.elapsed());
         }
-        shown
+        wait_result
     }
 
-    async fn wait_here(&self, asked: Revision) -> Result<(), Error> {
+    async fn wait_here(&self, target: Revision) -> Result<(), Error> {
         let mut revision = self.revision.subscribe();
-        if *revision.borrow() >= asked {
+        if *revision.borrow() >= target {
             return Ok(());
         }
-        self.storage.request_progress(asked);
-        match time::timeout(FRESHNESS_WAIT, revision.wait_for(|shown| *shown >= asked)).await {
+        self.storage.request_progress(target);
+        match time::timeout(
+            FRESHNESS_WAIT,
+            revision.wait_for(|cached_revision| *cached_revision >= target),
+        )
+        .await
+        {
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(Error::NotYet { asked, latest: self.revision() }),
+            Ok(Err(_)) | Err(_) => Err(Error::NotYet { asked: target, latest: self.revision() }),
         }
     }
 
     /// Fails if the store was replaced. While no watch is open, the cache does not notice that by
     /// itself. A store that is merely unreachable is no error: what the cache shows was true.
-    async fn still_there(&self) -> Result<(), Error> {
+    async fn check_store_identity(&self) -> Result<(), Error> {
         if self.follows.load(Ordering::SeqCst) {
             return Ok(());
         }
@@ -423,7 +447,7 @@ impl Cache {
 
     /// Announces the object that the registry is about to write as the bytes `stored`, so that the
     /// cache need not decode them when the store's watch shows them.
-    pub fn offer(
+    pub fn announce_write(
         &self,
         key: &Key,
         form: ObjectForm,
@@ -435,19 +459,19 @@ impl Cache {
 
     /// Returns the object that was offered, now that it is written as `revision`. Absent when the
     /// store's watch took the offer for another write of the same bytes.
-    pub fn written(
+    pub fn finish_write(
         &self,
-        offered: PendingWriteGuard<'_>,
+        pending_write: PendingWriteGuard<'_>,
         revision: Revision,
     ) -> Option<Arc<CachedObject>> {
-        offered.written(revision, self.revision() >= revision)
+        pending_write.confirm_write(revision, self.revision() >= revision)
     }
 
     /// Returns the object of a store entry: the cache's if it has the same revision, else a decoded
     /// one.
-    pub fn object(&self, entry: &StoreEntry) -> Result<Arc<CachedObject>, Error> {
-        if let Some(known) = self.read().known(&entry.key, entry.revision) {
-            return Ok(known);
+    pub fn object_for_entry(&self, entry: &StoreEntry) -> Result<Arc<CachedObject>, Error> {
+        if let Some(object) = self.read_state().get_at_revision(&entry.key, entry.revision) {
+            return Ok(object);
         }
         self.decode(entry, EventType::Added)
             .map(Arc::new)
@@ -460,33 +484,37 @@ impl Cache {
     }
 
     fn read_entry(&self, entry: &StoreEntry, event: EventType) -> SharedDecodeResult {
-        let offered = self.offers.take(entry);
-        let read = || self.decode(entry, event);
-        match offered {
-            Some(offered) => {
-                debug_assert_eq!(Ok(offered.json()), read().as_ref().map(CachedObject::json));
-                Ok(offered)
+        let announced_object = self.offers.take_object(entry);
+        let decode_entry = || self.decode(entry, event);
+        match announced_object {
+            Some(announced_object) => {
+                debug_assert_eq!(
+                    Ok(announced_object.json()),
+                    decode_entry().as_ref().map(CachedObject::json)
+                );
+                Ok(announced_object)
             }
-            None => read().map(Arc::new),
+            None => decode_entry().map(Arc::new),
         }
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, CacheState> {
+    fn read_state(&self) -> RwLockReadGuard<'_, CacheState> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the state, then wakes readers and watchers that wait for the change.
-    fn update(&self, change: impl FnOnce(&mut CacheState)) {
+    fn update_state(&self, change: impl FnOnce(&mut CacheState)) {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         let (lists, changes) = state.version();
         change(&mut state);
         let revision = state.revision();
-        let new = (state.lists() == lists).then(|| state.changed_since(changes)).flatten();
-        let new: Option<Vec<Key>> = new.map(|keys| keys.cloned().collect());
+        let new_keys =
+            (state.list_count() == lists).then(|| state.changed_since(changes)).flatten();
+        let new_keys: Option<Vec<Key>> = new_keys.map(|keys| keys.cloned().collect());
         drop(state);
         self.revision.send_replace(revision);
-        match new {
-            Some(keys) => self.waiting.wake(keys.iter()),
+        match new_keys {
+            Some(keys) => self.waiting.wake_watchers(keys.iter()),
             None => self.waiting.wake_all(),
         }
     }

@@ -28,7 +28,7 @@ use tokio::sync::Semaphore;
 
 pub use self::{
     metrics::CapacityMetrics,
-    survey::{StoreSurvey, survey},
+    survey::{StoreSurvey, survey_store},
 };
 use super::storage::{Key, Revision};
 use crate::runtime::cgroup;
@@ -55,11 +55,11 @@ const NAMESPACES: usize = 2;
 const WINDOWS: usize = 32;
 const LARGEST_WINDOW: usize = 64 << 20;
 
-/// Bytes that an object is counted with beside its JSON: key, labels, counts, its place in the
-/// cache.
+/// Bytes that an object is counted with in addition to its JSON: key, labels, counts, its place in
+/// the cache.
 pub const BESIDE: usize = 1024;
 
-/// Bounds in bytes on what may be stored, each object counted as [`counted`] says.
+/// Bounds in bytes on what may be stored, each object counted as [`counted_bytes`] says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapacityBounds {
     /// Memory limit in bytes from which the bounds are computed.
@@ -85,7 +85,7 @@ static OWN: LazyLock<CapacityBounds> = LazyLock::new(|| {
 
 impl CapacityBounds {
     /// Returns the bounds of this process, from its memory limit.
-    pub fn own() -> Self {
+    pub fn for_process() -> Self {
         *OWN
     }
 
@@ -107,9 +107,9 @@ impl CapacityBounds {
 
     /// Returns the least memory limit, in whole MiB, with which a server starts over `stored`
     /// bytes.
-    pub fn limit_for(stored: usize) -> usize {
+    pub fn limit_for(stored_bytes: usize) -> usize {
         const MIB: usize = 1 << 20;
-        (stored.div_ceil(ALL + RESERVE + EXCESS) * PARTS).next_multiple_of(MIB)
+        (stored_bytes.div_ceil(ALL + RESERVE + EXCESS) * PARTS).next_multiple_of(MIB)
     }
 
     fn ceiling(&self, scope: CapacityScope, growth: GrowthClass) -> usize {
@@ -125,8 +125,8 @@ impl CapacityBounds {
 }
 
 /// Returns by how many bytes an object counts against the capacity if its JSON has `stored` bytes.
-pub fn counted(stored: usize) -> usize {
-    stored + BESIDE
+pub fn counted_bytes(json_bytes: usize) -> usize {
+    json_bytes + BESIDE
 }
 
 /// Kind of a write that makes an object larger.
@@ -171,7 +171,7 @@ pub struct CapacityError {
 impl fmt::Display for CapacityError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { scope, namespace, stored, added, ceiling, limit } = self;
-        let (whose, of) = match scope {
+        let (objects, scope_text) = match scope {
             CapacityScope::All => ("all objects".to_owned(), "in all"),
             CapacityScope::Namespace => {
                 (format!("objects of namespace {namespace:?}"), "of one namespace")
@@ -179,8 +179,8 @@ impl fmt::Display for CapacityError {
         };
         write!(
             f,
-            "exceeded what may be stored: {whose} count {stored} bytes, this adds {added}, and \
-             {ceiling} may be stored {of}, a part of the API server's memory limit of {limit}. \
+            "exceeded what may be stored: {objects} count {stored} bytes, this adds {added}, and \
+             {ceiling} may be stored {scope_text}, a part of the API server's memory limit of {limit}. \
              Delete objects or make them smaller, which is always allowed, or raise the limit"
         )
     }
@@ -211,11 +211,11 @@ impl StoredBytes {
         }
     }
 
-    pub fn all(&self) -> usize {
+    pub fn total(&self) -> usize {
         self.all
     }
 
-    pub fn of(&self, namespace: &str) -> usize {
+    pub fn in_namespace(&self, namespace: &str) -> usize {
         self.namespaces.get(namespace).copied().unwrap_or_default()
     }
 
@@ -233,7 +233,7 @@ pub trait CountedCache: Send + Sync {
     /// The revision up to which every write is shown.
     fn revision(&self) -> Revision;
     /// Calls `look` with the sums of the objects that are shown.
-    fn look(&self, look: &mut dyn FnMut(&StoredBytes));
+    fn visit_stored_bytes(&self, visitor: &mut dyn FnMut(&StoredBytes));
 }
 
 /// The storage capacity of one server: its bounds, and what counts against them.
@@ -292,20 +292,20 @@ impl Capacity {
     }
 
     /// Returns the semaphore that caches hold while they read a page of the whole store.
-    pub fn turns(&self) -> Arc<Semaphore> {
+    pub fn page_semaphore(&self) -> Arc<Semaphore> {
         Arc::clone(&self.turns)
     }
 
     /// Adds a cache whose objects count.
-    pub fn count(&self, cache: Arc<dyn CountedCache>) {
+    pub fn register_cache(&self, cache: Arc<dyn CountedCache>) {
         self.caches.write().unwrap_or_else(PoisonError::into_inner).push(cache);
     }
 
     /// Returns the sums of what the caches show.
-    fn sums(&self) -> StoredBytes {
+    fn cached_bytes(&self) -> StoredBytes {
         let mut sums = StoredBytes::default();
         for cache in &*self.caches.read().unwrap_or_else(PoisonError::into_inner) {
-            cache.look(&mut |own| sums.merge(own));
+            cache.visit_stored_bytes(&mut |cache_bytes| sums.merge(cache_bytes));
         }
         sums
     }
@@ -313,24 +313,26 @@ impl Capacity {
     /// Returns what is stored in `namespace` and in all, with the claims. Claims that a cache shows
     /// are dropped before the caches are looked at: a write that is counted twice for a moment
     /// refuses too much, never too little.
-    fn stored(
+    fn stored_by_scope(
         &self,
         claims: &mut CapacityClaims,
         namespace: &str,
     ) -> [usize; CapacityScope::EACH.len()] {
-        claims.open.retain(|_, open| open.at.is_none_or(|at| at > open.cache.revision()));
-        let (mut of_one, mut all) = (0, 0);
+        claims
+            .open
+            .retain(|_, claim| claim.at.is_none_or(|revision| revision > claim.cache.revision()));
+        let (mut namespace_bytes, mut total_bytes) = (0, 0);
         for cache in &*self.caches.read().unwrap_or_else(PoisonError::into_inner) {
-            cache.look(&mut |sums| {
-                of_one += sums.of(namespace);
-                all += sums.all();
+            cache.visit_stored_bytes(&mut |sums| {
+                namespace_bytes += sums.in_namespace(namespace);
+                total_bytes += sums.total();
             });
         }
-        for open in claims.open.values() {
-            all += open.bytes;
-            of_one += if *open.namespace == *namespace { open.bytes } else { 0 };
+        for claim in claims.open.values() {
+            total_bytes += claim.bytes;
+            namespace_bytes += if *claim.namespace == *namespace { claim.bytes } else { 0 };
         }
-        [of_one, all]
+        [namespace_bytes, total_bytes]
     }
 
     /// Claims `bytes` more for the object under `key`, or fails if a bound would be exceeded.
@@ -345,9 +347,9 @@ impl Capacity {
             return Ok(CapacityClaim { capacity: self, number: None });
         }
         let namespace = key.namespace();
-        let mut claims = self.claims();
-        let stored = self.stored(&mut claims, namespace);
-        for (scope, stored) in CapacityScope::EACH.into_iter().zip(stored) {
+        let mut claims = self.lock_claims();
+        let stored_by_scope = self.stored_by_scope(&mut claims, namespace);
+        for (scope, stored) in CapacityScope::EACH.into_iter().zip(stored_by_scope) {
             let ceiling = self.bounds.ceiling(scope, growth);
             if stored + bytes > ceiling {
                 self.refused[scope as usize].fetch_add(1, Ordering::Relaxed);
@@ -368,17 +370,17 @@ impl Capacity {
         Ok(CapacityClaim { capacity: self, number: Some(number) })
     }
 
-    fn claims(&self) -> MutexGuard<'_, CapacityClaims> {
+    fn lock_claims(&self) -> MutexGuard<'_, CapacityClaims> {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl CapacityClaim<'_> {
     /// Reports that the write is stored. The claim counts until the cache shows the revision `at`.
-    pub fn written(mut self, at: Revision) {
+    pub fn mark_written(mut self, revision: Revision) {
         let Some(number) = self.number.take() else { return };
-        if let Some(open) = self.capacity.claims().open.get_mut(&number) {
-            open.at = Some(at);
+        if let Some(claim) = self.capacity.lock_claims().open.get_mut(&number) {
+            claim.at = Some(revision);
         }
     }
 }
@@ -386,7 +388,7 @@ impl CapacityClaim<'_> {
 impl Drop for CapacityClaim<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.number.take() {
-            self.capacity.claims().open.remove(&number);
+            self.capacity.lock_claims().open.remove(&number);
         }
     }
 }
@@ -406,7 +408,7 @@ mod tests {
             self.0.lock().unwrap().0
         }
 
-        fn look(&self, look: &mut dyn FnMut(&StoredBytes)) {
+        fn visit_stored_bytes(&self, look: &mut dyn FnMut(&StoredBytes)) {
             look(&self.0.lock().unwrap().1);
         }
     }
@@ -415,7 +417,7 @@ mod tests {
     fn capacity() -> (Arc<Capacity>, Arc<Stage>) {
         let capacity = Capacity::new(CapacityBounds::new(32 * 32 * KIB));
         let stage = Arc::new(Stage::default());
-        capacity.count(Arc::clone(&stage) as _);
+        capacity.register_cache(Arc::clone(&stage) as _);
         (capacity, stage)
     }
 
@@ -442,7 +444,7 @@ mod tests {
             CapacityScope::Namespace
         );
         drop(reserved);
-        claim("b", GrowthClass::Ordinary, 96).unwrap().written(Revision(7));
+        claim("b", GrowthClass::Ordinary, 96).unwrap().mark_written(Revision(7));
         let full = claim("c", GrowthClass::Ordinary, 1).err().unwrap();
         assert_eq!(
             (full.scope, full.stored, full.ceiling),
@@ -457,7 +459,7 @@ mod tests {
         *stage.0.lock().unwrap() = (Revision(7), StoredBytes::default());
         stage.0.lock().unwrap().1.add(&key("b"), 10 * KIB);
         let full = claim("b", GrowthClass::Ordinary, 87).err().unwrap();
-        assert_eq!((full.stored, capacity.claims().open.len()), (10 * KIB, 0));
+        assert_eq!((full.stored, capacity.lock_claims().open.len()), (10 * KIB, 0));
         drop(claim("b", GrowthClass::Ordinary, 86).unwrap());
     }
 
@@ -468,13 +470,16 @@ mod tests {
         sums.add(&key("a"), 2);
         sums.add(&key("b"), 3);
         sums.remove(&key("a"), 5);
-        assert_eq!((sums.all(), sums.of("a"), sums.of("b"), sums.of("c")), (5, 2, 3, 0));
+        assert_eq!(
+            (sums.total(), sums.in_namespace("a"), sums.in_namespace("b"), sums.in_namespace("c")),
+            (5, 2, 3, 0)
+        );
         sums.remove(&key("b"), 3);
         assert_eq!(sums.namespaces.len(), 1);
         let mut both = StoredBytes::default();
         both.merge(&sums);
         both.merge(&sums);
-        assert_eq!((both.all(), both.of("a")), (4, 4));
+        assert_eq!((both.total(), both.in_namespace("a")), (4, 4));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The serving certificate: where it comes from, and swapping it while we serve.
 //!
-//! By default it is our own: see [`own`]. Files can be given instead: see [`files`]. Until either
+//! By default it is our own: see [`issuer`]. Files can be given instead: see [`files`]. Until either
 //! is there, a certificate made at start-up lets probes through; kube-apiserver does not accept
 //! it, so nothing is proxied to us too early.
 
@@ -47,19 +47,23 @@ impl ServingCertificate {
     /// Creates the resolver with a self-signed certificate that no client trusts.
     pub fn new(metrics: Arc<Metrics>) -> Self {
         let (certificate, key) = issuer::self_signed();
-        let current = pair(certificate.as_bytes(), key.as_bytes())
+        let current = parse_pair(certificate.as_bytes(), key.as_bytes())
             .expect("a certificate that was just made fits its key");
         Self { current: RwLock::new(Arc::new(current)), metrics }
     }
 
     /// Serves `certificate` and `key` (PEM) from now on. On an error the certificate in use stays.
-    pub fn swap(&self, certificate: &[u8], key: &[u8]) -> Result<(), CertificatePairError> {
-        let new = pair(certificate, key)?;
-        let not_after = validity(&new.cert[0])?;
+    pub fn set_certificate(
+        &self,
+        certificate: &[u8],
+        key: &[u8],
+    ) -> Result<(), CertificatePairError> {
+        let new_key = parse_pair(certificate, key)?;
+        let not_after = expiry_time(&new_key.cert[0])?;
         if not_after <= jiff::Timestamp::now() {
             return Err(CertificatePairError::Expired(not_after.to_string()));
         }
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new_key);
         self.metrics.certificate_expiry.set(not_after.as_second());
         Ok(())
     }
@@ -77,7 +81,7 @@ impl ResolvesServerCert for ServingCertificate {
     }
 }
 
-fn pair(certificate: &[u8], key: &[u8]) -> Result<CertifiedKey, CertificatePairError> {
+fn parse_pair(certificate: &[u8], key: &[u8]) -> Result<CertifiedKey, CertificatePairError> {
     let chain = CertificateDer::pem_slice_iter(certificate)
         .collect::<Result<Vec<_>, _>>()
         .map_err(CertificatePairError::Certificate)?;
@@ -89,7 +93,7 @@ fn pair(certificate: &[u8], key: &[u8]) -> Result<CertifiedKey, CertificatePairE
     CertifiedKey::from_der(chain, key, &provider).map_err(CertificatePairError::Pair)
 }
 
-fn validity(der: &CertificateDer<'_>) -> Result<jiff::Timestamp, CertificatePairError> {
+fn expiry_time(der: &CertificateDer<'_>) -> Result<jiff::Timestamp, CertificatePairError> {
     let unreadable = |text: String| CertificatePairError::Unreadable(text);
     let (_, certificate) =
         X509Certificate::from_der(der).map_err(|error| unreadable(error.to_string()))?;

@@ -30,15 +30,15 @@ pub struct ReviewCallMetrics {
 impl ReviewCallMetrics {
     /// Creates the metrics. `topic` is `authn` or `authz`; `what` names the reviews in the help
     /// text.
-    pub fn new(topic: &str, what: &str) -> Self {
+    pub fn new(topic: &str, reviews: &str) -> Self {
         let name = format!("apiserver_delegated_{topic}_request");
         let total = Opts::new(
             format!("{name}_total"),
-            format!("{what} sent to kube-apiserver, by HTTP code."),
+            format!("{reviews} sent to kube-apiserver, by HTTP code."),
         );
         let duration = HistogramOpts::new(
             format!("{name}_duration_seconds"),
-            format!("Seconds until kube-apiserver answered {what}, by HTTP code."),
+            format!("Seconds until kube-apiserver answered {reviews}, by HTTP code."),
         );
         Self {
             total: IntCounterVec::new(total, &["code"]).expect("the metric's name is valid"),
@@ -66,7 +66,7 @@ pub enum ReviewCallError {
 }
 
 /// Creates a review at kube-apiserver and returns it with its answer.
-pub(crate) async fn create<K>(
+pub(crate) async fn create_review<K>(
     api: &Api<K>,
     review: &K,
     calls: &ReviewCallMetrics,
@@ -74,11 +74,11 @@ pub(crate) async fn create<K>(
 where
     K: Clone + DeserializeOwned + Serialize + std::fmt::Debug,
 {
-    let asked = async {
+    let review_with_retries = async {
         let mut pause = FIRST_PAUSE;
         for _ in 1..TRIES {
-            match once(api, review, calls).await {
-                Err(error) if can_pass(&error) => {
+            match create_review_once(api, review, calls).await {
+                Err(error) if is_transient(&error) => {
                     let jitter = rand::rng().random_range(1.0..1.0 + JITTER);
                     tokio::time::sleep(pause.mul_f64(jitter)).await;
                     pause = pause.mul_f64(GROWTH);
@@ -86,32 +86,36 @@ where
                 answer => return answer,
             }
         }
-        once(api, review, calls).await
+        create_review_once(api, review, calls).await
     };
-    match tokio::time::timeout(ANSWER, asked).await {
+    match tokio::time::timeout(ANSWER, review_with_retries).await {
         Ok(answer) => answer.map_err(|error| ReviewCallError::Call(Box::new(error))),
         Err(_) => Err(ReviewCallError::Timeout),
     }
 }
 
-async fn once<K>(api: &Api<K>, review: &K, calls: &ReviewCallMetrics) -> Result<K, kube::Error>
+async fn create_review_once<K>(
+    api: &Api<K>,
+    review: &K,
+    calls: &ReviewCallMetrics,
+) -> Result<K, kube::Error>
 where
     K: Clone + DeserializeOwned + Serialize + std::fmt::Debug,
 {
-    let asked = Instant::now();
+    let started_at = Instant::now();
     let answer = api.create(&PostParams::default(), review).await;
     let code = match &answer {
         Ok(_) => "201".to_owned(),
         Err(kube::Error::Api(status)) => status.code.to_string(),
         Err(_) => "<error>".to_owned(),
     };
-    let seconds = asked.elapsed().as_secs_f64();
+    let seconds = started_at.elapsed().as_secs_f64();
     calls.total.with_label_values(&[code.as_str()]).inc();
     calls.duration.with_label_values(&[code.as_str()]).observe(seconds);
     answer
 }
 
-fn can_pass(error: &kube::Error) -> bool {
+fn is_transient(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => matches!(status.code, 429 | 500 | 502 | 503 | 504),
         kube::Error::HyperError(_) | kube::Error::Service(_) => true,

@@ -19,7 +19,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha512};
 
 use super::{
-    negotiate::{AcceptClause, ResponseFormat, accept_text, clauses, gzip, takes_gzip},
+    negotiate::{AcceptClause, ResponseFormat, accept_text, gzip_parts, parse_accept, takes_gzip},
     request_cost,
     status::{ApiError, Result},
     url::Query,
@@ -69,7 +69,7 @@ struct EncodedDocument {
 
 impl EncodedDocument {
     fn new(plain: Vec<u8>) -> Self {
-        Self { gzipped: gzip([plain.as_slice()]).into(), plain: plain.into() }
+        Self { gzipped: gzip_parts([plain.as_slice()]).into(), plain: plain.into() }
     }
 }
 
@@ -79,7 +79,7 @@ impl DiscoveryDocument {
     }
 
     /// Creates a document of OpenAPI version 3, which has a form in protobuf.
-    fn spec(make: impl Fn() -> Value + Send + Sync + 'static) -> Self {
+    fn for_openapi(make: impl Fn() -> Value + Send + Sync + 'static) -> Self {
         Self { protobuf: Some(OnceLock::new()), ..Self::new(make) }
     }
 
@@ -89,13 +89,15 @@ impl DiscoveryDocument {
             let hash = format!("{:X}", Sha512::digest(&json));
             TaggedDocument { packed: EncodedDocument::new(json), hash }
         };
-        self.json.get_or_init(|| request_cost::work(LARGE, make))
+        self.json.get_or_init(|| request_cost::run_blocking(LARGE, make))
     }
 
     /// Returns the document in protobuf, if it has that form.
     fn protobuf(&self) -> Option<&EncodedDocument> {
-        let make = || EncodedDocument::new(openapi::protobuf::v3(&(self.make)()));
-        self.protobuf.as_ref().map(|made| made.get_or_init(|| request_cost::work(LARGE, make)))
+        let make = || EncodedDocument::new(openapi::protobuf::encode_document(&(self.make)()));
+        self.protobuf
+            .as_ref()
+            .map(|document| document.get_or_init(|| request_cost::run_blocking(LARGE, make)))
     }
 
     fn etag(&self) -> String {
@@ -107,32 +109,37 @@ impl Discovery {
     pub(super) fn new(scheme: &'static ServedKinds) -> Self {
         let mut documents = BTreeMap::new();
         let groups = scheme.groups();
-        documents.insert("/apis".to_owned(), documents::groups(&groups));
+        documents.insert("/apis".to_owned(), documents::build_group_list(&groups));
         for (group, versions) in &groups {
             if group.is_empty() {
-                documents.insert("/api".into(), documents::core());
+                documents.insert("/api".into(), documents::build_core_versions());
             } else {
-                documents.insert(format!("/apis/{group}"), documents::group(group, versions));
+                documents.insert(format!("/apis/{group}"), documents::build_group(group, versions));
             }
             for version in versions {
-                let path = documents::path(group, *version);
-                documents.insert(format!("/{path}"), documents::resources(scheme, group, *version));
+                let path = documents::version_path(group, *version);
+                documents.insert(
+                    format!("/{path}"),
+                    documents::build_resource_list(scheme, group, *version),
+                );
             }
         }
-        documents.insert("/version".into(), documents::version());
+        documents.insert("/version".into(), documents::build_version());
 
         let mut specs = BTreeMap::new();
         let group = scheme.group();
         for &version in group.versions {
-            let document = DiscoveryDocument::spec(move || openapi::v3(scheme, version));
-            specs.insert(documents::path(group.name, version), Arc::new(document));
+            let document =
+                DiscoveryDocument::for_openapi(move || openapi::build_v3(scheme, version));
+            specs.insert(documents::version_path(group.name, version), Arc::new(document));
         }
         for (group, versions) in groups.iter().filter(|(name, _)| *name != group.name) {
             for version in versions {
                 let (group, version) = (*group, *version);
-                let document =
-                    DiscoveryDocument::spec(move || openapi::foreign::v3(scheme, group, version));
-                specs.insert(documents::path(group, version), Arc::new(document));
+                let document = DiscoveryDocument::for_openapi(move || {
+                    openapi::foreign::build_v3(scheme, group, version)
+                });
+                specs.insert(documents::version_path(group, version), Arc::new(document));
             }
         }
         let mut openapi: BTreeMap<String, Arc<DiscoveryDocument>> = specs
@@ -148,19 +155,20 @@ impl Discovery {
         openapi.insert("/openapi/v3".into(), Arc::new(index));
         openapi.insert(
             "/openapi/v2".into(),
-            Arc::new(DiscoveryDocument::new(move || openapi::v2(scheme))),
+            Arc::new(DiscoveryDocument::new(move || openapi::build_v2(scheme))),
         );
 
-        let mut all: Vec<String> = documents.keys().chain(openapi.keys()).cloned().collect();
-        all.extend(["/healthz", "/livez", "/metrics", "/readyz"].map(str::to_owned));
-        all.sort();
-        documents.insert("/".into(), serde_json::json!({"paths": all}));
-        let (core, named): (Vec<_>, Vec<_>) =
+        let mut paths: Vec<String> = documents.keys().chain(openapi.keys()).cloned().collect();
+        paths.extend(["/healthz", "/livez", "/metrics", "/readyz"].map(str::to_owned));
+        paths.sort();
+        documents.insert("/".into(), serde_json::json!({"paths": paths}));
+        let (core_groups, named_groups): (Vec<_>, Vec<_>) =
             groups.into_iter().partition(|(group, _)| group.is_empty());
-        let aggregated =
-            |groups: Vec<_>| DiscoveryDocument::new(move || documents::aggregated(scheme, &groups));
-        let core = (!core.is_empty()).then(|| aggregated(core));
-        Self { aggregated: aggregated(named), core, documents, openapi }
+        let aggregated = |groups: Vec<_>| {
+            DiscoveryDocument::new(move || documents::build_aggregated(scheme, &groups))
+        };
+        let core = (!core_groups.is_empty()).then(|| aggregated(core_groups));
+        Self { aggregated: aggregated(named_groups), core, documents, openapi }
     }
 
     pub(super) fn respond(
@@ -169,22 +177,22 @@ impl Discovery {
         headers: &HeaderMap,
         query: &Query,
     ) -> Result<Response<Body>> {
-        let trimmed = if path.len() > 1 { path.trim_end_matches('/') } else { path };
-        if let Some(document) = self.openapi.get(trimmed) {
+        let trimmed_path = if path.len() > 1 { path.trim_end_matches('/') } else { path };
+        if let Some(document) = self.openapi.get(trimmed_path) {
             return openapi_response(document, headers, query);
         }
-        if trimmed == "/apis" && wants_aggregated(headers) {
+        if trimmed_path == "/apis" && wants_aggregated(headers) {
             return Ok(aggregated_response(&self.aggregated, headers));
         }
-        if let Some(core) = self.core.as_ref().filter(|_| trimmed == "/api")
+        if let Some(core) = self.core.as_ref().filter(|_| trimmed_path == "/api")
             && wants_aggregated(headers)
         {
             return Ok(aggregated_response(core, headers));
         }
-        let document = self.documents.get(trimmed).ok_or_else(ApiError::no_such_resource)?;
+        let document = self.documents.get(trimmed_path).ok_or_else(ApiError::no_such_resource)?;
         let output = ResponseFormat::negotiate_document(headers, query)?;
         let mut response = output.respond(StatusCode::OK, document)?;
-        if matches!(trimmed, "/api" | "/apis") {
+        if matches!(trimmed_path, "/api" | "/apis") {
             let vary = HeaderValue::from_static("Accept");
             response.headers_mut().insert(header::VARY, vary);
         }
@@ -195,7 +203,7 @@ impl Discovery {
 /// Tells whether the client wants the aggregated form of `/api` or `/apis`: the first clause of its
 /// Accept header that can be served decides.
 fn wants_aggregated(headers: &HeaderMap) -> bool {
-    for clause in clauses(&accept_text(headers)) {
+    for clause in parse_accept(&accept_text(headers)) {
         if !matches!(clause.media_type, "application/json" | "*/*" | "application/*") {
             continue;
         }
@@ -211,7 +219,7 @@ fn wants_aggregated(headers: &HeaderMap) -> bool {
 }
 
 fn aggregated_response(document: &DiscoveryDocument, headers: &HeaderMap) -> Response<Body> {
-    let mut response = tagged(document, &document.json().packed, headers, AGGREGATED);
+    let mut response = tagged_response(document, &document.json().packed, headers, AGGREGATED);
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
     headers.insert(header::VARY, HeaderValue::from_static("Accept"));
@@ -227,21 +235,24 @@ fn openapi_response(
 ) -> Result<Response<Body>> {
     let accept = accept_text(headers);
     let json = || Some((JSON, &document.json().packed));
-    let named = |clause: &AcceptClause<'_>| match clause.media_type {
+    let encode_clause = |clause: &AcceptClause<'_>| match clause.media_type {
         JSON | "*/*" | "application/*" => json(),
         PROTOBUF | OLDER_PROTOBUF => document.protobuf().map(|packed| (PROTOBUF, packed)),
         _ => None,
     };
-    let found =
-        if accept.trim().is_empty() { json() } else { clauses(&accept).iter().find_map(named) };
-    let Some((content_type, packed)) = found else {
+    let encoded_form = if accept.trim().is_empty() {
+        json()
+    } else {
+        parse_accept(&accept).iter().find_map(encode_clause)
+    };
+    let Some((content_type, packed)) = encoded_form else {
         let protobuf =
             document.protobuf.as_ref().map_or(String::new(), |_| format!(", {PROTOBUF}"));
         return Err(ApiError::not_acceptable(format!(
             "only the following media types are accepted: {JSON}{protobuf}"
         )));
     };
-    let mut response = tagged(document, packed, headers, content_type);
+    let mut response = tagged_response(document, packed, headers, content_type);
     let headers = response.headers_mut();
     headers.append(header::VARY, HeaderValue::from_static("Accept"));
     if query.text("hash") == document.json().hash {
@@ -258,23 +269,23 @@ fn openapi_response(
 }
 
 /// Responds with a document and its ETag; 304 when the client has that document.
-fn tagged(
+fn tagged_response(
     document: &DiscoveryDocument,
     packed: &EncodedDocument,
     headers: &HeaderMap,
     content_type: &'static str,
 ) -> Response<Body> {
     let etag = document.etag();
-    let known = headers.get_all(header::IF_NONE_MATCH).iter();
-    let known = known.filter_map(|value| value.to_str().ok());
-    let unchanged = known.flat_map(|value| value.split(',')).any(|tag| {
+    let header_values = headers.get_all(header::IF_NONE_MATCH).iter();
+    let client_tags = header_values.filter_map(|value| value.to_str().ok());
+    let is_unchanged = client_tags.flat_map(|value| value.split(',')).any(|tag| {
         let tag = tag.trim();
         tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == etag
     });
     let mut response = Response::new(Body::empty());
     let etag = HeaderValue::try_from(etag).expect("hex between quotes is a header value");
     response.headers_mut().insert(header::ETAG, etag);
-    if unchanged {
+    if is_unchanged {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         return response;
     }

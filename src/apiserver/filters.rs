@@ -45,7 +45,7 @@ use super::{
     operation::ResourceAction,
     peer::{Peer, PeerCertificates},
     request_info::RequestInfo,
-    response_body::guarded,
+    response_body::attach_guard,
     status::ApiError,
 };
 use crate::{
@@ -61,7 +61,7 @@ const LONGEST_ID: usize = 64;
 /// Seconds of `Retry-After` in answers that the server gives while it starts.
 const STARTING_RETRY: u32 = 5;
 
-/// Seconds of `Retry-After` in answers of a server that cannot start before a person acts.
+/// Seconds of `Retry-After` in answers of a server that cannot start before an administrator acts.
 const HELD_UP_RETRY: u32 = 30;
 
 /// What a server needs before it can answer.
@@ -94,7 +94,7 @@ struct RequestFindings {
 /// The filters around a router.
 pub struct FilterChain {
     installed: OnceLock<InstalledServices>,
-    /// Why the server cannot be installed before a person acts.
+    /// Why the server cannot be installed before an administrator acts.
     obstacle: RwLock<Option<String>>,
     readiness: Readiness,
     drain: Shutdown,
@@ -137,8 +137,8 @@ impl FilterChain {
 
     /// Sets the advice for users who ask to upgrade a connection.
     #[must_use]
-    pub fn instead_of_upgrades(self, instead: UpgradeAdvice) -> Self {
-        Self { instead, ..self }
+    pub fn instead_of_upgrades(self, advice: UpgradeAdvice) -> Self {
+        Self { instead: advice, ..self }
     }
 
     /// Sets the chance that a request ends its HTTP/2 connection.
@@ -152,12 +152,13 @@ impl FilterChain {
         drop(self.installed.set(installed));
     }
 
-    /// Sets the reason why the server cannot be installed before a person acts; `None` clears it.
-    pub fn hold_up(&self, why: Option<String>) {
-        *self.obstacle.write().unwrap_or_else(PoisonError::into_inner) = why;
+    /// Sets the reason why the server cannot be installed before an administrator acts; `None`
+    /// clears it.
+    pub fn hold_up(&self, reason: Option<String>) {
+        *self.obstacle.write().unwrap_or_else(PoisonError::into_inner) = reason;
     }
 
-    /// Tells whether a CA vouches for the client that presented `certificates`. Until the services
+    /// Returns whether a CA verifies the client that presented `certificates`. Until the services
     /// are installed, any certificate counts.
     pub async fn vouches_for(&self, certificates: &PeerCertificates) -> bool {
         match self.installed.get() {
@@ -172,25 +173,26 @@ impl FilterChain {
     /// A write goes on as a task of its own then: it keeps its seat, and its line gets into the
     /// audit trail.
     pub async fn handle(self: &Arc<Self>, request: Request<Body>) -> Response<Body> {
-        let received = Timestamp::now();
-        let info = Arc::new(RequestInfo::of(&request));
+        let received_at = Timestamp::now();
+        let info = Arc::new(RequestInfo::from_request(&request));
         if info.is_long_running() {
-            return self.answer(request, info, received).await;
+            return self.answer_request(request, info, received_at).await;
         }
         if !info.is_mutating() {
-            return latency::accounted(self.answer(request, info, received)).await;
+            return latency::with_account(self.answer_request(request, info, received_at)).await;
         }
         let chain = Arc::clone(self);
-        let written =
-            async move { latency::accounted(chain.answer(request, info, received)).await };
-        let written = AssertUnwindSafe(self.writes.track_future(written)).catch_unwind();
-        UncancellableFuture::new(written).await.unwrap_or_else(|_| {
+        let write_future = async move {
+            latency::with_account(chain.answer_request(request, info, received_at)).await
+        };
+        let tracked_write = AssertUnwindSafe(self.writes.track_future(write_future)).catch_unwind();
+        UncancellableFuture::new(tracked_write).await.unwrap_or_else(|_| {
             error!("A write ended without an answer");
-            ApiError::internal("the request ended without an answer").into_response()
+            ApiError::internal_error("the request ended without an answer").into_response()
         })
     }
 
-    /// Waits until no write is running, for at most `grace`. Call when no more requests come.
+    /// Waits until no write is running, for at most `grace`. Call it after the last request.
     pub async fn until_written(&self, grace: Duration) {
         self.writes.close();
         if tokio::time::timeout(grace, self.writes.wait()).await.is_err() {
@@ -198,54 +200,54 @@ impl FilterChain {
         }
     }
 
-    async fn answer(
+    async fn answer_request(
         &self,
         mut request: Request<Body>,
         info: Arc<RequestInfo>,
-        received: Timestamp,
+        received_at: Timestamp,
     ) -> Response<Body> {
-        let id = request.headers().get(AUDIT_ID).map_or_else(new_id, shortened);
+        let id = request.headers().get(AUDIT_ID).map_or_else(new_id, truncate_id);
         let warnings = Warnings::default();
         let extensions = request.extensions_mut();
         extensions.insert(Arc::clone(&info));
         extensions.insert(warnings.clone());
 
         let farewell = request.extensions().get::<ConnectionFarewell>().cloned();
-        let incoming = IncomingRequest { info: &info, id: &id, received };
+        let incoming = IncomingRequest { info: &info, id: &id, received: received_at };
         let stranger = StrangerFarewell::new(farewell.clone());
-        let mut found = RequestFindings { recording: AuditRecording::NotYet, stranger };
-        let handled = self.within_deadline(&mut request, incoming, &mut found);
-        let mut response = match AssertUnwindSafe(handled).catch_unwind().await {
+        let mut findings = RequestFindings { recording: AuditRecording::NotYet, stranger };
+        let response_future = self.within_deadline(&mut request, incoming, &mut findings);
+        let mut response = match AssertUnwindSafe(response_future).catch_unwind().await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => respond_error(request.headers(), &info.query, &error),
             Err(panic) => {
                 self.metrics.panics.inc();
                 error!(path = info.path, verb = info.verb(), "A handler panicked");
                 if let AuditRecording::Yes(audit) =
-                    mem::replace(&mut found.recording, AuditRecording::No)
+                    mem::replace(&mut findings.recording, AuditRecording::No)
                 {
-                    audit.panicked(panic).await;
+                    audit.record_panic(panic).await;
                 }
                 let text = "This request caused apiserver to panic. Look in the logs for details.";
                 (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
             }
         };
-        finish(&mut response, &id, &warnings);
-        let RequestFindings { recording, stranger: _stranger } = found;
+        finish_response(&mut response, &id, &warnings);
+        let RequestFindings { recording, stranger: _stranger } = findings;
         let response = match (recording, &self.audit) {
-            (AuditRecording::Yes(audit), _) => audit.complete(response).await,
+            (AuditRecording::Yes(audit), _) => audit.record_completion(response).await,
             (AuditRecording::NotYet, Some(trail)) => {
-                match AuditedRequest::begin(trail, incoming, &mut request, None) {
-                    Some(audit) => audit.refuse(response).await,
+                match AuditedRequest::for_request(trail, incoming, &mut request, None) {
+                    Some(audit) => audit.record_refusal(response).await,
                     None => response,
                 }
             }
             (AuditRecording::NotYet | AuditRecording::No, _) => response,
         };
         if let Some(farewell) = farewell
-            && self.goaway.strikes()
+            && self.goaway.is_goaway_due()
         {
-            farewell.say();
+            farewell.request_close();
         }
         response
     }
@@ -254,52 +256,53 @@ impl FilterChain {
         &self,
         request: &mut Request<Body>,
         incoming: IncomingRequest<'_>,
-        found: &mut RequestFindings,
+        findings: &mut RequestFindings,
     ) -> Result<Response<Body>, ApiError> {
         let info = incoming.info;
         if request.method() == Method::CONNECT || request.headers().contains_key(header::UPGRADE) {
             return Ok(refuse_upgrade((self.instead)(info)));
         }
-        let Some(limit) = self.deadlines.of(info)? else {
-            return self.authenticated(request, incoming, found).await;
+        let Some(limit) = self.deadlines.limit_for(info)? else {
+            return self.authenticate_and_handle(request, incoming, findings).await;
         };
         request.extensions_mut().insert(Deadline(Instant::now() + limit.after));
-        let handled = self.authenticated(request, incoming, found);
-        if let Ok(outcome) = tokio::time::timeout(limit.after, handled).await {
+        let response_future = self.authenticate_and_handle(request, incoming, findings);
+        if let Ok(outcome) = tokio::time::timeout(limit.after, response_future).await {
             return outcome;
         }
-        self.metrics.terminate(info, "504");
+        self.metrics.count_termination(info, "504");
         // The error is JSON for every client, as upstream: by now the request and its `Accept`
         // header may be gone.
         Ok(ApiError::timeout(limit.message, 0).into_response())
     }
 
     /// Authenticates the request, and passes it on.
-    async fn authenticated(
+    async fn authenticate_and_handle(
         &self,
         request: &mut Request<Body>,
         incoming: IncomingRequest<'_>,
-        found: &mut RequestFindings,
+        findings: &mut RequestFindings,
     ) -> Result<Response<Body>, ApiError> {
         let info = incoming.info;
         if self.drain.is_triggered() && info.path == "/readyz" {
-            return Ok(probe(&["shutdown"], "readyz"));
+            return Ok(failed_probe_response(&["shutdown"], "readyz"));
         }
         let Some(installed) = self.installed.get() else {
-            found.stranger.known();
-            return self.starting(info);
+            findings.stranger.keep_connection();
+            return self.answer_starting(info);
         };
         let certificates = match request.extensions().get::<Peer>() {
             Some(peer) => Arc::clone(&peer.certificates),
             None => Arc::default(),
         };
-        let authenticated =
+        let authentication =
             installed.authenticator.authenticate(&certificates, request.headers_mut());
-        let authenticated = latency::spend(LatencyLayer::Authentication, authenticated).await;
-        let user = match authenticated {
+        let authentication_result =
+            latency::measure_time(LatencyLayer::Authentication, authentication).await;
+        let user = match authentication_result {
             Ok(user) => user,
             Err(CredentialError::Review(error)) if matches!(*error, TokenReviewError::Busy) => {
-                return Err(self.inflight.refuse(info));
+                return Err(self.inflight.refuse_request(info));
             }
             Err(error) => {
                 debug!(error = %chain(&error), path = info.path, "Unauthorized");
@@ -308,14 +311,14 @@ impl FilterChain {
         };
         // An anonymous request through a front proxy does not end the proxy's connection.
         if !user.is_anonymous() || !certificates.is_empty() {
-            found.stranger.known();
+            findings.stranger.keep_connection();
         }
-        self.known(user, installed, request, incoming, &mut found.recording).await
+        self.handle_authenticated(user, installed, request, incoming, &mut findings.recording).await
     }
 
     /// Takes the request of an authenticated user, or of the anonymous one, through the filters
     /// after authentication and to its handler.
-    async fn known(
+    async fn handle_authenticated(
         &self,
         mut user: User,
         installed: &InstalledServices,
@@ -325,21 +328,23 @@ impl FilterChain {
     ) -> Result<Response<Body>, ApiError> {
         let info = incoming.info;
         let trail = self.audit.as_ref();
-        let audit =
-            trail.and_then(|trail| AuditedRequest::begin(trail, incoming, request, Some(&user)));
+        let audit = trail
+            .and_then(|trail| AuditedRequest::for_request(trail, incoming, request, Some(&user)));
         *recording = audit.map_or(AuditRecording::No, |audit| AuditRecording::Yes(Box::new(audit)));
         if let AuditRecording::Yes(audit) = recording {
-            audit.received().await;
+            audit.record_arrival().await;
         }
-        match ImpersonationRequest::take(request.headers_mut()) {
+        match ImpersonationRequest::extract_from(request.headers_mut()) {
             Ok(None) => {}
-            Ok(Some(wanted)) => {
-                user = self.impersonated(wanted, &user, info, &installed.authorizer).await?;
+            Ok(Some(impersonation_request)) => {
+                user = self
+                    .impersonate_user(impersonation_request, &user, info, &installed.authorizer)
+                    .await?;
                 if let AuditRecording::Yes(audit) = recording {
-                    audit.impersonates(&user);
+                    audit.record_impersonation(&user);
                 }
             }
-            Err(nobody) => return Ok(nobody.response(request.uri())),
+            Err(missing_user) => return Ok(missing_user.response(request.uri())),
         }
         let user = &user;
         let seat = self.inflight.enter(user, info)?;
@@ -349,16 +354,16 @@ impl FilterChain {
         if let Some(operation) = &info.operation
             && matches!(operation.action, ResourceAction::Refused(_))
         {
-            return Err(operation.refusal(&info.method));
+            return Err(operation.method_error(&info.method));
         }
         let watch = match &beginning {
-            Some(_) => Some(self.inflight.watch(user, info)?),
+            Some(_) => Some(self.inflight.acquire_watch_seat(user, info)?),
             None => None,
         };
         let ruling = installed.authorizer.authorize(user, info);
-        let ruling = latency::spend(LatencyLayer::Authorization, ruling).await;
+        let ruling = latency::measure_time(LatencyLayer::Authorization, ruling).await;
         if let AuditRecording::Yes(audit) = recording {
-            audit.authorized(ruling.decision, &ruling.reason);
+            audit.record_authorization(ruling.decision, &ruling.reason);
         }
         ruling.outcome?;
         request.extensions_mut().insert(user.clone());
@@ -366,82 +371,83 @@ impl FilterChain {
         request.extensions_mut().insert(Arc::clone(&installed.authorizer));
         let Ok(mut response) = installed.router.clone().oneshot(mem::take(request)).await;
         if let AuditRecording::Yes(audit) = recording {
-            response = audit.look_at(response).await;
+            response = audit.inspect_response(response).await;
         }
         // The seat is given back when the response's body has ended.
         Ok(match watch.or(seat) {
-            Some(seat) => guarded(response, seat),
+            Some(seat) => attach_guard(response, seat),
             None => response,
         })
     }
 
-    /// Returns the user as whom the request goes on. The requesting user has a seat meanwhile, as
+    /// Returns the user that the request continues as. The requesting user has a seat meanwhile, as
     /// each header may be a question to kube-apiserver.
-    async fn impersonated(
+    async fn impersonate_user(
         &self,
-        wanted: ImpersonationRequest,
+        impersonation_request: ImpersonationRequest,
         user: &User,
         info: &RequestInfo,
         authorizer: &Authorizer,
     ) -> Result<User, ApiError> {
-        let began = Instant::now();
+        let started_at = Instant::now();
         let _seat = self.inflight.enter(user, info)?;
         let _beginning = self.inflight.begin_watch(user, info)?;
-        let outcome = wanted.authorize(user, authorizer).await;
-        self.metrics.filter("impersonation", began.elapsed());
+        let outcome = impersonation_request.authorize(user, authorizer).await;
+        self.metrics.observe_filter("impersonation", started_at.elapsed());
         outcome
     }
 
     /// Answers a request before the services are installed. The answer is never 404, which clients
     /// take for "gone".
-    fn starting(&self, info: &RequestInfo) -> Result<Response<Body>, ApiError> {
+    fn answer_starting(&self, info: &RequestInfo) -> Result<Response<Body>, ApiError> {
         if info.path == "/livez" {
             return Ok((StatusCode::OK, "ok").into_response());
         }
         let obstacle = self.obstacle.read().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(why) = obstacle {
-            return Err(ApiError::unavailable(why, HELD_UP_RETRY));
+        if let Some(reason) = obstacle {
+            return Err(ApiError::service_unavailable(reason, HELD_UP_RETRY));
         }
         match info.path.as_str() {
             "/readyz" | "/healthz" => {
-                let waiting = self.readiness.waiting_for();
-                let waiting = if waiting.is_empty() { vec!["start"] } else { waiting };
-                Ok(probe(&waiting, &info.path[1..]))
+                let pending_checks = self.readiness.waiting_for();
+                let pending_checks =
+                    if pending_checks.is_empty() { vec!["start"] } else { pending_checks };
+                Ok(failed_probe_response(&pending_checks, &info.path[1..]))
             }
             _ => {
-                let waiting = self.readiness.waiting_for().join(", ");
-                let message = format!("the API server is starting; it waits for: {waiting}");
-                Err(ApiError::unavailable(message, STARTING_RETRY))
+                let pending_checks = self.readiness.waiting_for().join(", ");
+                let message = format!("the API server is starting; it waits for: {pending_checks}");
+                Err(ApiError::service_unavailable(message, STARTING_RETRY))
             }
         }
     }
 }
 
 /// Returns the response of a failed health check, in kube-apiserver's form.
-fn probe(failed: &[&str], endpoint: &str) -> Response<Body> {
-    let failed: Vec<_> =
-        failed.iter().map(|name| format!("[-]{name} failed: reason withheld\n")).collect();
-    let text = format!("[+]ping ok\n{}{endpoint} check failed\n", failed.concat());
+fn failed_probe_response(failed_checks: &[&str], endpoint: &str) -> Response<Body> {
+    let check_lines: Vec<_> =
+        failed_checks.iter().map(|name| format!("[-]{name} failed: reason withheld\n")).collect();
+    let text = format!("[+]ping ok\n{}{endpoint} check failed\n", check_lines.concat());
     let nosniff = [(header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
     (StatusCode::INTERNAL_SERVER_ERROR, nosniff, text).into_response()
 }
 
 /// Refuses to upgrade a connection, and ends it. Identity is per request: a connection that became
 /// something else would carry the identity it began with (CVE-2018-1002105).
-fn refuse_upgrade(instead: Option<&'static str>) -> Response<Body> {
-    let why = instead.unwrap_or("connections are never upgraded");
-    let mut response = ApiError::bad_request(why).into_response();
+fn refuse_upgrade(advice: Option<&'static str>) -> Response<Body> {
+    let message = advice.unwrap_or("connections are never upgraded");
+    let mut response = ApiError::bad_request(message).into_response();
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }
 
 /// Sets the headers that every response has, and replaces a redirect by an error.
-fn finish(response: &mut Response<Body>, id: &HeaderValue, warnings: &Warnings) {
+fn finish_response(response: &mut Response<Body>, id: &HeaderValue, warnings: &Warnings) {
     let status = response.status();
     if status.is_redirection() && status != StatusCode::NOT_MODIFIED {
         // Through the aggregator a redirect could send credentials elsewhere (CVE-2022-3172).
         error!(%status, "A handler tried to redirect");
-        *response = ApiError::internal("redirects are not served").into_response();
+        *response = ApiError::internal_error("redirects are not served").into_response();
     }
     let headers = response.headers_mut();
     headers.insert(AUDIT_ID, id.clone());
@@ -452,7 +458,7 @@ fn finish(response: &mut Response<Body>, id: &HeaderValue, warnings: &Warnings) 
 }
 
 /// Returns the part of an audit id that is recorded and sent back.
-fn shortened(id: &HeaderValue) -> HeaderValue {
+fn truncate_id(id: &HeaderValue) -> HeaderValue {
     let id = id.as_bytes();
     HeaderValue::from_bytes(&id[..id.len().min(LONGEST_ID)])
         .expect("it is part of a header's value")

@@ -73,36 +73,47 @@ impl AppState {
         (storage, bounds): (&Arc<dyn Storage>, CapacityBounds),
         admission: &Arc<dyn AdmissionPlugin>,
         guard: StoreGuard,
-        counted: &Metrics,
+        server_metrics: &Metrics,
         rt: &Runtime,
-        closing: &Shutdown,
+        watch_shutdown: &Shutdown,
     ) -> Self {
         let capacity = Capacity::new(bounds);
         let mut registries = BTreeMap::new();
         for kind in scheme.kinds() {
             let (store, admission) = (Arc::clone(storage), Arc::clone(admission));
             let registry = Registry::new(*kind, store, admission, &capacity);
-            let ready = rt.readiness().add("informer-sync");
-            rt.tasks().spawn_vital("cache", Arc::clone(registry.cache()).run(rt.shutdown(), ready));
+            let readiness_handle = rt.readiness().add("informer-sync");
+            rt.tasks().spawn_vital(
+                "cache",
+                Arc::clone(registry.cache()).run(rt.shutdown(), readiness_handle),
+            );
             registries.insert((kind.group(), kind.plural()), Arc::new(registry));
         }
-        let figures = Box::new(capacity::CapacityMetrics::new(capacity));
-        rt.metrics().register(figures).expect("every metric has a name of its own");
+        let capacity_metrics = Box::new(capacity::CapacityMetrics::new(capacity));
+        rt.metrics().register(capacity_metrics).expect("every metric has a name of its own");
         let objects = CacheMetrics::new(registries.values().cloned().collect());
         rt.metrics().register(Box::new(objects)).expect("every metric has a name of its own");
         let readiness = rt.readiness().clone();
-        let health =
-            HealthChecker::new(guard.clone(), Arc::clone(storage), readiness, closing.clone());
+        let health = HealthChecker::new(
+            guard.clone(),
+            Arc::clone(storage),
+            readiness,
+            watch_shutdown.clone(),
+        );
         Self(Arc::new(HandlerState {
             registries,
             guard,
             storage: Arc::clone(storage),
             health,
             discovery: Discovery::new(scheme),
-            requests: RequestMetrics::register(rt.metrics(), scheme, counted.requests.clone()),
+            requests: RequestMetrics::register(
+                rt.metrics(),
+                scheme,
+                server_metrics.requests.clone(),
+            ),
             metrics: rt.metrics().clone(),
             least_watch: watch::LEAST,
-            shutdown: closing.clone(),
+            shutdown: watch_shutdown.clone(),
         }))
     }
 
@@ -116,11 +127,11 @@ impl AppState {
 }
 
 /// Returns the router, which leads every request to the handlers.
-pub fn router(state: AppState) -> Router {
-    Router::new().fallback(handle).with_state(state)
+pub fn build_router(state: AppState) -> Router {
+    Router::new().fallback(handle_request).with_state(state)
 }
 
-async fn handle(
+async fn handle_request(
     FromState(AppState(state)): FromState<AppState>,
     request: Request<Body>,
 ) -> Response<Body> {
@@ -128,14 +139,14 @@ async fn handle(
     let info = parts.extensions.remove::<Arc<RequestInfo>>();
     let parse = || Arc::new(RequestInfo::parse(&parts.method, &parts.uri, &parts.headers));
     let info = info.unwrap_or_else(parse);
-    let refuse = |error| negotiate::respond_error(&parts.headers, &info.query, &error);
-    let running = state.requests.begin(&info, &parts.extensions);
+    let error_response = |error| negotiate::respond_error(&parts.headers, &info.query, &error);
+    let running_request = state.requests.start_request(&info, &parts.extensions);
     let outcome = match &info.operation {
-        Some(operation) => resource(&state, &info, operation, &parts, body).await,
-        None => other(&state, &info, &parts.headers).await,
+        Some(operation) => handle_resource(&state, &info, operation, &parts, body).await,
+        None => handle_non_resource(&state, &info, &parts.headers).await,
     };
-    let response = outcome.unwrap_or_else(refuse);
-    running.end(&response);
+    let response = outcome.unwrap_or_else(error_response);
+    running_request.finish(&response);
     response
 }
 
@@ -160,7 +171,7 @@ struct RequestScope<'a> {
 }
 
 impl RequestScope<'_> {
-    fn call(&self) -> RegistryCall<'_> {
+    fn registry_call(&self) -> RegistryCall<'_> {
         RegistryCall {
             version: self.version,
             namespace: &self.operation.namespace,
@@ -175,7 +186,7 @@ impl RequestScope<'_> {
     /// Fails unless the user may create the object; for an apply to an object that does not exist.
     async fn may_create(&self) -> Result<()> {
         let authorizer = self.authorizer.ok_or_else(|| {
-            ApiError::internal("the API server cannot tell whether the object may be created")
+            ApiError::internal_error("the API server cannot tell whether the object may be created")
         })?;
         let mut info = self.info.clone();
         if let Some(operation) = &mut info.operation {
@@ -185,7 +196,7 @@ impl RequestScope<'_> {
     }
 
     /// Adds the registry's warnings to the response.
-    fn warn(&self, call: RegistryCall<'_>) {
+    fn add_warnings(&self, call: RegistryCall<'_>) {
         for text in call.warnings {
             self.warnings.add(text);
         }
@@ -198,9 +209,9 @@ const MAX_MANAGER: usize = 128;
 /// Returns the field manager of a write: the query's `fieldManager`, or else the program that the
 /// user agent names.
 fn manager_of(query: &Query, headers: &HeaderMap) -> String {
-    let named = query.text("fieldManager");
-    if !named.is_empty() {
-        return named.to_owned();
+    let query_manager = query.text("fieldManager");
+    if !query_manager.is_empty() {
+        return query_manager.to_owned();
     }
     let agent = headers.get(http::header::USER_AGENT).map_or(&[][..], |value| value.as_bytes());
     let agent = String::from_utf8_lossy(agent);
@@ -215,7 +226,7 @@ fn manager_of(query: &Query, headers: &HeaderMap) -> String {
     name
 }
 
-async fn resource(
+async fn handle_resource(
     state: &HandlerState,
     info: &RequestInfo,
     operation: &ResourceOperation,
@@ -227,7 +238,7 @@ async fn resource(
         .get(&(operation.group.as_str(), operation.resource.as_str()))
         .ok_or_else(ApiError::no_such_resource)?;
     let version =
-        registry.kind().version(&operation.version).ok_or_else(ApiError::no_such_resource)?;
+        registry.kind().find_version(&operation.version).ok_or_else(ApiError::no_such_resource)?;
     let target = RequestScope {
         registry,
         version,
@@ -247,61 +258,73 @@ async fn resource(
         shutdown: &state.shutdown,
         requests: &state.requests,
     };
-    let named = operation.is_named();
+    let is_named = operation.is_named();
     let kind = registry.kind();
     // The path of a Namespace object names it as the request's namespace, too.
-    let nowhere = operation.namespace.is_empty() || operation.resource == "namespaces";
-    if !kind.is_namespaced() && !nowhere {
+    let has_no_namespace = operation.namespace.is_empty() || operation.resource == "namespaces";
+    if !kind.is_namespaced() && !has_no_namespace {
         return Err(ApiError::no_such_resource());
     }
-    let everywhere = kind.is_namespaced() && operation.namespace.is_empty();
-    if named && everywhere {
+    let is_across_namespaces = kind.is_namespaced() && operation.namespace.is_empty();
+    if is_named && is_across_namespaces {
         return Err(ApiError::no_such_resource());
     }
     state.guard.check()?;
-    let outcome = act(&target, parts, body).await;
+    let outcome = dispatch_action(&target, parts, body).await;
     for text in target.remarks.take_warnings() {
         target.warnings.add(text);
     }
     if let Some(subject) = target.subject {
-        subject.annotate(target.remarks.take_annotations());
+        subject.add_annotations(target.remarks.take_annotations());
     }
     outcome
 }
 
-async fn act(target: &RequestScope<'_>, parts: &Parts, body: Body) -> Result<Response<Body>> {
+async fn dispatch_action(
+    target: &RequestScope<'_>,
+    parts: &Parts,
+    body: Body,
+) -> Result<Response<Body>> {
     let operation = target.operation;
-    let named = operation.is_named();
-    let everywhere = target.registry.kind().is_namespaced() && operation.namespace.is_empty();
+    let is_named = operation.is_named();
+    let is_across_namespaces =
+        target.registry.kind().is_namespaced() && operation.namespace.is_empty();
     match &operation.action {
-        ResourceAction::Watch(options) => watch::watch(target, given(options)?).await,
-        ResourceAction::List(options) => read::list(target, given(options)?).await,
-        ResourceAction::Get(at) => read::get(target, *given(at)?).await,
-        ResourceAction::Create(options) if !named && !everywhere => {
-            write::create(target, *given(options)?, read_body(body).await?).await
+        ResourceAction::Watch(options) => {
+            watch::watch_objects(target, require_options(options)?).await
         }
-        ResourceAction::Update(options) if named => {
-            write::update(target, *given(options)?, read_body(body).await?).await
+        ResourceAction::List(options) => {
+            read::list_objects(target, require_options(options)?).await
         }
-        ResourceAction::Patch(form, options) if named => {
-            write::patch(target, *form, options, read_body(body).await?).await
+        ResourceAction::Get(consistency) => {
+            read::get_object(target, *require_options(consistency)?).await
         }
-        ResourceAction::Apply(options) if named => {
-            write::apply(target, options, read_body(body).await?).await
+        ResourceAction::Create(options) if !is_named && !is_across_namespaces => {
+            write::create_object(target, *require_options(options)?, read_body(body).await?).await
+        }
+        ResourceAction::Update(options) if is_named => {
+            write::update_object(target, *require_options(options)?, read_body(body).await?).await
+        }
+        ResourceAction::Patch(form, options) if is_named => {
+            write::patch_object(target, *form, options, read_body(body).await?).await
+        }
+        ResourceAction::Apply(options) if is_named => {
+            write::apply_object(target, options, read_body(body).await?).await
         }
         ResourceAction::Delete if target.part == ObjectPart::Main => {
-            write::delete(target, read_body(body).await?).await
+            write::delete_object(target, read_body(body).await?).await
         }
-        ResourceAction::DeleteCollection(options) if !everywhere => {
-            write::delete_collection(target, given(options)?, read_body(body).await?).await
+        ResourceAction::DeleteCollection(options) if !is_across_namespaces => {
+            write::delete_collection(target, require_options(options)?, read_body(body).await?)
+                .await
         }
-        _ => Err(operation.refusal(&parts.method)),
+        _ => Err(operation.method_error(&parts.method)),
     }
 }
 
-/// Returns the parsed options, or their error, which is told only now that the client is
+/// Returns the parsed options, or their error. The client receives the error only now that it is
 /// authorized.
-fn given<T>(options: &Result<T>) -> Result<&T> {
+fn require_options<T>(options: &Result<T>) -> Result<&T> {
     options.as_ref().map_err(ApiError::clone)
 }
 
@@ -321,16 +344,17 @@ fn part_of(registry: &Registry, operation: &ResourceOperation) -> Result<ObjectP
             Ok(ObjectPart::Status)
         }
         [_, subresource] => {
-            let known = registry.kind().subresources().iter();
-            let known = known.map(|known| known.name).find(|name| name == subresource);
-            known.map(ObjectPart::Other).ok_or_else(ApiError::no_such_resource)
+            let subresources = registry.kind().subresources().iter();
+            let subresource_name =
+                subresources.map(|candidate| candidate.name).find(|name| name == subresource);
+            subresource_name.map(ObjectPart::Other).ok_or_else(ApiError::no_such_resource)
         }
         _ => Err(ApiError::no_such_resource()),
     }
 }
 
 /// Answers requests for paths that are no resources: health, metrics, discovery.
-async fn other(
+async fn handle_non_resource(
     state: &HandlerState,
     info: &RequestInfo,
     headers: &HeaderMap,
@@ -338,15 +362,15 @@ async fn other(
     if !matches!(info.method, Method::GET | Method::HEAD) {
         return Err(ApiError::method_not_allowed());
     }
-    if let Some(response) = health::respond(&state.health, &info.path, &info.query).await {
+    if let Some(response) = health::respond_to_check(&state.health, &info.path, &info.query).await {
         return Ok(response);
     }
     match info.path.as_str() {
         "/metrics" => {
-            state.requests.set_store_size(state.storage.size().await);
-            return Ok(metrics::scrape(&state.metrics));
+            state.requests.set_store_size(state.storage.disk_size().await);
+            return Ok(metrics::scrape_response(&state.metrics));
         }
-        "/metrics/slis" => return Ok(metrics::scrape(state.health.metrics())),
+        "/metrics/slis" => return Ok(metrics::scrape_response(state.health.metrics())),
         _ => {}
     }
     state.discovery.respond(&info.path, headers, &info.query)

@@ -1,8 +1,8 @@
 //! `/livez`, `/readyz`, `/healthz`: whether this process works, and whether to send it requests.
 //!
 //! Owns the checks and upstream's notation (`server/healthz/healthz.go`): `?verbose`, `?exclude=`,
-//! one check by its path. Why a check failed goes to the log, not to a stranger, except for what
-//! the store's guard has to say: a person must read that.
+//! one check by its path. Why a check failed goes to the log, not to an unauthenticated client. The
+//! message of the store's guard is an exception: an administrator must read it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,10 +29,10 @@ const RECENT: Duration = Duration::from_secs(1);
 struct StoreHealth(Mutex<Option<(Instant, Result<(), String>)>>);
 
 impl StoreHealth {
-    async fn look(&self, store: &dyn Storage) -> Result<(), String> {
-        let mut last = self.0.lock().await;
-        if let Some((at, verdict)) = &*last
-            && at.elapsed() < RECENT
+    async fn check_store(&self, store: &dyn Storage) -> Result<(), String> {
+        let mut last_answer = self.0.lock().await;
+        if let Some((checked_at, verdict)) = &*last_answer
+            && checked_at.elapsed() < RECENT
         {
             return verdict.clone();
         }
@@ -41,7 +41,7 @@ impl StoreHealth {
             Ok(Err(error)) => Err(error::chain(&error).to_string()),
             Err(_) => Err(format!("the store did not answer within {STORE_TIMEOUT:?}")),
         };
-        *last = Some((Instant::now(), verdict.clone()));
+        *last_answer = Some((Instant::now(), verdict.clone()));
         verdict
     }
 }
@@ -75,10 +75,10 @@ impl HealthMetrics {
         [Box::new(self.checks.clone()), Box::new(self.outcomes.clone())]
     }
 
-    fn count(&self, check: HealthCheck, endpoint: HealthEndpoint, passed: bool) {
+    fn count_check(&self, check: HealthCheck, endpoint: HealthEndpoint, has_passed: bool) {
         let (name, type_) = (check.name(), endpoint.name());
-        self.checks.with_label_values(&[name, type_]).set(i64::from(passed));
-        let status = if passed { "success" } else { "error" };
+        self.checks.with_label_values(&[name, type_]).set(i64::from(has_passed));
+        let status = if has_passed { "success" } else { "error" };
         self.outcomes.with_label_values(&[name, type_, status]).inc();
     }
 }
@@ -160,10 +160,10 @@ impl HealthCheck {
         }
     }
 
-    /// Tells whether the check belongs to `endpoint`. Liveness is ping alone: a restart heals no
+    /// Returns whether the check belongs to `endpoint`. Liveness is ping alone: a restart heals no
     /// failure of another check, so the kubelet must not try one. A server with a foreign store
-    /// stays ready: its 503s tell every client what happened, while without endpoints the
-    /// aggregator would say "service unavailable" and no more.
+    /// stays ready: its 503s tell every client what happened. Without endpoints, the aggregator
+    /// would report only "service unavailable".
     fn belongs_to(self, endpoint: HealthEndpoint) -> bool {
         match endpoint {
             HealthEndpoint::Livez => self == Self::Ping,
@@ -176,7 +176,7 @@ impl HealthCheck {
 }
 
 /// Answers a health check; `None` for another path.
-pub(super) async fn respond(
+pub(super) async fn respond_to_check(
     health: &HealthChecker,
     path: &str,
     query: &Query,
@@ -194,76 +194,80 @@ pub(super) async fn respond(
     let checks = HealthCheck::ALL.into_iter().filter(|check| check.belongs_to(endpoint));
     if let Some(single) = single {
         let check = checks.into_iter().find(|check| check.name() == single)?;
-        return Some(match run(health, endpoint, check).await {
-            Ok(()) => text(StatusCode::OK, "ok".to_owned()),
-            Err(why) => {
-                let body = format!("internal server error: {}\n", shown(check, &why));
-                text(StatusCode::INTERNAL_SERVER_ERROR, body)
+        return Some(match run_check(health, endpoint, check).await {
+            Ok(()) => text_response(StatusCode::OK, "ok".to_owned()),
+            Err(reason) => {
+                let body = format!("internal server error: {}\n", visible_reason(check, &reason));
+                text_response(StatusCode::INTERNAL_SERVER_ERROR, body)
             }
         });
     }
-    let mut excluded: Vec<&str> = query.all("exclude").collect();
-    let verbose = query.get("verbose").is_some();
+    let mut excluded_names: Vec<&str> = query.values("exclude").collect();
+    let is_verbose = query.get("verbose").is_some();
     let mut lines = Vec::new();
-    let mut failed = Vec::new();
+    let mut failures = Vec::new();
     for check in checks {
-        let known = excluded.len();
-        excluded.retain(|name| *name != check.name());
-        if excluded.len() < known {
+        let excluded_count = excluded_names.len();
+        excluded_names.retain(|name| *name != check.name());
+        if excluded_names.len() < excluded_count {
             lines.push(format!("[+]{} excluded: ok\n", check.name()));
             continue;
         }
-        match run(health, endpoint, check).await {
+        match run_check(health, endpoint, check).await {
             Ok(()) => lines.push(format!("[+]{} ok\n", check.name())),
-            Err(why) => {
-                lines.push(format!("[-]{} failed: {}\n", check.name(), shown(check, &why)));
-                failed.push((check, why));
+            Err(reason) => {
+                lines.push(format!(
+                    "[-]{} failed: {}\n",
+                    check.name(),
+                    visible_reason(check, &reason)
+                ));
+                failures.push((check, reason));
             }
         }
     }
-    if !excluded.is_empty() {
-        let names: Vec<_> = excluded.iter().map(|name| format!("{name:?}")).collect();
+    if !excluded_names.is_empty() {
+        let names: Vec<_> = excluded_names.iter().map(|name| format!("{name:?}")).collect();
         let names = names.join(", ");
         lines
             .push(format!("warn: some health checks cannot be excluded: no matches for {names}\n"));
     }
-    if !failed.is_empty() {
-        for (check, why) in failed {
-            warn!(endpoint = name, check = check.name(), reason = why, "Health check failed");
+    if !failures.is_empty() {
+        for (check, reason) in failures {
+            warn!(endpoint = name, check = check.name(), reason = reason, "Health check failed");
         }
         lines.push(format!("{name} check failed\n"));
-        return Some(text(StatusCode::INTERNAL_SERVER_ERROR, lines.concat()));
+        return Some(text_response(StatusCode::INTERNAL_SERVER_ERROR, lines.concat()));
     }
-    if verbose {
+    if is_verbose {
         lines.push(format!("{name} check passed\n"));
-        return Some(text(StatusCode::OK, lines.concat()));
+        return Some(text_response(StatusCode::OK, lines.concat()));
     }
-    Some(text(StatusCode::OK, "ok".to_owned()))
+    Some(text_response(StatusCode::OK, "ok".to_owned()))
 }
 
-async fn run(
+async fn run_check(
     health: &HealthChecker,
     endpoint: HealthEndpoint,
     check: HealthCheck,
 ) -> Result<(), String> {
-    let outcome = look(health, check).await;
-    health.slis.count(check, endpoint, outcome.is_ok());
+    let outcome = perform_check(health, check).await;
+    health.slis.count_check(check, endpoint, outcome.is_ok());
     outcome
 }
 
-async fn look(health: &HealthChecker, check: HealthCheck) -> Result<(), String> {
+async fn perform_check(health: &HealthChecker, check: HealthCheck) -> Result<(), String> {
     match check {
         HealthCheck::Ping => Ok(()),
-        HealthCheck::Etcd => health.store.look(&*health.storage).await,
+        HealthCheck::Etcd => health.store.check_store(&*health.storage).await,
         HealthCheck::StoreIdentity => {
             health.guard.check().map_err(|error| error.message().to_owned())
         }
         HealthCheck::InformerSync => {
-            let waiting = health.readiness.waiting_for();
-            if waiting.is_empty() {
+            let pending_checks = health.readiness.waiting_for();
+            if pending_checks.is_empty() {
                 Ok(())
             } else {
-                Err(format!("waiting for {}", waiting.join(", ")))
+                Err(format!("waiting for {}", pending_checks.join(", ")))
             }
         }
         HealthCheck::Shutdown => {
@@ -276,11 +280,11 @@ async fn look(health: &HealthChecker, check: HealthCheck) -> Result<(), String> 
     }
 }
 
-fn shown(check: HealthCheck, why: &str) -> &str {
-    if check == HealthCheck::StoreIdentity { why } else { "reason withheld" }
+fn visible_reason(check: HealthCheck, reason: &str) -> &str {
+    if check == HealthCheck::StoreIdentity { reason } else { "reason withheld" }
 }
 
-fn text(code: StatusCode, body: String) -> Response<Body> {
+fn text_response(code: StatusCode, body: String) -> Response<Body> {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = code;
     let headers = response.headers_mut();

@@ -1,5 +1,5 @@
-//! What a server is told about itself: the kinds that it serves, the names that its installation
-//! goes by, the admission plugins of its own kinds.
+//! Configuration of a server: the kinds that it serves, the names that its installation uses, the
+//! admission plugins of its own kinds.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub struct InstallationNames {
     pub tls_secret: &'static str,
     /// Name of the ConfigMap that records which store is in use.
     pub store_record: &'static str,
-    /// Annotation on that ConfigMap: id of the store that a person accepts as it is.
+    /// Annotation on that ConfigMap: id of the store that an administrator accepts as it is.
     pub accept_store: &'static str,
     /// Annotation on an audit event: how many refusals of requests from the client's address were
     /// not recorded since the last event.

@@ -24,17 +24,17 @@ impl KubeClientError {
 }
 
 /// Makes a client for kube-apiserver, with in-cluster credentials when there is no `kubeconfig`.
-pub async fn client(kubeconfig: Option<&Path>) -> Result<Client, KubeClientError> {
+pub async fn build_client(kubeconfig: Option<&Path>) -> Result<Client, KubeClientError> {
     let config = match kubeconfig {
-        Some(path) => config(path).await?,
+        Some(path) => load_config(path).await?,
         None => Config::incluster().map_err(KubeClientError::new)?,
     };
     client_of(config)
 }
 
 /// Reads the current context of a kubeconfig.
-pub async fn config(path: &Path) -> Result<Config, KubeClientError> {
-    kubeconfig::config(path).await.map_err(KubeClientError::new)
+pub async fn load_config(path: &Path) -> Result<Config, KubeClientError> {
+    kubeconfig::load_config(path).await.map_err(KubeClientError::new)
 }
 
 /// Makes a client that tries each request once.

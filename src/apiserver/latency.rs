@@ -36,7 +36,7 @@ impl LatencyLayer {
 
     /// Returns the key of the layer's audit annotation. Readers know the store as `etcd`, whichever
     /// it is.
-    fn annotation(self) -> &'static str {
+    fn annotation_key(self) -> &'static str {
         match self {
             Self::Authentication => "apiserver.latency.k8s.io/authentication",
             Self::Authorization => "apiserver.latency.k8s.io/authorization",
@@ -47,10 +47,10 @@ impl LatencyLayer {
     }
 
     /// Adds `more` to `sum`. For layers that may work in parallel, the longest work counts alone.
-    fn add(self, sum: Duration, more: Duration) -> Duration {
+    fn combine_times(self, sum: Duration, duration: Duration) -> Duration {
         match self {
-            Self::Authorization | Self::ValidatingWebhook => sum.max(more),
-            Self::Authentication | Self::MutatingWebhook | Self::Store => sum + more,
+            Self::Authorization | Self::ValidatingWebhook => sum.max(duration),
+            Self::Authentication | Self::MutatingWebhook | Self::Store => sum + duration,
         }
     }
 }
@@ -62,19 +62,19 @@ struct LatencyAccount {
 }
 
 impl LatencyAccount {
-    fn spent(&self, layer: LatencyLayer) -> &Cell<Duration> {
+    fn layer_time(&self, layer: LatencyLayer) -> &Cell<Duration> {
         &self.spent[layer as usize]
     }
 }
 
 /// Answers a request and keeps account of its time.
-pub(super) async fn accounted<T>(answer: impl Future<Output = T>) -> T {
+pub(super) async fn with_account<T>(answer: impl Future<Output = T>) -> T {
     let account = LatencyAccount { begun: Instant::now(), spent: Default::default() };
     ACCOUNT.scope(account, answer).await
 }
 
 /// Runs `work` and adds its time to `layer`, also when the work is given up half-way.
-pub(super) async fn spend<T>(layer: LatencyLayer, work: impl Future<Output = T>) -> T {
+pub(super) async fn measure_time<T>(layer: LatencyLayer, work: impl Future<Output = T>) -> T {
     let _spending = LatencyTimer { layer, since: Instant::now() };
     work.await
 }
@@ -86,46 +86,47 @@ struct LatencyTimer {
 
 impl Drop for LatencyTimer {
     fn drop(&mut self) {
-        let took = self.since.elapsed();
+        let duration = self.since.elapsed();
         // No account is kept for a watch, or for work of the server's own.
-        let added = ACCOUNT.try_with(|account| {
-            let spent = account.spent(self.layer);
-            spent.set(self.layer.add(spent.get(), took));
+        let result = ACCOUNT.try_with(|account| {
+            let spent = account.layer_time(self.layer);
+            spent.set(self.layer.combine_times(spent.get(), duration));
         });
-        added.unwrap_or_default();
+        result.unwrap_or_default();
     }
 }
 
 /// Returns the time that webhooks took of the current request so far.
 pub(super) fn of_webhooks() -> Duration {
-    let of = |account: &LatencyAccount| {
-        account.spent(LatencyLayer::MutatingWebhook).get()
-            + account.spent(LatencyLayer::ValidatingWebhook).get()
+    let webhook_time = |account: &LatencyAccount| {
+        account.layer_time(LatencyLayer::MutatingWebhook).get()
+            + account.layer_time(LatencyLayer::ValidatingWebhook).get()
     };
-    ACCOUNT.try_with(of).unwrap_or_default()
+    ACCOUNT.try_with(webhook_time).unwrap_or_default()
 }
 
 /// Returns the audit annotations that say where a request's time went, if it took long.
-pub(super) fn annotations() -> Vec<(&'static str, String)> {
-    let told = |account: &LatencyAccount| {
+pub(super) fn latency_annotations() -> Vec<(&'static str, String)> {
+    let build_annotations = |account: &LatencyAccount| {
         let total = account.begun.elapsed();
-        let layers = LatencyLayer::ALL.into_iter().map(|layer| (layer, account.spent(layer).get()));
-        let mut told: Vec<_> = layers
+        let layers =
+            LatencyLayer::ALL.into_iter().map(|layer| (layer, account.layer_time(layer).get()));
+        let mut entries: Vec<_> = layers
             .filter(|(_, spent)| total > LONG && !spent.is_zero())
-            .map(|(layer, spent)| (layer.annotation(), written(spent)))
+            .map(|(layer, spent)| (layer.annotation_key(), format_go_duration(spent)))
             .collect();
-        if !told.is_empty() {
-            told.push((TOTAL, written(total)));
+        if !entries.is_empty() {
+            entries.push((TOTAL, format_go_duration(total)));
         }
-        told
+        entries
     };
-    ACCOUNT.try_with(told).unwrap_or_default()
+    ACCOUNT.try_with(build_annotations).unwrap_or_default()
 }
 
 /// Writes a duration as Go does: `1m2.5s`, `523.4ms`, `7µs`.
-fn written(duration: Duration) -> String {
+fn format_go_duration(duration: Duration) -> String {
     let nanos = duration.as_nanos();
-    let of = |nanos: u128, digits: usize, unit: &str| {
+    let format_unit = |nanos: u128, digits: usize, unit: &str| {
         let one = 10_u128.pow(u32::try_from(digits).expect("at most 9"));
         let text = format!("{}.{:0digits$}", nanos / one, nanos % one);
         format!("{}{unit}", text.trim_end_matches('0').trim_end_matches('.'))
@@ -133,11 +134,11 @@ fn written(duration: Duration) -> String {
     match nanos {
         0 => "0s".to_owned(),
         1..1_000 => format!("{nanos}ns"),
-        1_000..1_000_000 => of(nanos, 3, "µs"),
-        1_000_000..1_000_000_000 => of(nanos, 6, "ms"),
+        1_000..1_000_000 => format_unit(nanos, 3, "µs"),
+        1_000_000..1_000_000_000 => format_unit(nanos, 6, "ms"),
         _ => {
             let (minutes, nanos) = (nanos / 60_000_000_000, nanos % 60_000_000_000);
-            let seconds = of(nanos, 9, "s");
+            let seconds = format_unit(nanos, 9, "s");
             match (minutes / 60, minutes % 60) {
                 (0, 0) => seconds,
                 (0, minutes) => format!("{minutes}m{seconds}"),
@@ -154,12 +155,12 @@ mod tests {
     use super::*;
 
     async fn wait(layer: LatencyLayer, millis: u64) {
-        spend(layer, tokio::time::sleep(Duration::from_millis(millis))).await;
+        measure_time(layer, tokio::time::sleep(Duration::from_millis(millis))).await;
     }
 
     #[tokio::test(start_paused = true)]
     async fn mutating_webhooks_add_up_and_validating_ones_count_once() {
-        accounted(async {
+        with_account(async {
             wait(LatencyLayer::MutatingWebhook, 100).await;
             wait(LatencyLayer::MutatingWebhook, 200).await;
             let validating = LatencyLayer::ValidatingWebhook;
@@ -177,11 +178,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_long_requests_say_where_their_time_went() {
-        accounted(async {
+        with_account(async {
             wait(LatencyLayer::Store, 500).await;
-            assert_eq!(annotations(), []);
+            assert_eq!(latency_annotations(), []);
             wait(LatencyLayer::Authorization, 1).await;
-            let told = annotations();
+            let told = latency_annotations();
             let told: Vec<_> = told.iter().map(|(key, value)| (*key, value.as_str())).collect();
             assert_eq!(
                 told,
@@ -193,7 +194,7 @@ mod tests {
             );
         })
         .await;
-        assert_eq!(annotations(), [], "of no request");
+        assert_eq!(latency_annotations(), [], "of no request");
     }
 
     #[test]
@@ -208,7 +209,7 @@ mod tests {
             (62_500_000_000, "1m2.5s"),
             (3_600_000_000_000, "1h0m0s"),
         ] {
-            assert_eq!(written(Duration::from_nanos(nanos)), text);
+            assert_eq!(format_go_duration(Duration::from_nanos(nanos)), text);
         }
     }
 }

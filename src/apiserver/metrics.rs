@@ -77,61 +77,64 @@ impl Metrics {
     pub fn new() -> Self {
         Self {
             scheme: OnceLock::new(),
-            requests: counters(
+            requests: build_counters(
                 "apiserver_request_total",
                 "Requests, by verb, resource, scope and HTTP code.",
                 &[&RequestLabels::NAMES_WITH_DRY_RUN[..], &["code"]].concat(),
             ),
-            inflight: gauges(
+            inflight: build_gauges(
                 "apiserver_current_inflight_requests",
                 "Requests being handled, by kind: readOnly or mutating.",
                 &["request_kind"],
             ),
-            rejected: counters(
+            rejected: build_counters(
                 "apiserver_request_rejected_total",
                 "Requests answered 429 because too many were in flight, by kind.",
                 &["request_kind"],
             ),
-            terminations: counters(
+            terminations: build_counters(
                 "apiserver_request_terminations_total",
                 "Requests that ended at their deadline (504) or for want of a seat (429), by verb, \
                  resource, scope and code.",
                 &[&RequestLabels::NAMES[..], &["code"]].concat(),
             ),
-            filters: histograms(
+            filters: build_histograms(
                 "apiserver_request_filter_duration_seconds",
                 "Seconds that a request spent in a filter: authentication, impersonation, \
                  authorization.",
                 &FILTERS,
                 &["filter"],
             ),
-            panics: counter("navigator_apiserver_panics_total", "Requests whose handler panicked."),
-            tls_handshake_errors: counter(
+            panics: build_counter(
+                "navigator_apiserver_panics_total",
+                "Requests whose handler panicked.",
+            ),
+            tls_handshake_errors: build_counter(
                 "apiserver_tls_handshake_errors_total",
                 "Connections dropped in the TLS handshake.",
             ),
-            users: counters(
+            users: build_counters(
                 "authenticated_user_requests",
                 "Requests by user: one of the few that Kubernetes names, email_id, other.",
                 &["username"],
             ),
-            authentication_attempts: counters(
+            authentication_attempts: build_counters(
                 "authentication_attempts",
                 "Requests by outcome of authentication: success, failure, error.",
                 &["result"],
             ),
-            authentication_duration: histograms(
+            authentication_duration: build_histograms(
                 "authentication_duration_seconds",
                 "Seconds that authentication took, by its outcome.",
                 &CHECKS,
                 &["result"],
             ),
-            authorization_attempts: counters(
+            authorization_attempts: build_counters(
                 "authorization_attempts_total",
                 "Requests by outcome of authorization: allowed, denied, no-opinion (no authorizer allows it), error.",
                 &["result"],
             ),
-            authorization_duration: histograms(
+            authorization_duration: build_histograms(
                 "authorization_duration_seconds",
                 "Seconds that authorization took, by its outcome.",
                 &CHECKS,
@@ -147,16 +150,16 @@ impl Metrics {
                 .buckets(LIFETIMES.to_vec()),
             )
             .expect("the metric's name is valid"),
-            audit_events: counter(
+            audit_events: build_counter(
                 "apiserver_audit_event_total",
                 "Audit events made, for all places that they go to.",
             ),
-            audit_errors: counters(
+            audit_errors: build_counters(
                 "apiserver_audit_error_total",
                 "Audit events that were lost, by where: log, webhook, buffered.",
                 &["plugin"],
             ),
-            audit_levels: counters(
+            audit_levels: build_counters(
                 "apiserver_audit_level_total",
                 "Requests by the level at which the audit policy records them.",
                 &["level"],
@@ -170,49 +173,51 @@ impl Metrics {
     }
 
     /// Sets the scheme whose kinds labels may name.
-    pub fn know(&self, scheme: &'static ServedKinds) {
+    pub fn set_scheme(&self, scheme: &'static ServedKinds) {
         self.scheme.get_or_init(|| scheme);
     }
 
     /// Counts a request that is ended before a handler has answered it.
-    pub fn terminate(&self, info: &RequestInfo, code: &'static str) {
-        let mut labels = RequestLabels::of(self.scheme.get().copied(), info).values().to_vec();
+    pub fn count_termination(&self, info: &RequestInfo, code: &'static str) {
+        let mut labels =
+            RequestLabels::for_request(self.scheme.get().copied(), info).values().to_vec();
         labels.push(code);
         self.terminations.with_label_values(&labels).inc();
     }
 
     /// Counts a request for which there is no seat.
-    pub fn refuse(&self, info: &RequestInfo, kind: &str) {
+    pub fn count_refusal(&self, info: &RequestInfo, kind: &str) {
         self.rejected.with_label_values(&[kind]).inc();
-        let labels = RequestLabels::of(self.scheme.get().copied(), info).with_dry_run(info);
+        let labels =
+            RequestLabels::for_request(self.scheme.get().copied(), info).with_dry_run(info);
         self.requests.with_label_values(&[&labels[..], &["429"]].concat()).inc();
-        self.terminate(info, "429");
+        self.count_termination(info, "429");
     }
 
     /// Counts an authentication: `outcome` holds the user's name, or how it failed.
-    pub fn authenticated(&self, outcome: Result<&str, &'static str>, took: Duration) {
+    pub fn record_authentication(&self, outcome: Result<&str, &'static str>, duration: Duration) {
         let result = match outcome {
             Ok(user) => {
-                let named = NAMED_USERS.into_iter().find(|name| *name == user);
+                let well_known_name = NAMED_USERS.into_iter().find(|name| *name == user);
                 let other = if user.contains('@') { "email_id" } else { "other" };
-                self.users.with_label_values(&[named.unwrap_or(other)]).inc();
+                self.users.with_label_values(&[well_known_name.unwrap_or(other)]).inc();
                 "success"
             }
             Err(result) => result,
         };
         self.authentication_attempts.with_label_values(&[result]).inc();
-        self.authentication_duration.with_label_values(&[result]).observe(took.as_secs_f64());
-        self.filter("authentication", took);
+        self.authentication_duration.with_label_values(&[result]).observe(duration.as_secs_f64());
+        self.observe_filter("authentication", duration);
     }
 
-    pub fn authorized(&self, result: &'static str, took: Duration) {
+    pub fn record_authorization(&self, result: &'static str, duration: Duration) {
         self.authorization_attempts.with_label_values(&[result]).inc();
-        self.authorization_duration.with_label_values(&[result]).observe(took.as_secs_f64());
-        self.filter("authorization", took);
+        self.authorization_duration.with_label_values(&[result]).observe(duration.as_secs_f64());
+        self.observe_filter("authorization", duration);
     }
 
-    pub fn filter(&self, filter: &'static str, took: Duration) {
-        self.filters.with_label_values(&[filter]).observe(took.as_secs_f64());
+    pub fn observe_filter(&self, filter: &'static str, duration: Duration) {
+        self.filters.with_label_values(&[filter]).observe(duration.as_secs_f64());
     }
 
     /// Counts audit events that are lost.
@@ -275,19 +280,19 @@ impl Metrics {
     }
 }
 
-fn histograms(name: &str, help: &str, buckets: &[f64], labels: &[&str]) -> HistogramVec {
+fn build_histograms(name: &str, help: &str, buckets: &[f64], labels: &[&str]) -> HistogramVec {
     HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), labels)
         .expect("the metric's name and labels are valid")
 }
 
-fn counter(name: &str, help: &str) -> IntCounter {
+fn build_counter(name: &str, help: &str) -> IntCounter {
     IntCounter::new(name, help).expect("the metric's name is valid")
 }
 
-fn counters(name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+fn build_counters(name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
     IntCounterVec::new(Opts::new(name, help), labels).expect("the metric's name is valid")
 }
 
-fn gauges(name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
+fn build_gauges(name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
     IntGaugeVec::new(Opts::new(name, help), labels).expect("the metric's name is valid")
 }

@@ -30,25 +30,25 @@ pub enum Error {
 }
 
 /// Migrates every kind and returns the report of each, by plural.
-pub async fn run(
+pub async fn migrate_kinds(
     store: &StoreConfig,
     scheme: &'static ServedKinds,
 ) -> Result<Vec<(&'static str, MigrationReport)>, Error> {
-    let store = open(store).await?;
+    let store = open_store(store).await?;
     // A migration asks no admission plugin: it changes no object, only how it is written.
     let admission: Arc<dyn AdmissionPlugin> = Arc::new(AdmissionChain::default());
-    let capacity = Capacity::new(CapacityBounds::own());
-    let mut found = Vec::new();
+    let capacity = Capacity::new(CapacityBounds::for_process());
+    let mut reports = Vec::new();
     for &kind in scheme.kinds() {
         let registry = Registry::new(kind, Arc::clone(&store), Arc::clone(&admission), &capacity);
         let resource = kind.plural();
-        let migrated = registry.migrate().await;
-        found.push((resource, migrated.map_err(|source| Error::Store { resource, source })?));
+        let report = registry.migrate().await;
+        reports.push((resource, report.map_err(|source| Error::Store { resource, source })?));
     }
-    Ok(found)
+    Ok(reports)
 }
 
-async fn open(store: &StoreConfig) -> Result<Arc<dyn Storage>, Error> {
+async fn open_store(store: &StoreConfig) -> Result<Arc<dyn Storage>, Error> {
     Ok(match store {
         StoreConfig::Embedded(path) => {
             let history = embedded::HistoryLimits::default();

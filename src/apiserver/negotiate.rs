@@ -1,8 +1,8 @@
 //! Content negotiation: which form the client wants to read, and which form it wrote.
 //!
 //! Owns Accept, Content-Type, `pretty` and gzip (apiserver `pkg/endpoints/handlers/negotiation`).
-//! Protobuf is served of metadata and Status alone, as for CustomResources; other clauses of it,
-//! and those of CBOR, are skipped: stock clients name JSON beside them.
+//! Protobuf is served of metadata and Status alone, as for CustomResources. Other clauses of it,
+//! and those of CBOR, are skipped: stock clients name JSON in addition to them.
 
 use std::io::Write as _;
 
@@ -73,13 +73,16 @@ impl ResponseFormat {
     /// Chooses the form of a response by Accept. The first clause that can be served wins, in order
     /// of preference.
     pub fn negotiate(headers: &HeaderMap, query: &Query) -> Result<Self> {
-        let mut output =
-            Self { pretty: pretty(headers, query), gzip: takes_gzip(headers), ..PLAIN };
+        let mut output = Self {
+            pretty: is_pretty_requested(headers, query),
+            gzip: takes_gzip(headers),
+            ..PLAIN
+        };
         let accept = accept_text(headers);
         if accept.trim().is_empty() {
             return Ok(output);
         }
-        for clause in clauses(&accept) {
+        for clause in parse_accept(&accept) {
             let Some(encoding) = encoding_of(clause.media_type) else { continue };
             let Some((view, view_version)) = clause.view() else { continue };
             let is_metadata = matches!(
@@ -106,13 +109,13 @@ impl ResponseFormat {
     fn negotiate_status(headers: &HeaderMap, query: &Query) -> Self {
         let accept = accept_text(headers);
         let accept = if accept.trim().is_empty() { "*/*" } else { &accept };
-        let encoding = clauses(accept)
+        let encoding = parse_accept(accept)
             .iter()
             .filter(|clause| clause.parameter("as").is_none())
             .find_map(|clause| encoding_of(clause.media_type));
         match encoding {
             Some(encoding) => {
-                let (pretty, gzip) = (pretty(headers, query), takes_gzip(headers));
+                let (pretty, gzip) = (is_pretty_requested(headers, query), takes_gzip(headers));
                 Self { encoding, pretty, gzip, ..PLAIN }
             }
             None => Self { pretty: true, ..PLAIN },
@@ -152,11 +155,11 @@ impl ResponseFormat {
     fn encode(&self, value: &Value) -> Result<Vec<u8>> {
         match self.encoding {
             BodyEncoding::Json => Ok(json_bytes(value, self.pretty)),
-            BodyEncoding::Yaml => {
-                serde_yaml::to_string(value).map(String::into_bytes).map_err(ApiError::internal)
-            }
-            BodyEncoding::Protobuf => protobuf::encode(value).ok_or_else(|| {
-                ApiError::internal(format!("{} has no protobuf form", value["kind"]))
+            BodyEncoding::Yaml => serde_yaml::to_string(value)
+                .map(String::into_bytes)
+                .map_err(ApiError::internal_error),
+            BodyEncoding::Protobuf => protobuf::encode_object(value).ok_or_else(|| {
+                ApiError::internal_error(format!("{} has no protobuf form", value["kind"]))
             }),
         }
     }
@@ -169,10 +172,10 @@ impl ResponseFormat {
     /// Returns the response that carries `value`.
     pub fn respond(&self, code: StatusCode, value: &Value) -> Result<Response<Body>> {
         let response = self.respond_bytes(code, self.encode(value)?)?;
-        Ok(self.telling(value, response))
+        Ok(self.attach_status(value, response))
     }
 
-    fn telling(&self, value: &Value, mut response: Response<Body>) -> Response<Body> {
+    fn attach_status(&self, value: &Value, mut response: Response<Body>) -> Response<Body> {
         if self.encoding == BodyEncoding::Protobuf && value["kind"] == "Status" {
             response.extensions_mut().insert(SentStatus(value.to_string()));
         }
@@ -181,11 +184,13 @@ impl ResponseFormat {
 
     /// Returns the response that carries `bytes`, which are of the negotiated type.
     fn respond_bytes(&self, code: StatusCode, mut bytes: Vec<u8>) -> Result<Response<Body>> {
-        let compressed = self.gzip && bytes.len() > GZIP_ABOVE;
-        if compressed {
-            bytes = request_cost::work(bytes.len(), || gzip([bytes.as_slice()]));
+        let is_compressed = self.gzip && bytes.len() > GZIP_ABOVE;
+        if is_compressed {
+            bytes = request_cost::run_blocking(bytes.len(), || gzip_parts([bytes.as_slice()]));
         }
-        self.head(code, compressed).body(Body::from(bytes)).map_err(ApiError::internal)
+        self.build_head(code, is_compressed)
+            .body(Body::from(bytes))
+            .map_err(ApiError::internal_error)
     }
 
     /// Returns the response that carries `parts` one after the other. They are of the negotiated
@@ -193,7 +198,10 @@ impl ResponseFormat {
     pub fn respond_parts(&self, code: StatusCode, parts: Vec<Bytes>) -> Result<Response<Body>> {
         let length: usize = parts.iter().map(Bytes::len).sum();
         if !self.gzip || length <= GZIP_ABOVE {
-            return self.head(code, false).body(in_parts(parts)).map_err(ApiError::internal);
+            return self
+                .build_head(code, false)
+                .body(in_parts(parts))
+                .map_err(ApiError::internal_error);
         }
         self.respond_pieces(code, parts.into_iter())
     }
@@ -207,54 +215,56 @@ impl ResponseFormat {
     ) -> Result<Response<Body>> {
         let body =
             if self.gzip { in_pieces(GzippedPieces::new(pieces)) } else { in_pieces(pieces) };
-        self.head(code, self.gzip).body(body).map_err(ApiError::internal)
+        self.build_head(code, self.gzip).body(body).map_err(ApiError::internal_error)
     }
 
     /// Splits the text of `list`, whose only item is [`ITEM`]: returns what stands before, between
     /// and behind its items.
     pub fn around_items(&self, list: &Value) -> Result<[String; 3]> {
-        let text = String::from_utf8(self.encode(list)?).map_err(ApiError::internal)?;
+        let text = String::from_utf8(self.encode(list)?).map_err(ApiError::internal_error)?;
         let mark = if self.encoding == BodyEncoding::Yaml {
             ITEM.to_owned()
         } else {
             format!("\"{ITEM}\"")
         };
-        let (before, behind) = text
+        let (prefix, suffix) = text
             .split_once(&mark)
-            .ok_or_else(|| ApiError::internal("a list was written without its items"))?;
-        let between = match (self.encoding, self.pretty) {
+            .ok_or_else(|| ApiError::internal_error("a list was written without its items"))?;
+        let separator = match (self.encoding, self.pretty) {
             (BodyEncoding::Yaml, _) => "\n- ",
             (_, true) => ",\n    ",
             (_, false) => ",",
         };
-        Ok([before.to_owned(), between.to_owned(), behind.to_owned()])
+        Ok([prefix.to_owned(), separator.to_owned(), suffix.to_owned()])
     }
 
-    /// Returns the text of an item as it stands in a list.
-    pub fn item(&self, item: &Value) -> String {
-        let valid = "a Value has string keys only";
+    /// Returns the text of an item as it appears in a list.
+    pub fn encode_item(&self, item: &Value) -> String {
+        let invariant = "a Value has string keys only";
         match (self.encoding, self.pretty) {
             (BodyEncoding::Yaml, _) => {
-                let text = serde_yaml::to_string(item).expect(valid);
-                indented(text.strip_suffix('\n').unwrap_or(&text))
+                let text = serde_yaml::to_string(item).expect(invariant);
+                indent_yaml(text.strip_suffix('\n').unwrap_or(&text))
             }
-            (_, true) => serde_json::to_string_pretty(item).expect(valid).replace('\n', "\n    "),
+            (_, true) => {
+                serde_json::to_string_pretty(item).expect(invariant).replace('\n', "\n    ")
+            }
             (_, false) => item.to_string(),
         }
     }
 
-    fn head(&self, code: StatusCode, compressed: bool) -> http::response::Builder {
+    fn build_head(&self, code: StatusCode, is_compressed: bool) -> http::response::Builder {
         let head =
             Response::builder().status(code).header(header::CONTENT_TYPE, self.content_type());
-        if !compressed {
+        if !is_compressed {
             return head;
         }
         head.header(header::CONTENT_ENCODING, "gzip").header(header::VARY, "Accept-Encoding")
     }
 }
 
-/// Indents YAML by two columns, but for its first line.
-fn indented(text: &str) -> String {
+/// Indents YAML by two columns, except for its first line.
+fn indent_yaml(text: &str) -> String {
     let mut lines = text.split('\n');
     let mut out = lines.next().unwrap_or_default().to_owned();
     for line in lines {
@@ -269,15 +279,15 @@ fn indented(text: &str) -> String {
 pub fn respond_error(headers: &HeaderMap, query: &Query, error: &ApiError) -> Response<Body> {
     let output = ResponseFormat::negotiate_status(headers, query);
     if output.encoding == BodyEncoding::Json {
-        return error.response(output.content_type(), error.to_json(output.pretty));
+        return error.to_response(output.content_type(), error.to_json(output.pretty));
     }
     let value = error.to_value();
     let bytes = output.encode(&value).unwrap_or_else(|_| error.to_json(false));
-    output.telling(&value, error.response(output.content_type(), bytes))
+    output.attach_status(&value, error.to_response(output.content_type(), bytes))
 }
 
 /// Compresses `parts` with gzip at its fastest level.
-pub(super) fn gzip<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
+pub(super) fn gzip_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::new(1));
     for part in parts {
         encoder.write_all(part).expect("writing to a Vec cannot fail");
@@ -306,17 +316,17 @@ pub fn read_body(headers: &HeaderMap, body: &[u8]) -> Result<ParsedBody> {
         }
     };
     let document = match encoding {
-        BodyEncoding::Yaml => decode::yaml(body),
-        BodyEncoding::Json | BodyEncoding::Protobuf => decode::json(body),
+        BodyEncoding::Yaml => decode::parse_yaml(body),
+        BodyEncoding::Json | BodyEncoding::Protobuf => decode::parse_json(body),
     };
-    document.map_err(|error| unread(&error, "the object provided is unrecognized"))
+    document.map_err(|error| body_error(&error, "the object provided is unrecognized"))
 }
 
 /// The error for a body that was not read: 413 when it is too large, else 400 with a message that
 /// begins with `words`.
-pub(super) fn unread(error: &decode::Error, words: &str) -> ApiError {
+pub(super) fn body_error(error: &decode::Error, context: &str) -> ApiError {
     match error {
-        decode::Error::Malformed(text) => ApiError::bad_request(format!("{words}: {text}")),
+        decode::Error::Malformed(text) => ApiError::bad_request(format!("{context}: {text}")),
         decode::Error::TooLarge(text) => {
             ApiError::too_large(format!("Request entity too large: {text}"))
         }
@@ -345,7 +355,7 @@ pub(super) fn takes_gzip(headers: &HeaderMap) -> bool {
         .any(|token| token.split(';').next().is_some_and(|name| name.trim() == "gzip"))
 }
 
-fn pretty(headers: &HeaderMap, query: &Query) -> bool {
+fn is_pretty_requested(headers: &HeaderMap, query: &Query) -> bool {
     match query.text("pretty") {
         "" => {
             let agent = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
@@ -395,8 +405,8 @@ const CLAUSES: usize = 32;
 
 /// Returns the clauses of Accept by descending quality; equals stay in their order. Clauses after
 /// the first [`CLAUSES`] are ignored.
-pub(super) fn clauses(accept: &str) -> Vec<AcceptClause<'_>> {
-    let mut found: Vec<AcceptClause<'_>> = accept
+pub(super) fn parse_accept(accept: &str) -> Vec<AcceptClause<'_>> {
+    let mut clauses: Vec<AcceptClause<'_>> = accept
         .split(',')
         .take(CLAUSES)
         .filter_map(|text| {
@@ -413,8 +423,8 @@ pub(super) fn clauses(accept: &str) -> Vec<AcceptClause<'_>> {
             (quality > 0.0).then_some(AcceptClause { media_type, parameters, quality })
         })
         .collect();
-    found.sort_by(|a, b| b.quality.total_cmp(&a.quality));
-    found
+    clauses.sort_by(|a, b| b.quality.total_cmp(&a.quality));
+    clauses
 }
 
 fn encoding_of(media_type: &str) -> Option<BodyEncoding> {
@@ -502,12 +512,16 @@ mod tests {
     fn nothing_to_offer_is_406() {
         for text in ["application/vnd.kubernetes.protobuf", "text/plain", "application/cbor"] {
             let error = ResponseFormat::negotiate(&accept(text), &Query::default()).unwrap_err();
-            assert_eq!((error.code().as_u16(), error.reason()), (406, "NotAcceptable"), "{text}");
+            assert_eq!(
+                (error.status_code().as_u16(), error.reason()),
+                (406, "NotAcceptable"),
+                "{text}"
+            );
         }
         assert_eq!(
             ResponseFormat::negotiate_stream(&accept("application/yaml"), &Query::default())
                 .unwrap_err()
-                .code(),
+                .status_code(),
             406
         );
     }
@@ -534,9 +548,9 @@ mod tests {
         headers.insert(header::CONTENT_TYPE, "application/yaml; charset=utf-8".parse().unwrap());
         assert_eq!(read_body(&headers, b"a: 1").unwrap().value["a"], 1);
         headers.insert(header::CONTENT_TYPE, "application/cbor".parse().unwrap());
-        assert_eq!(read_body(&headers, b"{}").unwrap_err().code(), 415);
+        assert_eq!(read_body(&headers, b"{}").unwrap_err().status_code(), 415);
         headers.insert(header::CONTENT_TYPE, "application/json".parse().unwrap());
-        assert_eq!(read_body(&headers, b"{").unwrap_err().code(), 400);
+        assert_eq!(read_body(&headers, b"{").unwrap_err().status_code(), 400);
     }
 
     #[test]

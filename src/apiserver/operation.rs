@@ -59,8 +59,8 @@ pub enum PatchType {
     Unknown,
 }
 
-/// What a request does to a resource. An error in the options is told only to a client that may do
-/// it, so the error is kept in their place.
+/// What a request does to a resource. An error in the options is kept in their place: only a client
+/// that may do the action receives it.
 #[derive(Clone, Debug)]
 pub enum ResourceAction {
     Get(Result<ReadConsistency>),
@@ -71,7 +71,7 @@ pub enum ResourceAction {
     Patch(PatchType, Result<WriteOptions>),
     /// Server-side apply.
     Apply(Result<(WriteOptions, ApplyOptions)>),
-    /// Deletion of one object, whose options may stand in the body.
+    /// Deletion of one object, whose options may be in the body.
     Delete,
     DeleteCollection(Result<ListOptions>),
     /// A method that is not served: 405, for clients that may do what the verb says.
@@ -99,45 +99,45 @@ impl ResourceAction {
     /// Reads the action of a request. `named`: the path names an object. `under_watch`: the path
     /// has the deprecated `watch` prefix, which makes a watch of a GET alone; any other method
     /// keeps its own verb, so that it is audited as what it tried to be.
-    pub(super) fn read(
+    pub(super) fn from_request(
         method: &Method,
         headers: &HeaderMap,
         query: &Query,
-        named: bool,
-        under_watch: bool,
+        is_named: bool,
+        is_watch_path: bool,
     ) -> Self {
-        let list = |watch| ListOptions::parse(query, watch);
-        let write = |kind| WriteOptions::parse(query, kind);
+        let list_options = |watch| ListOptions::parse(query, watch);
+        let write_options = |kind| WriteOptions::parse(query, kind);
         let action = match *method {
-            Method::GET if under_watch || (!named && query.flag("watch")) => {
-                Self::Watch(list(true))
+            Method::GET if is_watch_path || (!is_named && query.is_set("watch")) => {
+                Self::Watch(list_options(true))
             }
-            Method::GET if named => Self::Get(get_read_at(query)),
-            Method::GET => Self::List(list(false)),
-            Method::POST => Self::Create(write("CreateOptions")),
-            Method::PUT => Self::Update(write("UpdateOptions")),
+            Method::GET if is_named => Self::Get(get_read_at(query)),
+            Method::GET => Self::List(list_options(false)),
+            Method::POST => Self::Create(write_options("CreateOptions")),
+            Method::PUT => Self::Update(write_options("UpdateOptions")),
             Method::PATCH => {
                 let form = match content_type(headers).as_str() {
                     "application/json-patch+json" => PatchType::Json,
                     "application/merge-patch+json" => PatchType::Merge,
                     "application/strategic-merge-patch+json" => PatchType::Strategic,
-                    "application/apply-patch+yaml" if !under_watch => {
+                    "application/apply-patch+yaml" if !is_watch_path => {
                         return Self::Apply(ApplyOptions::parse(query));
                     }
                     _ => PatchType::Unknown,
                 };
-                Self::Patch(form, write("PatchOptions"))
+                Self::Patch(form, write_options("PatchOptions"))
             }
-            Method::DELETE if named => Self::Delete,
-            Method::DELETE => Self::DeleteCollection(list(false)),
-            Method::HEAD if named => Self::Unserved(Some(Verb::Get)),
-            Method::HEAD if query.flag("watch") => Self::Unserved(Some(Verb::Watch)),
+            Method::DELETE if is_named => Self::Delete,
+            Method::DELETE => Self::DeleteCollection(list_options(false)),
+            Method::HEAD if is_named => Self::Unserved(Some(Verb::Get)),
+            Method::HEAD if query.is_set("watch") => Self::Unserved(Some(Verb::Watch)),
             Method::HEAD => Self::Unserved(Some(Verb::List)),
             _ => Self::Unserved(None),
         };
         match action {
             Self::Watch(_) => action,
-            other if under_watch => Self::Refused(other.verb()),
+            other if is_watch_path => Self::Refused(other.verb()),
             other => other,
         }
     }
@@ -166,7 +166,7 @@ impl ResourceOperation {
     }
 
     /// Returns the verb's word; empty for methods that mean nothing to Kubernetes.
-    pub fn word(&self) -> &'static str {
+    pub fn verb_name(&self) -> &'static str {
         self.verb().map_or("", Verb::as_str)
     }
 
@@ -182,7 +182,7 @@ impl ResourceOperation {
     }
 
     /// Returns the error that answers a method that is not served here.
-    pub fn refusal(&self, method: &Method) -> ApiError {
+    pub fn method_error(&self, method: &Method) -> ApiError {
         let resource = GroupResource { group: &self.group, resource: &self.resource };
         ApiError::method_not_supported(resource, &method.as_str().to_ascii_lowercase())
     }

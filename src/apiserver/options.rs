@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{
     status::{ApiError, Result},
     storage::Revision,
-    url::{Query, boolean},
+    url::{Query, parse_bool},
 };
 use crate::machinery::field_error::{ErrorList, FieldError, FieldErrorKind, FieldPath};
 
@@ -73,14 +73,16 @@ impl ListOptions {
     pub fn parse(query: &Query, watch: bool) -> Result<Self> {
         let mut options = Self { watch, ..Self::default() };
         let mut errors = ErrorList::new();
-        let mut unseen = Self::KEYS.to_vec();
+        let mut unseen_keys = Self::KEYS.to_vec();
         for (key, value) in query.pairs() {
-            let Some(at) = unseen.iter().position(|own| *own == key) else { continue };
-            unseen.swap_remove(at);
+            let Some(index) = unseen_keys.iter().position(|option_key| *option_key == key) else {
+                continue;
+            };
+            unseen_keys.swap_remove(index);
             match key {
                 "labelSelector" => value.clone_into(&mut options.label_selector),
                 "fieldSelector" => value.clone_into(&mut options.field_selector),
-                "allowWatchBookmarks" => options.allow_watch_bookmarks = boolean(value),
+                "allowWatchBookmarks" => options.allow_watch_bookmarks = parse_bool(value),
                 "resourceVersion" => value.clone_into(&mut options.resource_version),
                 "resourceVersionMatch" => {
                     options.resource_version_match = match value {
@@ -100,16 +102,16 @@ impl ListOptions {
                     };
                 }
                 "timeoutSeconds" if !value.is_empty() => {
-                    let seconds = integer(value)?;
+                    let seconds = parse_integer(value)?;
                     let seconds = u64::try_from(seconds).unwrap_or(0).min(LONGEST_TIMEOUT);
                     options.timeout = (seconds > 0).then(|| Duration::from_secs(seconds));
                 }
                 "limit" if !value.is_empty() => {
-                    options.limit = usize::try_from(integer(value)?).unwrap_or(0);
+                    options.limit = usize::try_from(parse_integer(value)?).unwrap_or(0);
                 }
                 "continue" => value.clone_into(&mut options.continue_token),
                 "sendInitialEvents" => {
-                    options.send_initial_events = Some(boolean(value));
+                    options.send_initial_events = Some(parse_bool(value));
                 }
                 _ => {}
             }
@@ -119,7 +121,7 @@ impl ListOptions {
         } else {
             options.validate_list(&mut errors);
         }
-        refuse("ListOptions", &errors)?;
+        check_errors("ListOptions", &errors)?;
         Ok(options)
     }
 
@@ -128,7 +130,7 @@ impl ListOptions {
         let mut forbid = |path: &FieldPath, detail: &str| {
             errors.push(FieldError::new(path, FieldErrorKind::Forbidden, detail));
         };
-        if let Some(wanted) = self.resource_version_match {
+        if let Some(version_match) = self.resource_version_match {
             if self.resource_version.is_empty() {
                 forbid(
                     &path,
@@ -138,7 +140,7 @@ impl ListOptions {
             if !self.continue_token.is_empty() {
                 forbid(&path, "resourceVersionMatch is forbidden when continue is provided");
             }
-            if wanted == ResourceVersionMatch::Exact && self.resource_version == "0" {
+            if version_match == ResourceVersionMatch::Exact && self.resource_version == "0" {
                 let detail =
                     "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
                 forbid(&path, detail);
@@ -152,35 +154,36 @@ impl ListOptions {
 
     fn validate_watch(&self, errors: &mut ErrorList) {
         let path = FieldPath::new("resourceVersionMatch");
-        let mut add = |problem: FieldErrorKind, detail: &str| {
+        let mut add_error = |problem: FieldErrorKind, detail: &str| {
             errors.push(FieldError::new(&path, problem, detail));
         };
-        let wanted = self.resource_version_match;
-        if self.send_initial_events.is_some() && wanted != Some(ResourceVersionMatch::NotOlderThan)
+        let version_match = self.resource_version_match;
+        if self.send_initial_events.is_some()
+            && version_match != Some(ResourceVersionMatch::NotOlderThan)
         {
             let detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-            add(FieldErrorKind::Forbidden, detail);
+            add_error(FieldErrorKind::Forbidden, detail);
         }
-        if let Some(wanted) = wanted {
+        if let Some(version_match) = version_match {
             if self.send_initial_events.is_none() {
                 let detail = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is \
                      provided";
-                add(FieldErrorKind::Forbidden, detail);
+                add_error(FieldErrorKind::Forbidden, detail);
             }
-            if wanted == ResourceVersionMatch::Exact {
+            if version_match == ResourceVersionMatch::Exact {
                 let supported = vec!["NotOlderThan".to_owned()];
-                add(FieldErrorKind::NotSupported(json!("Exact"), supported), "");
+                add_error(FieldErrorKind::NotSupported(json!("Exact"), supported), "");
             }
             if !self.continue_token.is_empty() {
                 let detail = "resourceVersionMatch is forbidden when continue is provided";
-                add(FieldErrorKind::Forbidden, detail);
+                add_error(FieldErrorKind::Forbidden, detail);
             }
         }
     }
 
     /// Returns which state a list without `continue` may show.
     pub fn read_at(&self) -> Result<ReadConsistency> {
-        let Some(revision) = revision(&self.resource_version)? else {
+        let Some(revision) = parse_revision(&self.resource_version)? else {
             return Ok(ReadConsistency::Latest);
         };
         Ok(match self.resource_version_match {
@@ -197,7 +200,7 @@ impl ListOptions {
 
 /// Returns which state a get may show.
 pub fn get_read_at(query: &Query) -> Result<ReadConsistency> {
-    Ok(match revision(query.text("resourceVersion"))? {
+    Ok(match parse_revision(query.text("resourceVersion"))? {
         None => ReadConsistency::Latest,
         Some(Revision(0)) => ReadConsistency::Any,
         Some(revision) => ReadConsistency::NotOlderThan(revision),
@@ -205,7 +208,7 @@ pub fn get_read_at(query: &Query) -> Result<ReadConsistency> {
 }
 
 /// Parses a `resourceVersion`; `None` when `text` is empty.
-pub fn revision(text: &str) -> Result<Option<Revision>> {
+pub fn parse_revision(text: &str) -> Result<Option<Revision>> {
     if text.is_empty() {
         return Ok(None);
     }
@@ -239,10 +242,10 @@ impl WriteOptions {
     pub fn parse(query: &Query, kind: &str) -> Result<Self> {
         let mut options = Self::default();
         let mut errors = ErrorList::new();
-        for manager in query.all("fieldManager") {
+        for manager in query.values("fieldManager") {
             validate_manager(manager, &mut errors);
         }
-        if kind == "PatchOptions" && query.all("force").any(boolean) {
+        if kind == "PatchOptions" && query.values("force").any(parse_bool) {
             let detail = "may not be specified for non-apply patch";
             errors.push(FieldError::new(
                 &FieldPath::new("force"),
@@ -250,7 +253,7 @@ impl WriteOptions {
                 detail,
             ));
         }
-        let dry_run: Vec<_> = query.all("dryRun").map(str::to_owned).collect();
+        let dry_run: Vec<_> = query.values("dryRun").map(str::to_owned).collect();
         options.dry_run = validate_dry_run(&dry_run, &mut errors);
         options.field_validation = match query.get("fieldValidation") {
             None | Some("" | "Warn") => FieldValidation::Warn,
@@ -263,12 +266,12 @@ impl WriteOptions {
                 FieldValidation::Warn
             }
         };
-        refuse(kind, &errors)?;
+        check_errors(kind, &errors)?;
         Ok(options)
     }
 }
 
-/// Options of server-side apply beside those of every write.
+/// Options of server-side apply in addition to those of every write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ApplyOptions {
     pub manager: String,
@@ -278,15 +281,15 @@ pub struct ApplyOptions {
 impl ApplyOptions {
     /// Reads the options of an apply, with those that every write has.
     pub fn parse(query: &Query) -> Result<(WriteOptions, Self)> {
-        let write = WriteOptions::parse(query, "ApplyOptions")?;
+        let write_options = WriteOptions::parse(query, "ApplyOptions")?;
         let manager = query.text("fieldManager").to_owned();
         if manager.is_empty() {
             let path = FieldPath::new("fieldManager");
             let error =
                 FieldError::new(&path, FieldErrorKind::Required, "is required for apply patch");
-            refuse("PatchOptions", &vec![error])?;
+            check_errors("PatchOptions", &vec![error])?;
         }
-        Ok((write, Self { manager, force: query.flag("force") }))
+        Ok((write_options, Self { manager, force: query.is_set("force") }))
     }
 }
 
@@ -313,16 +316,16 @@ pub struct DeleteOptions {
 
 impl DeleteOptions {
     /// Reads the options from the body, or from the query when there is no body. But `dryRun`
-    /// counts wherever it stands: upstream would delete for good what was meant as a trial.
+    /// counts in both: upstream would permanently delete what was meant as a trial.
     pub fn parse(query: &Query, body: Option<&Value>) -> Result<Self> {
         let from_query;
-        let given = if let Some(body) = body {
+        let document = if let Some(body) = body {
             body
         } else {
             from_query = delete_query(query)?;
             &from_query
         };
-        let wrong = |field: &str| {
+        let type_error = |field: &str| {
             ApiError::bad_request(format!(
                 "DeleteOptions in version \"v1\" cannot be handled as a DeleteOptions: {field} has \
                  the wrong type"
@@ -331,13 +334,13 @@ impl DeleteOptions {
         let text = |value: &Value, name: &str| match value {
             Value::Null => Ok(None),
             Value::String(text) => Ok(Some(text.clone())),
-            _ => Err(wrong(name)),
+            _ => Err(type_error(name)),
         };
-        if !given.is_object() {
-            return Err(wrong("the body"));
+        if !document.is_object() {
+            return Err(type_error("the body"));
         }
         let mut errors = ErrorList::new();
-        let preconditions = &given["preconditions"];
+        let preconditions = &document["preconditions"];
         let mut options = Self {
             uid: text(&preconditions["uid"], "preconditions.uid")?,
             resource_version: text(
@@ -346,20 +349,20 @@ impl DeleteOptions {
             )?,
             ..Self::default()
         };
-        options.orphan_dependents = match &given["orphanDependents"] {
+        options.orphan_dependents = match &document["orphanDependents"] {
             Value::Null => None,
             Value::Bool(orphan) => Some(*orphan),
-            _ => return Err(wrong("orphanDependents")),
+            _ => return Err(type_error("orphanDependents")),
         };
-        options.grace_period = match &given["gracePeriodSeconds"] {
+        options.grace_period = match &document["gracePeriodSeconds"] {
             Value::Null => None,
             // A negative period is 1 s, as upstream: the shortest one that does not force the
             // deletion.
             Value::Number(seconds) => seconds.as_i64().map(|s| if s < 0 { 1 } else { s }),
-            _ => return Err(wrong("gracePeriodSeconds")),
+            _ => return Err(type_error("gracePeriodSeconds")),
         };
         let path = FieldPath::new("propagationPolicy");
-        let policy = text(&given["propagationPolicy"], "propagationPolicy")?;
+        let policy = text(&document["propagationPolicy"], "propagationPolicy")?;
         options.propagation = match policy.as_deref() {
             None => None,
             Some("Orphan") => Some(DeletionPropagation::Orphan),
@@ -376,19 +379,19 @@ impl DeleteOptions {
             let detail = "orphanDependents and deletionPropagation cannot be both set";
             errors.push(FieldError::new(&path, FieldErrorKind::Invalid(json!(policy)), detail));
         }
-        let mut dry_run = match &given["dryRun"] {
+        let mut dry_run = match &document["dryRun"] {
             Value::Null => Vec::new(),
             Value::Array(list) => list
                 .iter()
-                .map(|entry| entry.as_str().map(str::to_owned).ok_or_else(|| wrong("dryRun")))
+                .map(|entry| entry.as_str().map(str::to_owned).ok_or_else(|| type_error("dryRun")))
                 .collect::<Result<_>>()?,
-            _ => return Err(wrong("dryRun")),
+            _ => return Err(type_error("dryRun")),
         };
         if body.is_some() {
-            dry_run.extend(query.all("dryRun").map(str::to_owned));
+            dry_run.extend(query.values("dryRun").map(str::to_owned));
         }
         options.dry_run = validate_dry_run(&dry_run, &mut errors);
-        refuse("DeleteOptions", &errors)?;
+        check_errors("DeleteOptions", &errors)?;
         Ok(options)
     }
 
@@ -408,9 +411,9 @@ fn delete_query(query: &Query) -> Result<Value> {
     for (key, value) in query.pairs() {
         match key {
             "propagationPolicy" => options[key] = json!(value),
-            "orphanDependents" => options[key] = json!(boolean(value)),
+            "orphanDependents" => options[key] = json!(parse_bool(value)),
             "gracePeriodSeconds" if !value.is_empty() => {
-                options[key] = json!(integer(value)?);
+                options[key] = json!(parse_integer(value)?);
             }
             "dryRun" => dry_run.push(value),
             _ => {}
@@ -439,11 +442,11 @@ fn validate_manager(name: &str, errors: &mut ErrorList) {
     }
 }
 
-fn refuse(kind: &str, errors: &ErrorList) -> Result<()> {
+fn check_errors(kind: &str, errors: &ErrorList) -> Result<()> {
     if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid("meta.k8s.io", kind, "", errors)) }
 }
 
-fn integer(value: &str) -> Result<i64> {
+fn parse_integer(value: &str) -> Result<i64> {
     value.parse().map_err(|_| {
         ApiError::bad_request(format!("strconv.ParseInt: parsing {value:?}: invalid syntax"))
     })
@@ -469,7 +472,7 @@ mod tests {
             ("resourceVersionMatch=NotOlderThan", true, "unless sendInitialEvents is provided"),
         ] {
             let error = ListOptions::parse(&Query::parse(query), watch).unwrap_err();
-            assert_eq!(error.code(), 422, "{query}");
+            assert_eq!(error.status_code(), 422, "{query}");
             assert!(error.message().contains(text), "{query}: {}", error.message());
             assert!(error.message().starts_with("ListOptions.meta.k8s.io \"\" is invalid: "));
         }
@@ -493,14 +496,17 @@ mod tests {
             assert_eq!(options.read_at().unwrap(), expected, "{query}");
         }
         let options = ListOptions::parse(&Query::parse("resourceVersion=x"), false).unwrap();
-        assert_eq!(options.read_at().unwrap_err().code(), 400);
+        assert_eq!(options.read_at().unwrap_err().status_code(), 400);
     }
 
     #[test]
     fn unreadable_numbers_are_400() {
-        assert_eq!(ListOptions::parse(&Query::parse("limit=x"), false).unwrap_err().code(), 400);
         assert_eq!(
-            ListOptions::parse(&Query::parse("timeoutSeconds=1s"), true).unwrap_err().code(),
+            ListOptions::parse(&Query::parse("limit=x"), false).unwrap_err().status_code(),
+            400
+        );
+        assert_eq!(
+            ListOptions::parse(&Query::parse("timeoutSeconds=1s"), true).unwrap_err().status_code(),
             400
         );
     }
@@ -536,9 +542,15 @@ mod tests {
         );
         assert_eq!(options.uid.as_deref(), Some("u"));
         let both = json!({"orphanDependents": true, "propagationPolicy": "Orphan"});
-        assert_eq!(DeleteOptions::parse(&Query::parse(""), Some(&both)).unwrap_err().code(), 422);
+        assert_eq!(
+            DeleteOptions::parse(&Query::parse(""), Some(&both)).unwrap_err().status_code(),
+            422
+        );
         let wrong = json!({"dryRun": ["Some"]});
-        assert_eq!(DeleteOptions::parse(&Query::parse(""), Some(&wrong)).unwrap_err().code(), 422);
+        assert_eq!(
+            DeleteOptions::parse(&Query::parse(""), Some(&wrong)).unwrap_err().status_code(),
+            422
+        );
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub fn check_length<'a>(
 }
 
 /// The certificates that a client presented in the handshake, leaf first. Its possession of the
-/// leaf's key has been checked; whether a CA vouches for the chain is asked for each request.
+/// leaf's key has been checked; whether a trusted CA signed the chain is checked for each request.
 #[derive(Debug, Default)]
 pub struct PeerCertificates {
     certificates: Vec<CertificateDer<'static>>,
@@ -61,7 +61,7 @@ pub struct CertificateSubject {
     /// The subject's common name; empty when it has none.
     pub common_name: String,
     pub organisations: Vec<String>,
-    /// The user's uid, if the subject names one; an error when the uid cannot be told.
+    /// The user's uid, if the subject names one; an error when it cannot be determined.
     pub uid: Result<Option<String>, String>,
     /// SHA-256 of the whole certificate, in hexadecimal digits.
     pub fingerprint: String,
@@ -78,7 +78,7 @@ pub enum ChainVerdict {
     Bad(rustls::Error),
 }
 
-/// Identifies the valid CAs of a pool; a pool that was loaded anew has another id.
+/// Identifies the valid CAs of a pool; a pool that was loaded again has another id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CaPoolId(pub u64);
 
@@ -95,33 +95,33 @@ impl PeerCertificates {
     /// presented.
     pub fn subject(
         &self,
-        read: impl FnOnce(&CertificateDer<'_>) -> Result<CertificateSubject, String>,
+        read_subject: impl FnOnce(&CertificateDer<'_>) -> Result<CertificateSubject, String>,
     ) -> Option<Result<&CertificateSubject, &str>> {
         let leaf = self.certificates.first()?;
-        let subject = self.subject.get_or_init(|| read(leaf));
+        let subject = self.subject.get_or_init(|| read_subject(leaf));
         Some(subject.as_ref().map_err(String::as_str))
     }
 
     /// Returns the verdict of `pool` on the chain, as long as it holds.
     pub fn verdict(&self, pool: CaPoolId) -> Option<ChainVerdict> {
         let verdicts = self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
-        let (_, verdict) = verdicts.iter().find(|(known, _)| *known == pool)?;
+        let (_, verdict) = verdicts.iter().find(|(pool_id, _)| *pool_id == pool)?;
         match verdict {
             ChainVerdict::Good { until } if *until <= SystemTime::now() => None,
             verdict => Some(verdict.clone()),
         }
     }
 
-    /// Tells whether any pool has found the chain good.
+    /// Returns whether any pool has verified the chain.
     pub fn is_vouched_for(&self) -> bool {
         let verdicts = self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
         verdicts.iter().any(|(_, verdict)| matches!(verdict, ChainVerdict::Good { .. }))
     }
 
     /// Remembers a pool's verdict on the chain.
-    pub fn judge(&self, pool: CaPoolId, verdict: ChainVerdict) {
+    pub fn record_verdict(&self, pool: CaPoolId, verdict: ChainVerdict) {
         let mut verdicts = self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
-        verdicts.retain(|(known, _)| *known != pool);
+        verdicts.retain(|(pool_id, _)| *pool_id != pool);
         if verdicts.len() == POOLS {
             verdicts.remove(0);
         }
@@ -148,15 +148,15 @@ mod tests {
         let presented = PeerCertificates::new(Vec::new());
         let (now, hour) = (SystemTime::now(), Duration::from_secs(3600));
         let good = |until| ChainVerdict::Good { until };
-        presented.judge(CaPoolId(1), good(now + hour));
-        presented.judge(CaPoolId(2), good(now - hour));
+        presented.record_verdict(CaPoolId(1), good(now + hour));
+        presented.record_verdict(CaPoolId(2), good(now - hour));
         let bad = ChainVerdict::Bad(rustls::Error::NoCertificatesPresented);
-        presented.judge(CaPoolId(3), bad.clone());
+        presented.record_verdict(CaPoolId(3), bad.clone());
         let said = |pool| presented.verdict(CaPoolId(pool));
         let expected = [Some(good(now + hour)), None, Some(bad), None];
         assert_eq!([said(1), said(2), said(3), said(4)], expected);
         for pool in 4..8 {
-            presented.judge(CaPoolId(pool), good(now + hour));
+            presented.record_verdict(CaPoolId(pool), good(now + hour));
         }
         assert_eq!([said(1), said(7)], [None, Some(good(now + hour))], "few are remembered");
     }

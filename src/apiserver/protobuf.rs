@@ -8,7 +8,7 @@
 use bytes::Bytes;
 use serde_json::Value;
 
-use crate::machinery::protobuf_wire::{self, bytes, varint};
+use crate::machinery::protobuf_wire::{self, write_bytes, write_varint};
 
 pub(super) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
@@ -111,7 +111,7 @@ const CAUSE: FieldTable = &[("reason", 1, Text), ("message", 2, Text), ("field",
 const TYPE: FieldTable = &[("apiVersion", 1, Text), ("kind", 2, Text)];
 
 /// Encodes an object in its envelope; `None` for a kind that has no protobuf form here.
-pub(super) fn encode(object: &Value) -> Option<Vec<u8>> {
+pub(super) fn encode_object(object: &Value) -> Option<Vec<u8>> {
     let fields = match (object["kind"].as_str()?, object["apiVersion"].as_str()?) {
         ("PartialObjectMetadata", _) => PARTIAL,
         ("PartialObjectMetadataList", "meta.k8s.io/v1beta1") => OLDER_LIST,
@@ -120,44 +120,44 @@ pub(super) fn encode(object: &Value) -> Option<Vec<u8>> {
         _ => return None,
     };
     let mut out = MAGIC.to_vec();
-    bytes(&mut out, 1, &message(TYPE, object));
-    bytes(&mut out, 2, &message(fields, object));
-    end(&mut out);
+    write_bytes(&mut out, 1, &encode_message(TYPE, object));
+    write_bytes(&mut out, 2, &encode_message(fields, object));
+    end_envelope(&mut out);
     Some(out)
 }
 
 /// Ends the envelope with an empty `contentEncoding` and `contentType`.
-fn end(out: &mut Vec<u8>) {
+fn end_envelope(out: &mut Vec<u8>) {
     for number in [3, 4] {
-        bytes(out, number, b"");
+        write_bytes(out, number, b"");
     }
 }
 
-/// Encodes an item of a list of metadata as it stands in the list that begins with `head`.
-pub(super) fn item(head: &Value, object: &Value) -> Vec<u8> {
+/// Encodes an item of a list of metadata as it appears in the list that begins with `head`.
+pub(super) fn encode_item(head: &Value, object: &Value) -> Vec<u8> {
     let number = if is_older(head) { 1 } else { 2 };
     let mut out = Vec::new();
-    bytes(&mut out, number, &message(PARTIAL, object));
+    write_bytes(&mut out, number, &encode_message(PARTIAL, object));
     out
 }
 
 /// Returns the bytes before and behind the items of a list of metadata; the items take `items`
 /// bytes.
-pub(super) fn around(head: &Value, items: usize) -> [Vec<u8>; 2] {
+pub(super) fn list_envelope(head: &Value, items_len: usize) -> [Vec<u8>; 2] {
     let mut metadata = Vec::new();
     let number = if is_older(head) { 2 } else { 1 };
-    bytes(&mut metadata, number, &message(LIST_META, &head["metadata"]));
-    let mut before = MAGIC.to_vec();
-    bytes(&mut before, 1, &message(TYPE, head));
-    protobuf_wire::head(&mut before, 2, metadata.len() + items);
-    let mut behind = Vec::new();
+    write_bytes(&mut metadata, number, &encode_message(LIST_META, &head["metadata"]));
+    let mut prefix = MAGIC.to_vec();
+    write_bytes(&mut prefix, 1, &encode_message(TYPE, head));
+    protobuf_wire::write_head(&mut prefix, 2, metadata.len() + items_len);
+    let mut suffix = Vec::new();
     if is_older(head) {
-        behind.append(&mut metadata);
+        suffix.append(&mut metadata);
     } else {
-        before.append(&mut metadata);
+        prefix.append(&mut metadata);
     }
-    end(&mut behind);
-    [before, behind]
+    end_envelope(&mut suffix);
+    [prefix, suffix]
 }
 
 fn is_older(list: &Value) -> bool {
@@ -165,77 +165,79 @@ fn is_older(list: &Value) -> bool {
 }
 
 /// Encodes an event of a watch: its length, and the event, which holds the object in its envelope.
-pub(super) fn frame(type_: &str, object: &Value) -> Option<Bytes> {
-    let mut held = Vec::new();
-    bytes(&mut held, 1, &encode(object)?);
-    let mut event = Vec::with_capacity(held.len() + 32);
-    bytes(&mut event, 1, type_.as_bytes());
-    bytes(&mut event, 2, &held);
+pub(super) fn encode_watch_event(type_: &str, object: &Value) -> Option<Bytes> {
+    let mut raw_object = Vec::new();
+    write_bytes(&mut raw_object, 1, &encode_object(object)?);
+    let mut event = Vec::with_capacity(raw_object.len() + 32);
+    write_bytes(&mut event, 1, type_.as_bytes());
+    write_bytes(&mut event, 2, &raw_object);
     let length = u32::try_from(event.len()).ok()?;
     Some([&length.to_be_bytes()[..], &event].concat().into())
 }
 
-fn message(fields: FieldTable, object: &Value) -> Vec<u8> {
+fn encode_message(fields: FieldTable, object: &Value) -> Vec<u8> {
     let mut out = Vec::new();
     for (name, number, form) in fields {
-        field(&mut out, *number, *form, &object[name]);
+        encode_field(&mut out, *number, *form, &object[name]);
     }
     out
 }
 
-fn field(out: &mut Vec<u8>, number: u32, form: FieldEncoding, value: &Value) {
+fn encode_field(out: &mut Vec<u8>, number: u32, form: FieldEncoding, value: &Value) {
     let list = value.as_array().map_or(&[][..], Vec::as_slice);
     match form {
-        Text => bytes(out, number, value.as_str().unwrap_or_default().as_bytes()),
+        Text => write_bytes(out, number, value.as_str().unwrap_or_default().as_bytes()),
         Texts => {
             let texts = list.iter().filter_map(Value::as_str);
-            texts.for_each(|text| bytes(out, number, text.as_bytes()));
+            texts.for_each(|text| write_bytes(out, number, text.as_bytes()));
         }
-        Count => varint(out, number, value.as_i64().unwrap_or_default().cast_unsigned()),
+        Count => write_varint(out, number, value.as_i64().unwrap_or_default().cast_unsigned()),
         Integer => {
             if let Some(count) = value.as_i64() {
-                varint(out, number, count.cast_unsigned());
+                write_varint(out, number, count.cast_unsigned());
             }
         }
         Flag => {
             if let Some(flag) = value.as_bool() {
-                varint(out, number, u64::from(flag));
+                write_varint(out, number, u64::from(flag));
             }
         }
         Time => {
-            if let Some(time) = time(value) {
-                bytes(out, number, &time);
+            if let Some(time) = encode_time(value) {
+                write_bytes(out, number, &time);
             }
         }
-        Made => bytes(out, number, &time(value).unwrap_or_default()),
+        Made => write_bytes(out, number, &encode_time(value).unwrap_or_default()),
         Map => {
             for (key, value) in value.as_object().into_iter().flatten() {
                 let mut entry = Vec::new();
-                bytes(&mut entry, 1, key.as_bytes());
-                bytes(&mut entry, 2, value.as_str().unwrap_or_default().as_bytes());
-                bytes(out, number, &entry);
+                write_bytes(&mut entry, 1, key.as_bytes());
+                write_bytes(&mut entry, 2, value.as_str().unwrap_or_default().as_bytes());
+                write_bytes(out, number, &entry);
             }
         }
         Json | Message(_) if value.is_null() => {}
         Json => {
-            let mut held = Vec::new();
-            bytes(&mut held, 1, value.to_string().as_bytes());
-            bytes(out, number, &held);
+            let mut raw_json = Vec::new();
+            write_bytes(&mut raw_json, 1, value.to_string().as_bytes());
+            write_bytes(out, number, &raw_json);
         }
-        Within(fields) | Message(fields) => bytes(out, number, &message(fields, value)),
+        Within(fields) | Message(fields) => {
+            write_bytes(out, number, &encode_message(fields, value));
+        }
         Messages(fields) => {
             for value in list {
-                bytes(out, number, &message(fields, value));
+                write_bytes(out, number, &encode_message(fields, value));
             }
         }
     }
 }
 
-fn time(text: &Value) -> Option<Vec<u8>> {
+fn encode_time(text: &Value) -> Option<Vec<u8>> {
     let time: jiff::Timestamp = text.as_str()?.parse().ok()?;
     let mut out = Vec::new();
-    varint(&mut out, 1, time.as_second().cast_unsigned());
-    varint(&mut out, 2, i64::from(time.subsec_nanosecond()).cast_unsigned());
+    write_varint(&mut out, 1, time.as_second().cast_unsigned());
+    write_varint(&mut out, 2, i64::from(time.subsec_nanosecond()).cast_unsigned());
     Some(out)
 }
 
@@ -258,13 +260,13 @@ mod tests {
         expected.extend(b"\n\x06\n\0\x12\0\x1a\0\x12\x07Failure\x1a\x74");
         expected.extend(message.as_bytes());
         expected.extend(b"\"\rNotAcceptable\x30\x96\x03\x1a\0\"\0");
-        assert_eq!(encode(&status), Some(expected));
+        assert_eq!(encode_object(&status), Some(expected));
     }
 
     #[test]
     fn other_kinds_have_no_form() {
         for kind in ["Table", "Pilot", "APIGroupList"] {
-            assert_eq!(encode(&json!({"kind": kind, "apiVersion": "v1"})), None, "{kind}");
+            assert_eq!(encode_object(&json!({"kind": kind, "apiVersion": "v1"})), None, "{kind}");
         }
     }
 }

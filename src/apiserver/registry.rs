@@ -49,7 +49,7 @@ use crate::{
     error,
     machinery::{
         decode::ParsedBody,
-        ownership::{RawManagedFields, join, split},
+        ownership::{RawManagedFields, join_json, split_json},
         served_kind::{DecodeError, DecodedObject, ServedKind, ServedVersion, ValidationResult},
     },
 };
@@ -78,7 +78,7 @@ pub struct RegistryCall<'a> {
     pub field_manager: &'a str,
     /// Warnings for the client, besides the answer.
     pub warnings: Vec<String>,
-    /// Warnings and annotations of admission; they are told also when the request is refused.
+    /// Warnings and annotations of admission. The server reports them also for a refused request.
     pub remarks: &'a AdmissionRemarks,
 }
 
@@ -108,14 +108,15 @@ impl Registry {
         admission: Arc<dyn AdmissionPlugin>,
         capacity: &Arc<Capacity>,
     ) -> Self {
-        let range = whole(kind);
+        let range = kind_prefix(kind);
         let decode = move |bytes: &[u8]| {
-            let (stored, owners) = split(bytes).map_err(|error| error.to_string())?;
+            let (stored, owners) = split_json(bytes).map_err(|error| error.to_string())?;
             let hub = kind.decode_stored(stored).map_err(|error| error.to_string())?;
-            form(kind, &hub, owners.as_ref())
+            build_form(kind, &hub, owners.as_ref())
         };
-        let cache = Cache::new(Arc::clone(&store), range, Box::new(decode), capacity.turns());
-        capacity.count(Arc::clone(&cache) as _);
+        let cache =
+            Cache::new(Arc::clone(&store), range, Box::new(decode), capacity.page_semaphore());
+        capacity.register_cache(Arc::clone(&cache) as _);
         Self { kind, store, cache, admission, capacity: Arc::clone(capacity) }
     }
 
@@ -140,16 +141,17 @@ impl Registry {
 
     /// Returns the prefix of the keys of a namespace, or of all namespaces when `namespace` is
     /// empty.
-    fn prefix(&self, namespace: &str) -> Result<KeyPrefix> {
+    fn namespace_prefix(&self, namespace: &str) -> Result<KeyPrefix> {
         if namespace.is_empty() || !self.kind.is_namespaced() {
-            return Ok(whole(self.kind));
+            return Ok(kind_prefix(self.kind));
         }
-        let prefix = KeyPrefix::namespace(self.kind.stored_group(), self.kind.plural(), namespace);
+        let prefix =
+            KeyPrefix::for_namespace(self.kind.stored_group(), self.kind.plural(), namespace);
         prefix.map_err(|error| ApiError::bad_request(error.to_string()))
     }
 
     /// Decodes a body, and refuses or warns about fields that it should not have.
-    fn decode(
+    fn decode_body(
         &self,
         call: &mut RegistryCall<'_>,
         mut body: ParsedBody,
@@ -160,15 +162,16 @@ impl Registry {
         self.check_head(call.version, &body.value)?;
         let weight = body.weight;
         let owners = body.owners.take();
-        if let Some(Err(why)) =
-            owners.as_ref().map(|owners| request_cost::work(weight, || owners.check()))
+        if let Some(Err(error)) = owners
+            .as_ref()
+            .map(|owners| request_cost::run_blocking(weight, || owners.check_entries()))
         {
-            let why = format!("metadata.managedFields: {why}");
-            return Err(self.not_handled(call.version, self.kind.kind(), &why));
+            let message = format!("metadata.managedFields: {error}");
+            return Err(self.not_handled(call.version, self.kind.kind(), &message));
         }
         let decode = || self.kind.decode(call.version, body, stored);
-        let DecodedObject { hub, strict, warnings } =
-            request_cost::work(weight, decode).map_err(|e| not_understood(self.kind, name, e))?;
+        let DecodedObject { hub, strict, warnings } = request_cost::run_blocking(weight, decode)
+            .map_err(|e| not_understood(self.kind, name, e))?;
         call.warnings.extend(warnings);
         let strict = match options.field_validation {
             FieldValidation::Ignore => Vec::new(),
@@ -181,9 +184,9 @@ impl Registry {
         Ok(DecodedBody { hub, strict, owners })
     }
 
-    fn not_handled(&self, version: ServedVersion, given: &str, why: &str) -> ApiError {
+    fn not_handled(&self, version: ServedVersion, kind_name: &str, reason: &str) -> ApiError {
         ApiError::bad_request(format!(
-            "{given} in version {:?} cannot be handled as a {}: {why}",
+            "{kind_name} in version {:?} cannot be handled as a {}: {reason}",
             version.as_str(),
             self.kind.kind()
         ))
@@ -193,33 +196,35 @@ impl Registry {
     fn check_head(&self, version: ServedVersion, body: &Value) -> Result<()> {
         let kind = self.kind.kind();
         let api_version = self.kind.api_version(version);
-        let refuse = |given: &str, why: &str| self.not_handled(version, given, why);
+        let head_error =
+            |kind_name: &str, reason: &str| self.not_handled(version, kind_name, reason);
         if !body.is_object() {
-            return Err(refuse(kind, "the body is not an object"));
+            return Err(head_error(kind, "the body is not an object"));
         }
         match &body["apiVersion"] {
             Value::Null => {}
-            Value::String(given) if given.is_empty() || *given == api_version => {}
-            Value::String(given) => {
+            Value::String(body_version)
+                if body_version.is_empty() || *body_version == api_version => {}
+            Value::String(body_version) => {
                 return Err(ApiError::bad_request(format!(
-                    "the API version in the data ({given}) does not match the expected API version \
+                    "the API version in the data ({body_version}) does not match the expected API version \
                      ({api_version})",
                 )));
             }
-            _ => return Err(refuse(kind, "apiVersion must be a string")),
+            _ => return Err(head_error(kind, "apiVersion must be a string")),
         }
         match &body["kind"] {
             Value::Null => Ok(()),
-            Value::String(given) if given.is_empty() || given == kind => Ok(()),
-            Value::String(given) => {
-                Err(refuse(given, "the kind in the data is not the kind of the resource"))
+            Value::String(body_kind) if body_kind.is_empty() || body_kind == kind => Ok(()),
+            Value::String(body_kind) => {
+                Err(head_error(body_kind, "the kind in the data is not the kind of the resource"))
             }
-            _ => Err(refuse(kind, "kind must be a string")),
+            _ => Err(head_error(kind, "kind must be a string")),
         }
     }
 
     /// Fails with all errors of the validation, or passes its warnings on.
-    fn accept(
+    fn check_validation(
         &self,
         call: &mut RegistryCall<'_>,
         name: &str,
@@ -234,44 +239,52 @@ impl Registry {
     }
 
     /// Returns an object as it is to be written to the store.
-    fn ready(&self, hub: &Value, owners: Option<&RawManagedFields>) -> Result<StorableObject> {
-        let form = form(self.kind, hub, owners).map_err(ApiError::internal)?;
-        let stored = form.stored().unwrap_or_else(|| Self::to_bytes(hub, owners));
+    fn build_storable(
+        &self,
+        hub: &Value,
+        owners: Option<&RawManagedFields>,
+    ) -> Result<StorableObject> {
+        let form = build_form(self.kind, hub, owners).map_err(ApiError::internal_error)?;
+        let stored = form.stored_bytes().unwrap_or_else(|| Self::to_bytes(hub, owners));
         Ok(StorableObject { form, stored })
     }
 
     /// Returns the hub form without its revision, as a store keeps it.
     fn to_stored(hub: &Value) -> Value {
         let mut stored = hub.clone();
-        drop(meta::take(&mut stored, "resourceVersion"));
+        drop(meta::take_field(&mut stored, "resourceVersion"));
         stored
     }
 
     fn to_bytes(stored: &Value, owners: Option<&RawManagedFields>) -> Bytes {
         let mut json = Vec::with_capacity(1024);
-        join(&mut json, stored, owners);
+        join_json(&mut json, stored, owners);
         json.into()
     }
 
     /// Returns the entry that the store holds under a key, and memory for what is made of it. A
     /// large entry is dropped, and read again once there is room in the memory budget.
-    async fn fetch(&self, key: &Key, name: &str) -> Result<Option<(StoreEntry, MemoryShare)>> {
-        let get = async || self.store.get(key).await.map_err(|e| self.store_error(name, &e));
-        let Some(entry) = get().await? else { return Ok(None) };
+    async fn fetch_entry(
+        &self,
+        key: &Key,
+        name: &str,
+    ) -> Result<Option<(StoreEntry, MemoryShare)>> {
+        let get_entry = async || self.store.get(key).await.map_err(|e| self.store_error(name, &e));
+        let Some(entry) = get_entry().await? else { return Ok(None) };
         if entry.value.len() <= request_cost::SMALL {
             return Ok(Some((entry, MemoryShare::NONE)));
         }
-        let share = request_cost::object(entry.value).await?;
-        Ok(get().await?.map(|entry| (entry, share)))
+        let share = request_cost::reserve_object(entry.value).await?;
+        Ok(get_entry().await?.map(|entry| (entry, share)))
     }
 
     /// Returns the object as the cache knows it, which may be older than what the store holds: good
     /// for a write that the store compares, and for nothing else. `None` for a large object.
-    fn known(&self, key: &Key) -> Option<RegistryObject> {
-        let cached = self.cache.known(key)?;
-        let small = cached.whole && cached.json().len() <= request_cost::SMALL;
-        small.then(|| {
-            let ((hub, owners), size) = (cached.apart(), cached.stored_len());
+    fn cached_object(&self, key: &Key) -> Option<RegistryObject> {
+        let cached = self.cache.cached_object(key)?;
+        let is_small = cached.whole && cached.json().len() <= request_cost::SMALL;
+        is_small.then(|| {
+            let ((hub, owners), size) = (cached.split_managed_fields(), cached.stored_len());
             let (key, revision) = (key.clone(), cached.revision);
             RegistryObject {
                 key,
@@ -292,40 +305,42 @@ impl Registry {
 
     /// Reads stored bytes into hub form.
     fn read_stored(&self, key: &Key, value: &[u8], revision: Revision) -> Result<RegistryObject> {
-        let unreadable = |why: String| {
-            let (key, reason) = (key.clone(), why);
-            ApiError::internal(cache::Error::Undecodable { key, reason })
+        let decode_error = |message: String| {
+            let (key, reason) = (key.clone(), message);
+            ApiError::internal_error(cache::Error::Undecodable { key, reason })
         };
-        let (stored, owners) = split(value).map_err(|error| unreadable(error.to_string()))?;
-        let hub = self.kind.decode_stored(stored).map_err(|error| unreadable(error.to_string()))?;
+        let (stored, owners) =
+            split_json(value).map_err(|error| decode_error(error.to_string()))?;
+        let hub =
+            self.kind.decode_stored(stored).map_err(|error| decode_error(error.to_string()))?;
         let object = RegistryObject::new(key.clone(), (hub, owners), revision);
         Ok(RegistryObject { size: value.len(), ..object })
     }
 
-    fn object(&self, entry: &StoreEntry, share: MemoryShare) -> Result<RegistryObject> {
+    fn decode_entry(&self, entry: &StoreEntry, share: MemoryShare) -> Result<RegistryObject> {
         let read = || self.read_stored(&entry.key, &entry.value, entry.revision);
-        let object = request_cost::work(entry.value.len(), read)?;
+        let object = request_cost::run_blocking(entry.value.len(), read)?;
         Ok(RegistryObject { share, ..object })
     }
 
-    /// Turns the store's error after a write into one for the client. Where it is unknown whether
-    /// the write happened, the client is not told to try again: client-go would repeat even a
-    /// create.
+    /// Turns the store's error after a write into one for the client. If it is unknown whether the
+    /// write happened, the error does not ask the client to try again: client-go would repeat even
+    /// a create.
     fn write_error(&self, name: &str, error: &storage::Error) -> ApiError {
         match error {
             storage::Error::Unavailable { .. } => {
-                let why = error::chain(error);
+                let cause = error::chain(error);
                 ApiError::timeout(
                     format!(
                         "the store did not say what became of the write of {} {name:?}: read the \
-                         object before you try again: {why}",
+                         object before you try again: {cause}",
                         self.resource()
                     ),
                     0,
                 )
             }
             // The write may have happened in the earlier store.
-            storage::Error::Replaced { .. } => ApiError::unavailable(error.to_string(), 0),
+            storage::Error::Replaced { .. } => ApiError::service_unavailable(error.to_string(), 0),
             error => self.store_error(name, error),
         }
     }
@@ -336,17 +351,18 @@ impl Registry {
         match error {
             Error::NotFound(_) => ApiError::not_found(self.resource(), name),
             Error::Exists(_) => ApiError::already_exists(self.resource(), name),
-            Error::Conflict { .. } => ApiError::modified(self.resource(), name),
-            Error::Compacted { .. } => {
-                ApiError::expired("The resourceVersion for the provided list is too old.", None)
-            }
+            Error::Conflict { .. } => ApiError::object_modified(self.resource(), name),
+            Error::Compacted { .. } => ApiError::resource_expired(
+                "The resourceVersion for the provided list is too old.",
+                None,
+            ),
             Error::FutureRevision { asked, latest } => {
                 ApiError::revision_too_high(asked.0, latest.0)
             }
-            Error::TooLarge { size } => ApiError::too_large(match self.kind.largest() {
-                largest if *size > largest => format!(
+            Error::TooLarge { size } => ApiError::too_large(match self.kind.max_size() {
+                max_size if *size > max_size => format!(
                     "Request entity too large: the object has {size} bytes; a {} may have \
-                     {largest}",
+                     {max_size}",
                     self.kind.kind()
                 ),
                 _ => format!(
@@ -354,9 +370,11 @@ impl Registry {
                      takes"
                 ),
             }),
-            Error::Unavailable { .. } => ApiError::unavailable(error::chain(error).to_string(), 1),
-            Error::Replaced { .. } => ApiError::unavailable(error.to_string(), 5),
-            Error::Corrupt { .. } => ApiError::internal(error::chain(error)),
+            Error::Unavailable { .. } => {
+                ApiError::service_unavailable(error::chain(error).to_string(), 1)
+            }
+            Error::Replaced { .. } => ApiError::service_unavailable(error.to_string(), 5),
+            Error::Corrupt { .. } => ApiError::internal_error(error::chain(error)),
         }
     }
 }
@@ -369,12 +387,12 @@ struct StorableObject {
 }
 
 /// Returns an object in the form in which caches keep it.
-fn form(
+fn build_form(
     kind: &dyn ServedKind,
     hub: &Value,
     owners: Option<&RawManagedFields>,
 ) -> Result<ObjectForm, String> {
-    let fields = selectable(kind, hub);
+    let fields = selectable_values(kind, hub);
     // Fields that a later release wrote are kept in the store, and not shown.
     if kind.shows_all(hub) {
         ObjectForm::new(hub, owners, fields, true)
@@ -384,8 +402,8 @@ fn form(
 }
 
 /// Returns the values of the kind's selectable fields, in their order.
-fn selectable(kind: &dyn ServedKind, hub: &Value) -> Vec<String> {
-    kind.selectable_fields().iter().map(|path| kind.field(hub, path)).collect()
+fn selectable_values(kind: &dyn ServedKind, hub: &Value) -> Vec<String> {
+    kind.selectable_fields().iter().map(|path| kind.field_value(hub, path)).collect()
 }
 
 /// A body that was decoded.
@@ -404,8 +422,8 @@ fn not_understood(kind: &dyn ServedKind, name: &str, error: DecodeError) -> ApiE
 }
 
 /// Returns the prefix of the keys of all objects of a kind.
-fn whole(kind: &dyn ServedKind) -> KeyPrefix {
-    KeyPrefix::resource(kind.stored_group(), kind.plural())
+fn kind_prefix(kind: &dyn ServedKind) -> KeyPrefix {
+    KeyPrefix::for_resource(kind.stored_group(), kind.plural())
         .expect("groups and plurals of kinds are valid parts of a key")
 }
 
@@ -420,12 +438,12 @@ impl RegistryObject {
     }
 
     /// Returns the object with its `managedFields` as one tree of JSON values, to be shown.
-    pub fn whole(&self) -> Value {
-        let mut whole = self.hub.clone();
+    pub fn to_value(&self) -> Value {
+        let mut object = self.hub.clone();
         if let Some(owners) = &self.owners {
-            owners.put_into(&mut whole);
+            owners.put_into(&mut object);
         }
-        whole
+        object
     }
 
     pub fn name(&self) -> &str {

@@ -13,7 +13,7 @@ use tokio::{
 
 use super::{
     account::{self, MemoryShare, MemoryUse},
-    response_body::guarded,
+    response_body::attach_guard,
     status::{ApiError, Result},
 };
 use crate::machinery::decode::{MAX_BODY, weight};
@@ -38,11 +38,12 @@ pub struct RequestBody {
 /// Reads a request's body. Fails when it is too long or too slow, or when too many large bodies
 /// arrive.
 pub async fn read_body(body: Body) -> Result<RequestBody> {
-    let announced = body.size_hint().exact();
-    if announced.is_some_and(|length| length > MAX_BODY as u64) {
+    let announced_length = body.size_hint().exact();
+    if announced_length.is_some_and(|length| length > MAX_BODY as u64) {
         return Err(too_long());
     }
-    let most = announced.and_then(|length| usize::try_from(length).ok()).unwrap_or(MAX_BODY);
+    let max_length =
+        announced_length.and_then(|length| usize::try_from(length).ok()).unwrap_or(MAX_BODY);
     let mut body = Limited::new(body, MAX_BODY);
     let mut bytes = BytesMut::new();
     let mut share = MemoryShare::NONE;
@@ -50,15 +51,15 @@ pub async fn read_body(body: Body) -> Result<RequestBody> {
     loop {
         let frame = timeout_at(deadline, body.frame()).await.map_err(|_| too_slow())?;
         let Some(frame) = frame else { break };
-        let frame = frame.map_err(|error| unread(error.as_ref()))?;
+        let frame = frame.map_err(|error| read_error(error.as_ref()))?;
         let Ok(data) = frame.into_data() else { continue };
         if share.is_none() && bytes.len() + data.len() > SMALL {
             // All of it at once: bodies that each hold a part of their share would wait for each
             // other.
-            let waited = Instant::now();
-            share = account::take(MemoryUse::Arriving, most).await?;
-            deadline += waited.elapsed();
-            bytes.reserve(most - bytes.len());
+            let wait_start = Instant::now();
+            share = account::acquire_memory(MemoryUse::Arriving, max_length).await?;
+            deadline += wait_start.elapsed();
+            bytes.reserve(max_length - bytes.len());
         }
         bytes.extend_from_slice(&data);
     }
@@ -66,7 +67,7 @@ pub async fn read_body(body: Body) -> Result<RequestBody> {
     Ok(RequestBody { bytes: bytes.freeze(), _share: share })
 }
 
-fn unread(error: &(dyn std::error::Error + 'static)) -> ApiError {
+fn read_error(error: &(dyn std::error::Error + 'static)) -> ApiError {
     if error.is::<LengthLimitError>() {
         return too_long();
     }
@@ -82,75 +83,81 @@ fn too_long() -> ApiError {
 }
 
 /// Takes a share of the memory budget for what is made of a request's body.
-pub async fn body(yaml: bool, bytes: &Bytes) -> Result<MemoryShare> {
-    let weight = if yaml { weight::foresee_yaml(bytes) } else { weight::foresee(bytes) };
+pub async fn reserve_body(yaml: bool, bytes: &Bytes) -> Result<MemoryShare> {
+    let weight = if yaml { weight::estimate_yaml(bytes) } else { weight::estimate_json(bytes) };
     if bytes.len() > SMALL {
-        return account::take(MemoryUse::Trees, TREES * weight).await;
+        return account::acquire_memory(MemoryUse::Trees, TREES * weight).await;
     }
-    account::take_small(TREES * weight).await
+    account::acquire_body_memory(TREES * weight).await
 }
 
 /// Takes a share of the memory budget to read a body of YAML once more, for the audit trail.
-pub async fn record(yaml: &[u8]) -> Result<MemoryShare> {
-    account::take(MemoryUse::Records, weight::foresee_yaml(yaml)).await
+pub async fn reserve_record(yaml: &[u8]) -> Result<MemoryShare> {
+    account::acquire_memory(MemoryUse::Records, weight::estimate_yaml(yaml)).await
 }
 
 /// Takes a share of the memory budget for what is made of the bytes `stored`, which are dropped
 /// before the wait.
-pub async fn object(stored: Bytes) -> Result<MemoryShare> {
-    let weight = weight::foresee(&stored);
+pub async fn reserve_object(stored: Bytes) -> Result<MemoryShare> {
+    let weight = weight::estimate_json(&stored);
     drop(stored);
-    account::take(MemoryUse::Objects, TREES * weight).await
+    account::acquire_memory(MemoryUse::Objects, TREES * weight).await
 }
 
 /// Takes a share of the memory budget for a response that takes `bytes` to make; none for a small
 /// one.
-pub async fn response(bytes: usize) -> Result<MemoryShare> {
+pub async fn reserve_response(bytes: usize) -> Result<MemoryShare> {
     if bytes <= SMALL {
         Ok(MemoryShare::NONE)
     } else {
-        account::take(MemoryUse::Responses, bytes).await
+        account::acquire_memory(MemoryUse::Responses, bytes).await
     }
 }
 
 /// Returns the response `sent`, whose body holds its part of `share` until it was sent.
-pub async fn sent(sent: Response<Body>, mut share: MemoryShare) -> Result<Response<Body>> {
-    let bytes = size(&sent);
+pub async fn guard_response(
+    http_response: Response<Body>,
+    mut share: MemoryShare,
+) -> Result<Response<Body>> {
+    let bytes = body_size(&http_response);
     if bytes > SMALL && share.is_none() {
-        share = response(bytes).await?;
+        share = reserve_response(bytes).await?;
     }
-    Ok(holding(sent, share, bytes))
+    Ok(attach_share(http_response, share, bytes))
 }
 
-/// Returns the response to a write. The write has happened, so its client is told even when the
-/// memory budget is used up.
-pub async fn written(written: Response<Body>, mut share: MemoryShare) -> Response<Body> {
-    let bytes = size(&written);
+/// Returns the response to a write. The write has happened, so the client receives the response
+/// even if the memory budget is used up.
+pub async fn guard_write_response(
+    http_response: Response<Body>,
+    mut share: MemoryShare,
+) -> Response<Body> {
+    let bytes = body_size(&http_response);
     if bytes > SMALL && share.is_none() {
-        share = response(bytes).await.unwrap_or_default();
+        share = reserve_response(bytes).await.unwrap_or_default();
     }
-    holding(written, share, bytes)
+    attach_share(http_response, share, bytes)
 }
 
-fn size(response: &Response<Body>) -> usize {
+fn body_size(response: &Response<Body>) -> usize {
     let bytes = response.body().size_hint().exact().unwrap_or(0);
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-fn holding(response: Response<Body>, mut share: MemoryShare, bytes: usize) -> Response<Body> {
+fn attach_share(response: Response<Body>, mut share: MemoryShare, bytes: usize) -> Response<Body> {
     if bytes <= SMALL {
         return response;
     }
     share.shrink(bytes);
-    guarded(response, share)
+    attach_guard(response, share)
 }
 
 /// Runs `work`, whose time grows with `bytes`. When `bytes` are many, this thread first hands its
 /// other tasks to another thread.
-pub fn work<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
-    let several = Handle::try_current()
+pub fn run_blocking<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+    let is_multi_thread = Handle::try_current()
         .is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
-    if several && bytes > SMALL { tokio::task::block_in_place(work) } else { work() }
+    if is_multi_thread && bytes > SMALL { tokio::task::block_in_place(work) } else { work() }
 }
 
 #[cfg(test)]
@@ -169,12 +176,12 @@ mod tests {
             chunk()
         });
         let error = read_body(Body::from_stream(slow)).await.err().unwrap();
-        assert_eq!(error.code(), 400);
+        assert_eq!(error.status_code(), 400);
         assert!(error.to_string().contains("within 20 s"), "{error}");
 
         let endless = stream::repeat_with(chunk);
         let error = read_body(Body::from_stream(endless)).await.err().unwrap();
-        assert_eq!(error.code(), 413);
+        assert_eq!(error.status_code(), 413);
         assert!(account::is_free(MemoryUse::Arriving));
     }
 }

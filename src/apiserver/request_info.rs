@@ -27,20 +27,20 @@ pub struct RequestInfo {
 const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 
 impl RequestInfo {
-    pub fn of<B>(request: &Request<B>) -> Self {
+    pub fn from_request<B>(request: &Request<B>) -> Self {
         Self::parse(request.method(), request.uri(), request.headers())
     }
 
     pub fn parse(method: &Method, uri: &Uri, headers: &HeaderMap) -> Self {
         let query = Query::parse(uri.query().unwrap_or_default());
-        let operation = operation(method, uri.path(), headers, &query);
+        let operation = parse_operation(method, uri.path(), headers, &query);
         Self { method: method.clone(), path: percent_decode(uri.path()), query, operation }
     }
 
     /// Returns `get`, `list`, … for a resource, and for other paths the method in lower case.
     pub fn verb(&self) -> String {
         match &self.operation {
-            Some(operation) => operation.word().to_owned(),
+            Some(operation) => operation.verb_name().to_owned(),
             None => self.method.as_str().to_ascii_lowercase(),
         }
     }
@@ -63,7 +63,7 @@ impl RequestInfo {
     }
 }
 
-fn operation(
+fn parse_operation(
     method: &Method,
     path: &str,
     headers: &HeaderMap,
@@ -76,8 +76,8 @@ fn operation(
         [prefix, version, rest @ ..] if prefix == "api" => (&core, version, rest),
         _ => return None,
     };
-    let under_watch = rest.len() > 1 && rest[0] == "watch";
-    if under_watch {
+    let is_watch_path = rest.len() > 1 && rest[0] == "watch";
+    if is_watch_path {
         rest = &rest[1..];
     }
     let mut namespace = String::new();
@@ -87,9 +87,10 @@ fn operation(
             rest = &rest[2..];
         }
     }
-    let part = |at: usize| rest.get(at).cloned().unwrap_or_default();
+    let part = |index: usize| rest.get(index).cloned().unwrap_or_default();
     let mut name = part(1);
-    let action = ResourceAction::read(method, headers, query, !name.is_empty(), under_watch);
+    let action =
+        ResourceAction::from_request(method, headers, query, !name.is_empty(), is_watch_path);
     // A field selector for one name counts as that name, so that authorization sees it.
     if name.is_empty() && matches!(action.verb(), Some(Verb::List | Verb::Watch)) {
         name = selector::exact_name(query.text("fieldSelector")).unwrap_or_default();
@@ -117,7 +118,7 @@ mod tests {
     /// Returns `verb namespace resource name subresource`, with `-` for an empty one.
     fn summary(asked: &ResourceOperation) -> String {
         let ResourceOperation { namespace, resource, name, subresource, .. } = asked;
-        let fields = [asked.word(), namespace, resource, name, subresource];
+        let fields = [asked.verb_name(), namespace, resource, name, subresource];
         fields.map(|field| if field.is_empty() { "-" } else { field }).join(" ")
     }
 
@@ -242,7 +243,7 @@ mod tests {
                 .header("content-type", media_type)
                 .body(())
                 .unwrap();
-            let action = RequestInfo::of(&request).operation.unwrap().action;
+            let action = RequestInfo::from_request(&request).operation.unwrap().action;
             assert!(format!("{action:?}").starts_with(expected), "{media_type}: {action:?}");
         }
     }

@@ -22,8 +22,8 @@ struct GuardedBody<G> {
 
 /// Creates a body of `parts`, one after the other. Their memory may be shared with other bodies.
 pub(super) fn in_parts(parts: Vec<Bytes>) -> Body {
-    let left = parts.iter().map(|part| part.len() as u64).sum();
-    Body::new(PartsBody { parts: parts.into(), left })
+    let remaining_bytes = parts.iter().map(|part| part.len() as u64).sum();
+    Body::new(PartsBody { parts: parts.into(), left: remaining_bytes })
 }
 
 struct PartsBody {
@@ -79,7 +79,7 @@ impl HttpBody for PartsBody {
 }
 
 /// Returns the response with a body that holds `guard` until it was sent or dropped.
-pub(super) fn guarded<G>(response: Response<Body>, guard: G) -> Response<Body>
+pub(super) fn attach_guard<G>(response: Response<Body>, guard: G) -> Response<Body>
 where
     G: Unpin + Send + 'static,
 {

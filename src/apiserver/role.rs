@@ -24,7 +24,7 @@ use crate::{
     engine::stored_object,
 };
 
-/// The names that Navigator's installation goes by.
+/// The names that Navigator's installation uses.
 pub static NAMES: InstallationNames = InstallationNames {
     product: "Navigator",
     service: names::APISERVER,
@@ -43,7 +43,7 @@ pub static STORED_OBJECTS: StoredObjectKind = StoredObjectKind {
 };
 
 /// Returns what Navigator's server serves.
-pub fn served(scheme: &'static Scheme) -> ServedApi {
+pub fn navigator_api(scheme: &'static Scheme) -> ServedApi {
     ServedApi {
         kinds: scheme.served_kinds(),
         names: &NAMES,

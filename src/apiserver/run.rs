@@ -1,9 +1,9 @@
-//! `navigator apiserver` from start to end.
+//! Start and shutdown of `navigator apiserver`.
 //!
-//! The port opens first and probes are answered at once; everything else gets 503 until all is
-//! installed. The end goes the other way round: the server is not ready, serves on for clients that
-//! have not heard of it, accepts no new connections, drains the open ones, and only then stops what
-//! they worked with.
+//! The server opens its port first and answers probes at once. It answers everything else with 503
+//! until all is installed. The shutdown is the reverse: the server reports that it is not ready,
+//! and still serves clients that have not noticed. Then it accepts no new connections, drains the
+//! open ones, and only then stops what they used.
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
@@ -20,7 +20,7 @@ use super::{
     audit::{self, AuditTrail},
     authn::{self, Authenticator, CachingTokenReviewer},
     authz::{Authorizer, CachingAccessReviewer},
-    capacity::{CapacityBounds, survey},
+    capacity::{CapacityBounds, survey_store},
     certs::{
         ServingCertificate,
         files::{CertificateContents, CertificateFiles, CertificateFilesError},
@@ -89,7 +89,7 @@ pub struct EnabledAdmissionPlugins {
 /// Where objects are kept.
 #[derive(Clone, Debug)]
 pub enum StoreConfig {
-    /// Objects are kept in a folder, for one replica.
+    /// Objects are stored in a directory, for one replica.
     Embedded(PathBuf),
     /// Objects are kept in etcd, for any number of replicas.
     Etcd(etcd::Config),
@@ -135,28 +135,29 @@ impl Error {
 }
 
 /// Runs the server until SIGTERM, SIGINT or a failure, and ends in order.
-pub async fn run(config: Config, api: ServedApi, rt: Runtime) -> Result<(), Error> {
+pub async fn run_server(config: Config, api: ServedApi, rt: Runtime) -> Result<(), Error> {
     let metrics = Arc::new(Metrics::new());
-    metrics.know(api.kinds);
+    metrics.set_scheme(api.kinds);
     metrics.register(rt.metrics());
     let process = Box::new(ProcessMetrics::default());
     rt.metrics().register(process).expect("every metric has a name of its own");
     let account = Box::new(account::MemoryAccountMetrics::default());
     rt.metrics().register(account).expect("every metric has a name of its own");
-    let starting = rt.readiness().add("start");
-    let client = kube_client::client(config.kubeconfig.as_deref()).await;
+    let start_check = rt.readiness().add("start");
+    let client = kube_client::build_client(config.kubeconfig.as_deref()).await;
     let client = client.map_err(Error::Kubernetes)?;
     let audit = AuditTrail::open(&config.audit, api.names, &metrics, &rt).await?;
-    let serving = Arc::new(ServingCertificate::new(Arc::clone(&metrics)));
+    let serving_certificate = Arc::new(ServingCertificate::new(Arc::clone(&metrics)));
     let files = match &config.certificate {
-        Some(files) => Some((files.clone(), files.load(&serving).await?)),
+        Some(files) => Some((files.clone(), files.load(&serving_certificate).await?)),
         None => None,
     };
     let address = config.address;
-    let listener = serve::listen(address).map_err(|source| Error::Bind { address, source })?;
+    let listener =
+        serve::bind_listener(address).map_err(|source| Error::Bind { address, source })?;
     info!(address = %listener.local_addr().unwrap_or(address), "Listening");
 
-    // `drain`: shutdown was asked for. `closing`: later, no connection is accepted any more.
+    // `drain`: shutdown was requested. `closing`: later, the server stops accepting connections.
     let (drain, closing) = (Shutdown::new(), Shutdown::new());
     let signals = signals::shutdown_on_signal(&drain).map_err(Error::Signals)?;
     rt.tasks().spawn("signals", signals);
@@ -169,24 +170,26 @@ pub async fn run(config: Config, api: ServedApi, rt: Runtime) -> Result<(), Erro
         drain.clone(),
     );
     let chain = Arc::new(chain.going_away(config.goaway));
-    let tls = serve::server_config(Arc::clone(&serving) as _, &config.spoken);
-    let drained = listen(listener, tls, &chain, &metrics, &rt, &closing);
+    let tls = serve::server_config(Arc::clone(&serving_certificate) as _, &config.spoken);
+    let done_receiver = spawn_listener(listener, tls, &chain, &metrics, &rt, &closing);
 
     let outcome = {
         let setup = async {
-            let certificates = follow_certificates(&config, &api, files, serving, &client, &rt);
+            let certificates =
+                follow_certificates(&config, &api, files, serving_certificate, &client, &rt);
             let install = Box::pin(async {
-                let (installed, mut guard, store) =
-                    Box::pin(install(&config, &api, &client, &metrics, &rt, &closing, &chain))
-                        .await?;
-                chain.install(installed);
-                drop(starting);
+                let (services, mut guard, store) = Box::pin(build_services(
+                    &config, &api, &client, &metrics, &rt, &closing, &chain,
+                ))
+                .await?;
+                chain.install(services);
+                drop(start_check);
                 info!("Serving");
-                let why = tokio::select! {
+                let reason = tokio::select! {
                     why = guard.until_over() => why,
-                    why = store.failed() => why,
+                    why = store.until_failed() => why,
                 };
-                Err(Error::Store(why))
+                Err(Error::Store(reason))
             });
             futures::future::try_join(certificates, install).await.map(|((), ())| ())
         };
@@ -205,7 +208,7 @@ pub async fn run(config: Config, api: ServedApi, rt: Runtime) -> Result<(), Erro
     drain.trigger();
     closing.trigger();
     // The listener's task only ends early when the process does.
-    drop(drained.await);
+    drop(done_receiver.await);
     // A write whose client has gone runs on; its line must get into the trail before that closes.
     chain.until_written(WRITES).await;
     rt.shutdown().trigger();
@@ -215,7 +218,7 @@ pub async fn run(config: Config, api: ServedApi, rt: Runtime) -> Result<(), Erro
 }
 
 /// Starts to accept connections. The receiver hears when the last connection ended.
-fn listen(
+fn spawn_listener(
     listener: TcpListener,
     tls: Arc<rustls::ServerConfig>,
     chain: &Arc<FilterChain>,
@@ -223,14 +226,14 @@ fn listen(
     rt: &Runtime,
     closing: &Shutdown,
 ) -> oneshot::Receiver<()> {
-    let (done, drained) = oneshot::channel();
+    let (done_sender, done_receiver) = oneshot::channel();
     let (chain, metrics, closing) = (Arc::clone(chain), Arc::clone(metrics), closing.clone());
     let tasks = rt.tasks().clone();
     rt.tasks().spawn("listener", async move {
-        serve::serve(listener, tls, chain, metrics, &tasks, closing, DRAIN).await;
-        drop(done);
+        serve::accept_connections(listener, tls, chain, metrics, &tasks, closing, DRAIN).await;
+        drop(done_sender);
     });
-    drained
+    done_receiver
 }
 
 /// Keeps the serving certificate fresh until shutdown.
@@ -238,20 +241,21 @@ async fn follow_certificates(
     config: &Config,
     api: &ServedApi,
     files: Option<(CertificateFiles, CertificateContents)>,
-    serving: Arc<ServingCertificate>,
+    serving_certificate: Arc<ServingCertificate>,
     client: &kube::Client,
     rt: &Runtime,
 ) -> Result<(), Error> {
     if let Some((files, contents)) = files {
-        files.follow(serving, contents, rt.shutdown()).await;
+        files.watch_files(serving_certificate, contents, rt.shutdown()).await;
         return Ok(());
     }
-    let own = CertificateRotator::new(api, client.clone(), &config.namespace, serving);
-    Ok(own.run(rt.readiness(), rt.shutdown()).await?)
+    let rotator =
+        CertificateRotator::new(api, client.clone(), &config.namespace, serving_certificate);
+    Ok(rotator.run(rt.readiness(), rt.shutdown()).await?)
 }
 
 /// Builds the services that requests need. Waits for kube-apiserver and for the store.
-async fn install(
+async fn build_services(
     config: &Config,
     api: &ServedApi,
     client: &kube::Client,
@@ -260,9 +264,9 @@ async fn install(
     closing: &Shutdown,
     chain: &FilterChain,
 ) -> Result<(InstalledServices, StoreGuard, Arc<dyn Storage>), Error> {
-    let (trust, (store, compacted)) = tokio::try_join!(
-        async { Ok::<_, Error>(authn::load(client, rt).await?) },
-        open(&config.store, rt),
+    let (trust, (store, etcd_store)) = tokio::try_join!(
+        async { Ok::<_, Error>(authn::load_trust(client, rt).await?) },
+        open_store(&config.store, rt),
     )?;
     let timing = match &config.store {
         StoreConfig::Embedded(_) | StoreConfig::Kubernetes(_) => StoreMetrics::new(),
@@ -270,46 +274,55 @@ async fn install(
     };
     timing.register(rt.metrics());
     let store: Arc<dyn Storage> = Arc::new(TimedStore::new(store, timing));
-    let mut guard = store_identity::start(Arc::clone(&store), api, client, &config.namespace, rt);
-    if let Some(compacted) = compacted {
+    let mut guard =
+        store_identity::start_guard(Arc::clone(&store), api, client, &config.namespace, rt);
+    if let Some(etcd_store) = etcd_store {
         let (guard, shutdown) = (guard.clone(), rt.shutdown().clone());
         rt.tasks().spawn("etcd-compaction", async move {
             let is_ours = || guard.check().is_ok();
-            compacted.compact_periodically(etcd::COMPACTION_INTERVAL, is_ours, shutdown).await;
+            etcd_store.compact_periodically(etcd::COMPACTION_INTERVAL, is_ours, shutdown).await;
         });
     }
     guard.until_decided().await;
-    until_it_fits(&*store, api.kinds.group().name, chain, rt).await;
-    let admission = admission(config, api, client, rt);
+    wait_for_memory(&*store, api.kinds.group().name, chain, rt).await;
+    let admission = build_admission(config, api, client, rt);
     let tokens = Arc::new(CachingTokenReviewer::new(client.clone(), Arc::clone(metrics)));
     let reviews = Arc::new(CachingAccessReviewer::new(client.clone(), Arc::clone(metrics)));
-    let stored = (&store, CapacityBounds::own());
-    let state = AppState::start(api.kinds, stored, &admission, guard.clone(), metrics, rt, closing)
-        .watching_at_least(config.least_watch);
-    let installed = InstalledServices {
+    let store_and_bounds = (&store, CapacityBounds::for_process());
+    let state = AppState::start(
+        api.kinds,
+        store_and_bounds,
+        &admission,
+        guard.clone(),
+        metrics,
+        rt,
+        closing,
+    )
+    .watching_at_least(config.least_watch);
+    let services = InstalledServices {
         authenticator: Authenticator::new(trust, tokens, Arc::clone(metrics)),
         authorizer: Arc::new(Authorizer::new(reviews, Arc::clone(metrics))),
-        router: handlers::router(state),
+        router: handlers::build_router(state),
     };
-    Ok((installed, guard, store))
+    Ok((services, guard, store))
 }
 
 /// Waits until the stored objects fit into the memory of this process. Until then no cache loads
 /// them, and every request except `/livez` fails; the answer names the memory that is needed, once
 /// that is known.
-async fn until_it_fits(store: &dyn Storage, group: &str, chain: &FilterChain, rt: &Runtime) {
+async fn wait_for_memory(store: &dyn Storage, group: &str, chain: &FilterChain, rt: &Runtime) {
     let _waiting = rt.readiness().add("memory");
-    let mut told = None;
+    let mut reported_reason = None;
     loop {
-        let pause = match survey(store, group).await {
-            Ok(survey) => match survey.too_much(CapacityBounds::own()) {
+        let pause = match survey_store(store, group).await {
+            Ok(survey) => match survey.too_much(CapacityBounds::for_process()) {
                 None => break,
-                Some(why) => {
-                    if told.as_ref() != Some(&why) {
-                        error!(explanation = why, "Serving nothing: too much is stored");
+                Some(reason) => {
+                    if reported_reason.as_ref() != Some(&reason) {
+                        error!(explanation = reason, "Serving nothing: too much is stored");
                     }
-                    chain.hold_up(Some(why.clone()));
-                    told = Some(why);
+                    chain.hold_up(Some(reason.clone()));
+                    reported_reason = Some(reason);
                     SURVEY_RETRY
                 }
             },
@@ -324,19 +337,20 @@ async fn until_it_fits(store: &dyn Storage, group: &str, chain: &FilterChain, rt
 }
 
 /// Returns the plugins and webhooks that admit writes, in the order in which they are asked.
-fn admission(
+fn build_admission(
     config: &Config,
     api: &ServedApi,
     client: &kube::Client,
     rt: &Runtime,
 ) -> Arc<dyn AdmissionPlugin> {
-    let EnabledAdmissionPlugins { namespaces: lifecycle, webhooks: sorts } = config.admission;
+    let EnabledAdmissionPlugins { namespaces: lifecycle, webhooks: enabled_types } =
+        config.admission;
     let metrics = AdmissionMetrics::new();
     metrics.register(rt.metrics());
     let namespaces = Arc::new(NamespaceLister::start(client, rt));
     let mut plugins: Vec<Arc<dyn AdmissionPlugin>> = Vec::new();
     if lifecycle {
-        let timing = metrics.plugin("NamespaceLifecycle", "admit");
+        let timing = metrics.plugin_timing("NamespaceLifecycle", "admit");
         plugins.push(Arc::new(TimedPlugin::new(
             NamespaceLifecycle::new(Arc::clone(&namespaces)),
             timing,
@@ -344,14 +358,14 @@ fn admission(
     }
     plugins.extend((api.plugins)(&config.namespace));
     let group = api.kinds.group().name;
-    let webhooks = WebhookDispatcher::start(client, group, sorts, namespaces, metrics, rt);
+    let webhooks = WebhookDispatcher::start(client, group, enabled_types, namespaces, metrics, rt);
     Arc::new(AdmissionChain::new(plugins).with_webhooks(webhooks))
 }
 
 /// Opens the store, and returns the etcd that is to be compacted, if it is one. An etcd, or a
 /// kube-apiserver, that does not answer is waited for; meanwhile the server is not ready and says
 /// why.
-async fn open(
+async fn open_store(
     store: &StoreConfig,
     rt: &Runtime,
 ) -> Result<(Arc<dyn Storage>, Option<etcd::EtcdStore>), Error> {
@@ -368,7 +382,7 @@ async fn open(
     };
     let store = etcd::EtcdStore::connect(config).await?;
     let _waiting = rt.readiness().add("etcd");
-    while let Err(error) = store.establish().await {
+    while let Err(error) = store.establish_id().await {
         warn!(error = %chain(&error), "Failed to reach etcd; trying again");
         tokio::time::sleep(STORE_RETRY).await;
     }
@@ -381,7 +395,7 @@ async fn open_kubernetes(
 ) -> Result<objects::KubernetesStore, Error> {
     let store = objects::KubernetesStore::connect(config).await?;
     let _waiting = rt.readiness().add("kubernetes-store");
-    while let Err(error) = store.establish().await {
+    while let Err(error) = store.establish_id().await {
         warn!(error = %chain(&error), "Failed to open the store in Kubernetes; trying again");
         tokio::time::sleep(STORE_RETRY).await;
     }

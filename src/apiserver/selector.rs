@@ -17,13 +17,13 @@ use crate::machinery::served_kind::ServedKind;
 const LONGEST: usize = 8 * 1024;
 
 /// Fails for a selector that is too long to be kept and compared.
-fn check_length(what: &str, text: &str) -> Result<(), String> {
+fn check_length(selector_name: &str, text: &str) -> Result<(), String> {
     if text.len() <= LONGEST {
         return Ok(());
     }
     let length = text.len();
     Err(format!(
-        "{what} has {length} bytes; at most {LONGEST} are read: ask for fewer values at a time"
+        "{selector_name} has {length} bytes; at most {LONGEST} are read: ask for fewer values at a time"
     ))
 }
 
@@ -54,10 +54,10 @@ impl Selector {
     }
 
     /// Returns the cost of comparing the selector with `objects` objects, in bytes of work.
-    pub fn effort(&self, objects: usize) -> usize {
+    pub fn comparison_cost(&self, objects: usize) -> usize {
         /// Bytes of work of one comparison.
         const BYTES: usize = 16;
-        let terms = self.labels.values() + self.fields.0.len();
+        let terms = self.labels.value_count() + self.fields.0.len();
         terms.saturating_mul(objects).saturating_mul(BYTES)
     }
 
@@ -77,12 +77,12 @@ pub struct ObjectFacets {
 }
 
 impl ObjectFacets {
-    pub fn of(metadata: &Value, fields: Vec<String>) -> Self {
+    pub fn from_metadata(metadata: &Value, fields: Vec<String>) -> Self {
         let text = |name: &str| metadata[name].as_str().unwrap_or_default().into();
         Self {
             name: text("name"),
             namespace: text("namespace"),
-            labels: ObjectLabels::of(&metadata["labels"]),
+            labels: ObjectLabels::from_json(&metadata["labels"]),
             fields: fields.into_iter().map(String::into_boxed_str).collect(),
         }
     }
@@ -91,7 +91,7 @@ impl ObjectFacets {
         match field {
             SelectableField::Name => &self.name,
             SelectableField::Namespace => &self.namespace,
-            SelectableField::Own(at) => self.fields.get(at).map_or("", AsRef::as_ref),
+            SelectableField::Own(index) => self.fields.get(index).map_or("", AsRef::as_ref),
         }
     }
 }
@@ -118,18 +118,18 @@ enum SelectableField {
 /// Returns the name that a field selector demands, whatever the kind: authorization looks at it.
 /// `None` when the selector demands no name, or one that no object can have.
 pub fn exact_name(text: &str) -> Option<String> {
-    let mut terms = terms(text)?.into_iter();
-    let found = terms.find(|(path, equal, _)| *path == "metadata.name" && *equal);
-    found.map(|(.., name)| name).filter(|name| {
+    let mut terms = parse_terms(text)?.into_iter();
+    let name_term = terms.find(|(path, equal, _)| *path == "metadata.name" && *equal);
+    name_term.map(|(.., name)| name).filter(|name| {
         !name.is_empty() && !matches!(name.as_str(), "." | "..") && !name.contains(['/', '%'])
     })
 }
 
-/// Returns all that a field selector demands, whatever the kind, as authorization is told of it. A
-/// text that cannot be read demands nothing here: the handler tells an authorized client what is
-/// wrong with it.
+/// Returns all that a field selector demands, whatever the kind, in the form that authorization
+/// receives. A text that cannot be parsed demands nothing here: the handler reports the error to an
+/// authorized client.
 pub fn field_requirements(text: &str) -> Vec<FieldSelectorRequirement> {
-    let terms = terms(text).unwrap_or_default().into_iter();
+    let terms = parse_terms(text).unwrap_or_default().into_iter();
     let requirements = terms.map(|(path, equal, value)| FieldSelectorRequirement {
         key: path.to_owned(),
         operator: if equal { "In" } else { "NotIn" }.to_owned(),
@@ -139,12 +139,12 @@ pub fn field_requirements(text: &str) -> Vec<FieldSelectorRequirement> {
 }
 
 /// Splits a field selector into terms: path, whether it has to be equal, and the value.
-fn terms(text: &str) -> Option<Vec<(&str, bool, String)>> {
+fn parse_terms(text: &str) -> Option<Vec<(&str, bool, String)>> {
     check_length("fieldSelector", text).ok()?;
     let parts = split_unescaped(text).into_iter().filter(|part| !part.is_empty());
     let terms = parts.map(|part| {
         let (path, equal, value) = split_term(part).filter(|(path, ..)| !path.is_empty())?;
-        Some((path, equal, unescape(value).ok()?))
+        Some((path, equal, unescape_value(value).ok()?))
     });
     terms.collect()
 }
@@ -156,7 +156,11 @@ impl SelectableField {
         match path {
             "metadata.name" => Some(Self::Name),
             "metadata.namespace" => Some(Self::Namespace),
-            path => kind.selectable_fields().iter().position(|own| *own == path).map(Self::Own),
+            path => kind
+                .selectable_fields()
+                .iter()
+                .position(|field_path| *field_path == path)
+                .map(Self::Own),
         }
     }
 }
@@ -172,26 +176,27 @@ impl FieldSelector {
             let (path, equal, value) = split_term(part)
                 .ok_or_else(|| format!("invalid selector: '{text}'; can't understand '{part}'"))?;
             let Some(field) = SelectableField::parse(kind, path) else {
-                let known = kind.selectable_fields();
-                let names = METADATA_FIELDS.iter().chain(known).map(|name| format!("{name:?}"));
+                let kind_fields = kind.selectable_fields();
+                let names =
+                    METADATA_FIELDS.iter().chain(kind_fields).map(|name| format!("{name:?}"));
                 return Err(format!(
                     "{path:?} is not a known field selector: only {}",
                     names.collect::<Vec<_>>().join(", ")
                 ));
             };
-            terms.push(FieldTerm { field, equal, value: unescape(value)? });
+            terms.push(FieldTerm { field, equal, value: unescape_value(value)? });
         }
         Ok(Self(terms))
     }
 
     /// Returns the first name that the selector demands.
     pub fn name(&self) -> Option<&str> {
-        let demands = |term: &&FieldTerm| term.equal && term.field == SelectableField::Name;
-        self.0.iter().find(demands).map(|term| term.value.as_str())
+        let is_name_term = |term: &&FieldTerm| term.equal && term.field == SelectableField::Name;
+        self.0.iter().find(is_name_term).map(|term| term.value.as_str())
     }
 
     /// Makes an empty selector demand `name`, which was authorized. Fails when the selector demands
-    /// another one, or none beside its other fields.
+    /// another name, or has other fields and demands no name.
     pub fn require_name(&mut self, name: &str) -> Result<()> {
         if self.0.is_empty() {
             self.0.push(FieldTerm {
@@ -203,8 +208,8 @@ impl FieldSelector {
         if self.name() == Some(name) {
             return Ok(());
         }
-        let why = "field selector metadata.name doesn't match requested name";
-        Err(ApiError::bad_request(why))
+        let message = "field selector metadata.name doesn't match requested name";
+        Err(ApiError::bad_request(message))
     }
 
     fn matches(&self, facets: &ObjectFacets) -> bool {
@@ -213,8 +218,8 @@ impl FieldSelector {
 }
 
 fn split_term(part: &str) -> Option<(&str, bool, &str)> {
-    let at = part.find(['=', '!'])?;
-    let (path, rest) = part.split_at(at);
+    let index = part.find(['=', '!'])?;
+    let (path, rest) = part.split_at(index);
     if let Some(value) = rest.strip_prefix("!=") {
         return Some((path, false, value));
     }
@@ -225,14 +230,14 @@ fn split_term(part: &str) -> Option<(&str, bool, &str)> {
 /// Splits at commas that no backslash precedes.
 fn split_unescaped(text: &str) -> Vec<&str> {
     let mut parts = Vec::new();
-    let (mut start, mut escaped) = (0, false);
-    for (at, c) in text.char_indices() {
+    let (mut start, mut is_escaped) = (0, false);
+    for (index, c) in text.char_indices() {
         match c {
-            _ if escaped => escaped = false,
-            '\\' => escaped = true,
+            _ if is_escaped => is_escaped = false,
+            '\\' => is_escaped = true,
             ',' => {
-                parts.push(&text[start..at]);
-                start = at + 1;
+                parts.push(&text[start..index]);
+                start = index + 1;
             }
             _ => {}
         }
@@ -241,15 +246,15 @@ fn split_unescaped(text: &str) -> Vec<&str> {
     parts
 }
 
-fn unescape(value: &str) -> Result<String, String> {
-    let mut plain = String::with_capacity(value.len());
+fn unescape_value(value: &str) -> Result<String, String> {
+    let mut text = String::with_capacity(value.len());
     let mut chars = value.chars();
     while let Some(c) = chars.next() {
         match c {
             '\\' => match chars.next() {
-                Some(c @ ('\\' | ',' | '=')) => plain.push(c),
-                other => {
-                    let sequence = other.map(String::from).unwrap_or_default();
+                Some(c @ ('\\' | ',' | '=')) => text.push(c),
+                next_char => {
+                    let sequence = next_char.map(String::from).unwrap_or_default();
                     return Err(format!(
                         "invalid field selector: invalid escape sequence: \\{sequence}"
                     ));
@@ -258,10 +263,10 @@ fn unescape(value: &str) -> Result<String, String> {
             ',' | '=' => {
                 return Err(format!("invalid field selector: unescaped character in value: {c}"));
             }
-            c => plain.push(c),
+            c => text.push(c),
         }
     }
-    Ok(plain)
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -282,7 +287,7 @@ mod tests {
             "spec.nodePool" => "a".to_owned(),
             _ => String::new(),
         });
-        let facets = ObjectFacets::of(&metadata, fields.collect());
+        let facets = ObjectFacets::from_metadata(&metadata, fields.collect());
         for (text, expected) in [
             ("", true),
             ("metadata.name=a\\,b", true),

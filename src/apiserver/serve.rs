@@ -1,8 +1,8 @@
 //! The HTTPS listener: accepts, shakes hands, speaks HTTP/1.1 or HTTP/2, drains.
 //!
 //! Owns connections and their limits. Every request carries the [`Peer`](super::peer::Peer) of its
-//! connection in its extensions; which user that makes is decided anew for each request (invariant
-//! 8). No connection is ever upgraded.
+//! connection in its extensions. The server decides for each request again which user that is
+//! (invariant 8). It never upgrades a connection.
 
 mod connection;
 mod connection_slots;
@@ -37,7 +37,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const BACKLOG: u32 = 4096;
 
 /// Opens the listener's port.
-pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+pub fn bind_listener(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // Connections of a process that just ended do not keep the port from this one.
     socket.set_reuseaddr(true)?;
@@ -47,7 +47,7 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 
 /// Accepts connections until `drain` is triggered, then waits for at most `grace` until the open
 /// ones finish what they are doing.
-pub async fn serve(
+pub async fn accept_connections(
     listener: TcpListener,
     tls: Arc<rustls::ServerConfig>,
     chain: Arc<FilterChain>,
@@ -60,11 +60,11 @@ pub async fn serve(
     let places = ConnectionSlots::new(MOST);
     loop {
         // Dropping the accept half-way loses nothing: the connection stays in the backlog.
-        let accepted = tokio::select! {
+        let accept_result = tokio::select! {
             accepted = listener.accept() => accepted,
             () = drain.triggered() => break,
         };
-        let (stream, address) = match accepted {
+        let (stream, address) = match accept_result {
             Ok(accepted) => accepted,
             Err(error) => {
                 warn!(%error, "Failed to accept a connection");
@@ -72,7 +72,7 @@ pub async fn serve(
                 continue;
             }
         };
-        let Some(place) = places.take(address.ip()) else {
+        let Some(place) = places.acquire(address.ip()) else {
             debug!(%address, "Refused a connection: all that may be open are in use");
             continue;
         };
@@ -82,13 +82,13 @@ pub async fn serve(
             drop(stream.set_nodelay(true));
             tokio::select! {
                 () = serve_one(stream, address, &acceptor, chain, &metrics, &place, drain) => {}
-                () = place.lost() => debug!(%address, "Closed an idle connection: a place was needed"),
+                () = place.wait_for_cut() => debug!(%address, "Closed an idle connection: a place was needed"),
             }
         });
     }
     drop(listener);
     if tokio::time::timeout(grace, places.all_closed()).await.is_err() {
-        let open = places.open();
+        let open = places.open_count();
         warn!(open, ?grace, "Connections did not drain in time");
     } else {
         info!("Connections drained");
@@ -108,10 +108,11 @@ async fn serve_one(
     match tokio::time::timeout(HANDSHAKE, handshake).await {
         // Boxed, so that a connection that only shakes hands takes little memory.
         Ok(Ok(mut stream)) => {
-            let shown = stream.get_ref().1.peer_certificates().unwrap_or_default();
-            let bytes = shown.iter().map(|der| der.len()).sum();
-            stream.get_mut().0.shook_hands(bytes);
-            Box::pin(connection::run(stream, address, chain, &place.used, drain)).await;
+            let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+            let bytes = certificates.iter().map(|der| der.len()).sum();
+            stream.get_mut().0.finish_handshake(bytes);
+            Box::pin(connection::serve_connection(stream, address, chain, &place.used, drain))
+                .await;
         }
         Ok(Err(error)) => {
             metrics.tls_handshake_errors.inc();
@@ -137,7 +138,7 @@ mod tests {
     async fn a_crowd_waits_to_be_accepted() {
         let allowed = fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
         let crowd = allowed.trim().parse::<usize>().unwrap().min(2000) - SHORT_OF_IT;
-        let listener = listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let listener = bind_listener((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let address = listener.local_addr().unwrap();
         let mut waiting = Vec::new();
         let all = async {

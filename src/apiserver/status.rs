@@ -1,4 +1,4 @@
-//! What a client is told when a request fails: `metav1.Status`, in Kubernetes' own words.
+//! The answer that a client receives for a failed request: `metav1.Status`, with Kubernetes' texts.
 //!
 //! Owns codes, reasons, texts, details and `Retry-After`
 //! (apimachinery `pkg/api/errors/errors.go`). `details.kind` holds the resource, except for
@@ -105,7 +105,7 @@ fn is_zero(seconds: &u32) -> bool {
 }
 
 impl StatusDetails {
-    fn of(resource: GroupResource<'_>, name: &str) -> Self {
+    fn for_resource(resource: GroupResource<'_>, name: &str) -> Self {
         Self {
             name: name.to_owned(),
             group: resource.group.to_owned(),
@@ -129,12 +129,12 @@ impl ApiError {
         }))
     }
 
-    fn with(mut self, details: StatusDetails) -> Self {
+    fn with_details(mut self, details: StatusDetails) -> Self {
         self.0.details = Some(details);
         self
     }
 
-    fn cause(mut self, reason: &str, message: impl Into<String>, field: &str) -> Self {
+    fn with_cause(mut self, reason: &str, message: impl Into<String>, field: &str) -> Self {
         let cause = StatusCause {
             reason: reason.to_owned(),
             message: message.into(),
@@ -162,28 +162,32 @@ impl ApiError {
     }
 
     /// Returns an error with code 403 for a request about a resource; `name` may be empty.
-    pub fn forbidden(resource: GroupResource<'_>, name: &str, why: impl std::fmt::Display) -> Self {
+    pub fn forbidden(
+        resource: GroupResource<'_>,
+        name: &str,
+        reason: impl std::fmt::Display,
+    ) -> Self {
         let message = if name.is_empty() {
-            format!("{resource} is forbidden: {why}")
+            format!("{resource} is forbidden: {reason}")
         } else {
-            format!("{resource} {name:?} is forbidden: {why}")
+            format!("{resource} {name:?} is forbidden: {reason}")
         };
         Self::new(StatusCode::FORBIDDEN, "Forbidden", message)
-            .with(StatusDetails::of(resource, name))
+            .with_details(StatusDetails::for_resource(resource, name))
     }
 
     /// Returns an error with code 403 for a path that is no resource.
-    pub fn forbidden_path(why: impl std::fmt::Display) -> Self {
-        Self::new(StatusCode::FORBIDDEN, "Forbidden", format!("forbidden: {why}"))
-            .with(StatusDetails::default())
+    pub fn forbidden_path(reason: impl std::fmt::Display) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "Forbidden", format!("forbidden: {reason}"))
+            .with_details(StatusDetails::default())
     }
 
     /// Returns an error with code 403 for a create in a namespace that is being deleted.
     pub fn namespace_terminating(resource: GroupResource<'_>, name: &str, namespace: &str) -> Self {
-        let why = format!(
+        let reason = format!(
             "unable to create new content in namespace {namespace} because it is being terminated"
         );
-        Self::forbidden(resource, name, why).cause(
+        Self::forbidden(resource, name, reason).with_cause(
             "NamespaceTerminating",
             format!("namespace {namespace} is being terminated"),
             "metadata.namespace",
@@ -194,27 +198,27 @@ impl ApiError {
     pub fn not_found(resource: GroupResource<'_>, name: &str) -> Self {
         let message = format!("{resource} {name:?} not found");
         Self::new(StatusCode::NOT_FOUND, "NotFound", message)
-            .with(StatusDetails::of(resource, name))
+            .with_details(StatusDetails::for_resource(resource, name))
     }
 
     /// Returns an error with code 404 for a path that names no resource that is served.
     pub fn no_such_resource() -> Self {
         let message = "the server could not find the requested resource";
-        Self::new(StatusCode::NOT_FOUND, "NotFound", message).with(StatusDetails::default())
+        Self::new(StatusCode::NOT_FOUND, "NotFound", message).with_details(StatusDetails::default())
     }
 
     /// Returns an error with code 405. `action` as Go says it: `create`, `deletecollection` …
     pub fn method_not_supported(resource: GroupResource<'_>, action: &str) -> Self {
         let message = format!("{action} is not supported on resources of kind \"{resource}\"");
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
-            .with(StatusDetails::of(resource, ""))
+            .with_details(StatusDetails::for_resource(resource, ""))
     }
 
     /// Returns an error with code 405 for a path that is no resource.
     pub fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
-            .with(StatusDetails::default())
+            .with_details(StatusDetails::default())
     }
 
     /// Returns an error with code 406.
@@ -231,7 +235,7 @@ impl ApiError {
     pub fn already_exists(resource: GroupResource<'_>, name: &str) -> Self {
         let message = format!("{resource} {name:?} already exists");
         Self::new(StatusCode::CONFLICT, "AlreadyExists", message)
-            .with(StatusDetails::of(resource, name))
+            .with_details(StatusDetails::for_resource(resource, name))
     }
 
     /// Returns an error with code 409: the name is taken by an object that is being deleted.
@@ -248,34 +252,39 @@ impl ApiError {
              for the object"
         );
         Self::new(StatusCode::CONFLICT, "AlreadyExists", message)
-            .with(StatusDetails::of(resource, name))
+            .with_details(StatusDetails::for_resource(resource, name))
             .retry_after(1)
     }
 
     /// Returns an error with code 409: the object's state forbids the operation.
-    pub fn conflict(resource: GroupResource<'_>, name: &str, why: impl std::fmt::Display) -> Self {
-        let message = format!("Operation cannot be fulfilled on {resource} {name:?}: {why}");
-        Self::new(StatusCode::CONFLICT, "Conflict", message).with(StatusDetails::of(resource, name))
+    pub fn conflict(
+        resource: GroupResource<'_>,
+        name: &str,
+        reason: impl std::fmt::Display,
+    ) -> Self {
+        let message = format!("Operation cannot be fulfilled on {resource} {name:?}: {reason}");
+        Self::new(StatusCode::CONFLICT, "Conflict", message)
+            .with_details(StatusDetails::for_resource(resource, name))
     }
 
     /// Returns an error with code 409: other field managers applied other values. Each cause is a
     /// text that names the manager, and the field.
-    pub fn apply_conflict(why: impl Into<String>, causes: &[(String, String)]) -> Self {
-        let error = Self::new(StatusCode::CONFLICT, "Conflict", why);
+    pub fn apply_conflict(message: impl Into<String>, causes: &[(String, String)]) -> Self {
+        let error = Self::new(StatusCode::CONFLICT, "Conflict", message);
         causes.iter().fold(error, |error, (text, field)| {
-            error.cause("FieldManagerConflict", text.clone(), field)
+            error.with_cause("FieldManagerConflict", text.clone(), field)
         })
     }
 
     /// Returns an error with code 409: the object changed since the client read it.
-    pub fn modified(resource: GroupResource<'_>, name: &str) -> Self {
-        let why = "the object has been modified; please apply your changes to the latest version \
+    pub fn object_modified(resource: GroupResource<'_>, name: &str) -> Self {
+        let reason = "the object has been modified; please apply your changes to the latest version \
                    and try again";
-        Self::conflict(resource, name, why)
+        Self::conflict(resource, name, reason)
     }
 
     /// Returns an error with code 410. `token` continues the list at the latest revision instead.
-    pub fn expired(message: impl Into<String>, token: Option<String>) -> Self {
+    pub fn resource_expired(message: impl Into<String>, token: Option<String>) -> Self {
         let mut error = Self::new(StatusCode::GONE, "Expired", message);
         error.0.metadata.continue_token = token;
         error
@@ -283,16 +292,16 @@ impl ApiError {
 
     /// Returns the refusal of the admission webhook `hook`, in its words; with code 400 unless the
     /// webhook's code is an error's.
-    pub fn denied(hook: &str, told: WebhookStatus) -> Self {
-        let WebhookStatus { message, reason, details, code } = told;
+    pub fn webhook_denied(hook: &str, webhook_status: WebhookStatus) -> Self {
+        let WebhookStatus { message, reason, details, code } = webhook_status;
         let (message, reason) = (message.unwrap_or_default(), reason.unwrap_or_default());
         let code = code.and_then(|code| StatusCode::from_u16(code.try_into().ok()?).ok());
         let code = code.filter(|code| *code >= StatusCode::BAD_REQUEST);
-        let why = if message.is_empty() { &reason } else { &message };
-        let text = if why.is_empty() {
+        let explanation = if message.is_empty() { &reason } else { &message };
+        let text = if explanation.is_empty() {
             format!("admission webhook {hook:?} denied the request without explanation")
         } else {
-            format!("admission webhook {hook:?} denied the request: {why}")
+            format!("admission webhook {hook:?} denied the request: {explanation}")
         };
         let mut error = Self::new(code.unwrap_or(StatusCode::BAD_REQUEST), "", text);
         error.0.reason = Cow::Owned(reason);
@@ -307,32 +316,32 @@ impl ApiError {
 
     /// Returns an error with code 422 and the first causes. `name` may be empty.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &ErrorList) -> Self {
-        let qualified = GroupResource { group, resource: kind };
+        let group_kind = GroupResource { group, resource: kind };
         let message =
-            format!("{qualified} {name:?} is invalid: {}", field_error::aggregate(errors));
-        let mut details = StatusDetails::of(qualified, name);
+            format!("{group_kind} {name:?} is invalid: {}", field_error::join_errors(errors));
+        let mut details = StatusDetails::for_resource(group_kind, name);
         details.causes = errors
             .iter()
             .take(field_error::MAX_TOLD)
             .map(|error| StatusCause {
                 reason: error.reason().to_owned(),
-                message: error.body(),
+                message: error.cause_message(),
                 field: error.path.to_string(),
             })
             .collect();
-        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with(details)
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with_details(details)
     }
 
     /// Returns an error with code 422 for a patch that could be read but not applied.
-    pub fn unprocessable(message: impl Into<String>) -> Self {
+    pub fn unprocessable_patch(message: impl Into<String>) -> Self {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message)
-            .with(StatusDetails::default())
+            .with_details(StatusDetails::default())
     }
 
     /// Adds a cause that the message leaves out.
     #[must_use]
-    pub fn because(self, why: impl std::fmt::Display) -> Self {
-        self.cause("", why.to_string(), "")
+    pub fn with_detail(self, detail: impl std::fmt::Display) -> Self {
+        self.with_cause("", detail.to_string(), "")
     }
 
     /// Returns an error with code 429; the client may come back after `seconds`.
@@ -341,24 +350,24 @@ impl ApiError {
     }
 
     /// Returns an error with code 500.
-    pub fn internal(why: impl std::fmt::Display) -> Self {
-        let why = why.to_string();
+    pub fn internal_error(cause: impl std::fmt::Display) -> Self {
+        let cause = cause.to_string();
         Self::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             "InternalError",
-            format!("Internal error occurred: {why}"),
+            format!("Internal error occurred: {cause}"),
         )
-        .cause("", why, "")
+        .with_cause("", cause, "")
     }
 
     /// Returns an error with code 500 and no reason, as kube-apiserver answers for an error of Go
     /// that is no Status.
-    pub fn unclassified(message: impl Into<String>) -> Self {
+    pub fn unclassified_error(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
     }
 
     /// Returns an error with code 503; the client may come back after `seconds`.
-    pub fn unavailable(message: impl Into<String>, seconds: u32) -> Self {
+    pub fn service_unavailable(message: impl Into<String>, seconds: u32) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message)
             .retry_after(seconds)
     }
@@ -368,17 +377,25 @@ impl ApiError {
     pub fn timeout(message: impl std::fmt::Display, seconds: u32) -> Self {
         let error =
             Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", format!("Timeout: {message}"));
-        if seconds > 0 { error.retry_after(seconds) } else { error.with(StatusDetails::default()) }
+        if seconds > 0 {
+            error.retry_after(seconds)
+        } else {
+            error.with_details(StatusDetails::default())
+        }
     }
 
     /// Returns an error with code 504: this server has not reached the revision that the client has
     /// seen elsewhere.
-    pub fn revision_too_high(asked: u64, current: u64) -> Self {
-        let why = format!("Too large resource version: {asked}, current: {current}");
-        Self::timeout(why, 1).cause("ResourceVersionTooLarge", "Too large resource version", "")
+    pub fn revision_too_high(requested: u64, current: u64) -> Self {
+        let message = format!("Too large resource version: {requested}, current: {current}");
+        Self::timeout(message, 1).with_cause(
+            "ResourceVersionTooLarge",
+            "Too large resource version",
+            "",
+        )
     }
 
-    pub fn code(&self) -> StatusCode {
+    pub fn status_code(&self) -> StatusCode {
         StatusCode::from_u16(self.0.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
@@ -391,7 +408,7 @@ impl ApiError {
     }
 
     /// Returns the message and the causes, which the message may leave out.
-    pub fn why(&self) -> String {
+    pub fn full_message(&self) -> String {
         let causes = self.0.details.iter().flat_map(|details| &details.causes);
         let parts = std::iter::once(&self.0.message).chain(causes.map(|cause| &cause.message));
         parts.map(String::as_str).collect::<Vec<_>>().join(": ")
@@ -411,12 +428,12 @@ impl ApiError {
     }
 
     /// Returns the response, with `body` of type `content_type`.
-    pub fn response(&self, content_type: &'static str, body: impl Into<Body>) -> Response<Body> {
+    pub fn to_response(&self, content_type: &'static str, body: impl Into<Body>) -> Response<Body> {
         let mut response = Response::new(body.into());
-        *response.status_mut() = self.code();
+        *response.status_mut() = self.status_code();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-        if self.code() == StatusCode::FORBIDDEN {
+        if self.status_code() == StatusCode::FORBIDDEN {
             headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         }
         if let Some(details) = &self.0.details
@@ -430,7 +447,7 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response<Body> {
-        self.response("application/json", self.to_json(false))
+        self.to_response("application/json", self.to_json(false))
     }
 }
 
@@ -477,7 +494,7 @@ mod tests {
 
     #[test]
     fn retry_after_is_in_details_and_in_the_header() {
-        let error = ApiError::unavailable("starting", 5);
+        let error = ApiError::service_unavailable("starting", 5);
         assert_eq!(error.to_value()["details"]["retryAfterSeconds"], 5);
         let response = error.into_response();
         assert_eq!(response.status(), 503);
@@ -486,7 +503,7 @@ mod tests {
 
     #[test]
     fn an_expired_list_carries_a_token_to_go_on_with() {
-        let error = ApiError::expired("too old", Some("abc".into()));
+        let error = ApiError::resource_expired("too old", Some("abc".into()));
         assert_eq!(error.to_value()["metadata"]["continue"], "abc");
     }
 }

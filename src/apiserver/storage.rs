@@ -44,12 +44,12 @@ pub struct InvalidKey {
     pub part: String,
 }
 
-fn checked(part: &str) -> Result<&str, InvalidKey> {
-    let bad = part.is_empty()
+fn check_part(part: &str) -> Result<&str, InvalidKey> {
+    let is_invalid = part.is_empty()
         || part == "."
         || part == ".."
         || part.contains(|c: char| c == '/' || c == '%' || c.is_control());
-    if bad { Err(InvalidKey { part: part.to_owned() }) } else { Ok(part) }
+    if is_invalid { Err(InvalidKey { part: part.to_owned() }) } else { Ok(part) }
 }
 
 impl Key {
@@ -59,8 +59,8 @@ impl Key {
         namespace: &str,
         name: &str,
     ) -> Result<Self, InvalidKey> {
-        let (group, resource) = (checked(group)?, checked(resource)?);
-        Ok(Self(format!("{group}/{resource}/{}/{}", checked(namespace)?, checked(name)?)))
+        let (group, resource) = (check_part(group)?, check_part(resource)?);
+        Ok(Self(format!("{group}/{resource}/{}/{}", check_part(namespace)?, check_part(name)?)))
     }
 
     /// Takes a key as a store returned it, unchecked.
@@ -73,8 +73,8 @@ impl Key {
     }
 
     /// Returns group and resource.
-    pub fn kind(&self) -> [&str; 2] {
-        kind(&self.0)
+    pub fn group_resource(&self) -> [&str; 2] {
+        split_group_resource(&self.0)
     }
 
     pub fn namespace(&self) -> &str {
@@ -94,18 +94,23 @@ impl Key {
 
 impl KeyPrefix {
     /// Returns the range of all objects of a group.
-    pub fn group(group: &str) -> Result<Self, InvalidKey> {
-        Ok(Self(format!("{}/", checked(group)?)))
+    pub fn for_group(group: &str) -> Result<Self, InvalidKey> {
+        Ok(Self(format!("{}/", check_part(group)?)))
     }
 
     /// Returns the range of all objects of a resource.
-    pub fn resource(group: &str, resource: &str) -> Result<Self, InvalidKey> {
-        Ok(Self(format!("{}/{}/", checked(group)?, checked(resource)?)))
+    pub fn for_resource(group: &str, resource: &str) -> Result<Self, InvalidKey> {
+        Ok(Self(format!("{}/{}/", check_part(group)?, check_part(resource)?)))
     }
 
     /// Returns the range of all objects of a resource in one namespace.
-    pub fn namespace(group: &str, resource: &str, namespace: &str) -> Result<Self, InvalidKey> {
-        Ok(Self(format!("{}/{}/{}/", checked(group)?, checked(resource)?, checked(namespace)?)))
+    pub fn for_namespace(group: &str, resource: &str, namespace: &str) -> Result<Self, InvalidKey> {
+        Ok(Self(format!(
+            "{}/{}/{}/",
+            check_part(group)?,
+            check_part(resource)?,
+            check_part(namespace)?
+        )))
     }
 
     pub fn as_str(&self) -> &str {
@@ -113,8 +118,8 @@ impl KeyPrefix {
     }
 
     /// Returns group and resource; the resource is empty in the range of a group.
-    pub fn kind(&self) -> [&str; 2] {
-        kind(&self.0)
+    pub fn group_resource(&self) -> [&str; 2] {
+        split_group_resource(&self.0)
     }
 
     pub fn contains(&self, key: &Key) -> bool {
@@ -130,7 +135,7 @@ impl KeyPrefix {
     }
 }
 
-fn kind(path: &str) -> [&str; 2] {
+fn split_group_resource(path: &str) -> [&str; 2] {
     let mut parts = path.split('/');
     [parts.next().unwrap_or_default(), parts.next().unwrap_or_default()]
 }
@@ -154,7 +159,7 @@ pub struct PageRequest {
     pub limit: Option<usize>,
     /// Bytes of entries after which the page ends; it has at least one entry in any case.
     pub bytes: Option<usize>,
-    /// Whether to count the entries that follow, which costs a look at every key.
+    /// Whether to count the entries that follow, which costs a read of every key.
     pub count: bool,
 }
 
@@ -204,7 +209,7 @@ pub type WatchStream = Pin<Box<dyn Stream<Item = Result<StoreEvent, Error>> + Se
 pub type ScanStream<'a> = Pin<Box<dyn Stream<Item = Result<StorePage>> + Send + 'a>>;
 
 /// Most objects of a page of a [`ScanStream`]; [`SCANNED_BYTES`] bounds their bytes. A reader has
-/// them in memory beside what it makes of them.
+/// them in memory in addition to what it makes of them.
 const SCANNED: usize = 500;
 const SCANNED_BYTES: usize = 4 << 20;
 
@@ -298,14 +303,14 @@ pub trait Storage: Send + Sync + 'static {
     /// come in any order. For callers that want everything and hold no more than a page at a time.
     fn scan<'a>(&'a self, prefix: &'a KeyPrefix, at: Option<Revision>) -> ScanStream<'a> {
         let (limit, bytes) = (Some(SCANNED), Some(SCANNED_BYTES));
-        let first = PageRequest { at, limit, bytes, ..PageRequest::default() };
-        Box::pin(stream::try_unfold(Some(first), move |request| async move {
+        let first_page = PageRequest { at, limit, bytes, ..PageRequest::default() };
+        Box::pin(stream::try_unfold(Some(first_page), move |request| async move {
             let Some(request) = request else { return Ok(None) };
             let page = self.list(prefix, request.clone()).await?;
-            let after = page.entries.last().map(|entry| entry.key.clone());
-            let next = PageRequest { at: Some(page.revision), after, ..request };
-            let more = page.more;
-            Ok(Some((page, more.then_some(next))))
+            let last_key = page.entries.last().map(|entry| entry.key.clone());
+            let next_page = PageRequest { at: Some(page.revision), after: last_key, ..request };
+            let has_more = page.more;
+            Ok(Some((page, has_more.then_some(next_page))))
         }))
     }
     /// Writes a new key. Fails with [`Error::Exists`].
@@ -335,20 +340,20 @@ pub trait Storage: Send + Sync + 'static {
     fn request_progress(&self, _revision: Revision) {}
     /// Returns the identity of this store: made with the store, the same for its whole life, gone
     /// with it.
-    fn id(&self) -> BoxFuture<'_, Result<String>>;
+    fn store_id(&self) -> BoxFuture<'_, Result<String>>;
     /// Returns what the store says about itself now. A store that can be replaced under a running
     /// process is asked each time.
-    fn sight(&self) -> BoxFuture<'_, Result<StoreStatus>> {
+    fn store_status(&self) -> BoxFuture<'_, Result<StoreStatus>> {
         Box::pin(async {
-            let (id, revision) = (self.id().await?, self.current_revision().await?);
+            let (id, revision) = (self.store_id().await?, self.current_revision().await?);
             Ok(StoreStatus { id: Some(id), revision, other: None, lost: None })
         })
     }
     /// Moves the store's revision beyond `past` and forgets the history, so that clients that know
     /// an older state have to list again. Returns the latest revision.
-    fn advance(&self, past: Revision) -> BoxFuture<'_, Result<Revision>>;
+    fn advance_revision(&self, past: Revision) -> BoxFuture<'_, Result<Revision>>;
     /// Returns the bytes that the store takes on its disk; `None` when it cannot tell.
-    fn size(&self) -> BoxFuture<'_, Option<StoreSize>> {
+    fn disk_size(&self) -> BoxFuture<'_, Option<StoreSize>> {
         Box::pin(std::future::ready(None))
     }
     /// Returns the number of creations and deletions that this process had acknowledged.
@@ -357,7 +362,7 @@ pub trait Storage: Send + Sync + 'static {
     }
     /// Waits until the store can never work again in this process, and returns the reason.
     /// Cancel-safe.
-    fn failed(&self) -> BoxFuture<'_, String> {
+    fn until_failed(&self) -> BoxFuture<'_, String> {
         Box::pin(std::future::pending())
     }
     /// Sets the alarm for a store that was lost or replaced. A store that only this process can

@@ -1,10 +1,10 @@
-//! Guards against a store that is not this installation's: an older or another one must not run
-//! databases (invariant 5).
+//! Guards against a store that is not this installation's: an older store or another one must not
+//! run databases (invariant 5).
 //!
-//! The controller would take nodes away that an earlier spec did not have, and pilots would found a
-//! second ring where nothing is recorded of the first. So the id of the store in use and the
-//! revision that it has reached are recorded in a ConfigMap outside of it, and as long as store and
-//! record differ, every resource answers 503. `docs/store.md` says how to accept a store.
+//! With such a store, the controller would remove nodes that an earlier spec did not have. Pilots
+//! would bootstrap a second ring if no first one is recorded. So a ConfigMap outside the store
+//! records the id of the store in use and the revision that it has reached. While store and record
+//! differ, every resource answers 503. `docs/store.md` says how to accept a store.
 //!
 //! Owns the guard and when to compare; [`judge`] compares the store with its record.
 
@@ -32,7 +32,7 @@ const SOON: Duration = Duration::from_secs(3);
 /// Pause between comparisons of the store with its record while objects are served.
 const LATER: Duration = Duration::from_secs(30);
 const ANSWER: Duration = Duration::from_secs(10);
-/// Most time to record, before the process ends, how far the store has come.
+/// Most time to record the latest revision of the store before the process ends.
 const LAST_WORD: Duration = Duration::from_secs(3);
 
 /// Why a comparison of the store with its record came to no verdict.
@@ -70,12 +70,12 @@ pub struct StoreGuard(watch::Receiver<StoreVerdict>);
 
 impl StoreGuard {
     /// Makes a guard that lets every request pass, for servers without Kubernetes.
-    pub fn open() -> Self {
+    pub fn allow_all() -> Self {
         Self(watch::channel(StoreVerdict::Ours).1)
     }
 
     /// Makes a guard whose verdicts the caller sends.
-    pub fn following(verdicts: watch::Receiver<StoreVerdict>) -> Self {
+    pub fn from_verdicts(verdicts: watch::Receiver<StoreVerdict>) -> Self {
         Self(verdicts)
     }
 
@@ -83,9 +83,9 @@ impl StoreGuard {
     pub fn check(&self) -> Result<(), ApiError> {
         match &*self.0.borrow() {
             StoreVerdict::Ours => Ok(()),
-            StoreVerdict::Unknown(why) | StoreVerdict::Foreign(why) | StoreVerdict::Over(why) => {
-                Err(ApiError::unavailable(why, 5))
-            }
+            StoreVerdict::Unknown(reason)
+            | StoreVerdict::Foreign(reason)
+            | StoreVerdict::Over(reason) => Err(ApiError::service_unavailable(reason, 5)),
         }
     }
 
@@ -101,11 +101,12 @@ impl StoreGuard {
         }
     }
 
-    /// Waits until this process may serve no more, and returns the reason. Cancel-safe.
+    /// Waits until this process may no longer serve, and returns the reason. Cancel-safe.
     pub async fn until_over(&mut self) -> String {
-        let over = self.0.wait_for(|verdict| matches!(verdict, StoreVerdict::Over(_))).await;
-        match over.as_deref() {
-            Ok(StoreVerdict::Over(why)) => why.clone(),
+        let final_verdict =
+            self.0.wait_for(|verdict| matches!(verdict, StoreVerdict::Over(_))).await;
+        match final_verdict.as_deref() {
+            Ok(StoreVerdict::Over(reason)) => reason.clone(),
             // The judging task has ended, so the verdict stays.
             _ => std::future::pending().await,
         }
@@ -120,21 +121,21 @@ impl StoreGuard {
 
 /// Starts a task that judges `store`; the guard tells the verdict. The last verdict holds while
 /// comparisons fail.
-pub fn start(
+pub fn start_guard(
     store: Arc<dyn Storage>,
     api: &ServedApi,
     client: &Client,
     namespace: &str,
     rt: &Runtime,
 ) -> StoreGuard {
-    let waiting = StoreVerdict::Unknown(
+    let initial_verdict = StoreVerdict::Unknown(
         "the API server has not yet compared its store with what this installation used before"
             .to_owned(),
     );
-    let (sender, mut verdicts) = watch::channel(waiting);
+    let (sender, mut verdicts) = watch::channel(initial_verdict);
     let guard = StoreGuard(verdicts.clone());
-    let alarmed = sender.clone();
-    store.on_replaced(Box::new(move |reason| raise(&alarmed, reason)));
+    let alarm_sender = sender.clone();
+    store.on_replaced(Box::new(move |reason| raise_alarm(&alarm_sender, reason)));
     let name = api.names.store_record;
     let mut judge = StoreJudge::new(store, api, client, namespace);
     let shutdown = rt.shutdown();
@@ -143,18 +144,18 @@ pub fn start(
             verdicts.mark_unchanged();
             // The record is written by one request: when shutdown drops this future, the record is
             // written whole or not at all.
-            let looked = tokio::select! {
-                looked = tokio::time::timeout(ANSWER, judge.look()) => looked,
+            let check_result = tokio::select! {
+                looked = tokio::time::timeout(ANSWER, judge.evaluate_store()) => looked,
                 () = shutdown.triggered() => break,
             };
-            match looked.unwrap_or(Err(Error::Timeout { name })) {
+            match check_result.unwrap_or(Err(Error::Timeout { name })) {
                 // Beside this task the store's alarm alone changes the verdict; a comparison that
                 // began before the alarm is outdated.
                 Ok(_) if verdicts.has_changed().unwrap_or_default() => continue,
                 Ok(verdict) => {
-                    let over = matches!(verdict, StoreVerdict::Over(_));
-                    announce(&sender, verdict);
-                    if over {
+                    let is_over = matches!(verdict, StoreVerdict::Over(_));
+                    announce_verdict(&sender, verdict);
+                    if is_over {
                         return;
                     }
                 }
@@ -172,7 +173,8 @@ pub fn start(
             }
         }
         if *sender.borrow() == StoreVerdict::Ours
-            && let Ok(Err(error)) = tokio::time::timeout(LAST_WORD, judge.last_word()).await
+            && let Ok(Err(error)) =
+                tokio::time::timeout(LAST_WORD, judge.write_final_revision()).await
         {
             warn!(error = %chain(&error), "Failed to record how far the store has come");
         }
@@ -182,28 +184,28 @@ pub fn start(
 
 /// Stops serving objects at once when the store raises its alarm. The judge finds out what
 /// happened, and what to do.
-fn raise(sender: &watch::Sender<StoreVerdict>, reason: &str) {
+fn raise_alarm(sender: &watch::Sender<StoreVerdict>, reason: &str) {
     sender.send_if_modified(|current| {
-        let served = *current == StoreVerdict::Ours;
-        if served {
+        let is_serving = *current == StoreVerdict::Ours;
+        if is_serving {
             error!(reason, "The store was lost or replaced; serving no objects");
             *current = StoreVerdict::Unknown(format!("the store was lost or replaced: {reason}"));
         }
-        served
+        is_serving
     });
 }
 
-fn announce(sender: &watch::Sender<StoreVerdict>, verdict: StoreVerdict) {
-    let changed = sender.send_if_modified(|current| {
-        let changed = *current != verdict;
+fn announce_verdict(sender: &watch::Sender<StoreVerdict>, verdict: StoreVerdict) {
+    let is_changed = sender.send_if_modified(|current| {
+        let is_changed = *current != verdict;
         current.clone_from(&verdict);
-        changed
+        is_changed
     });
     match verdict {
-        StoreVerdict::Foreign(message) if changed => {
+        StoreVerdict::Foreign(message) if is_changed => {
             error!(explanation = message, "Serving no objects");
         }
-        StoreVerdict::Ours if changed => info!("The store is the one on record"),
+        StoreVerdict::Ours if is_changed => info!("The store is the one on record"),
         _ => {}
     }
 }

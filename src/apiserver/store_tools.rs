@@ -13,8 +13,8 @@ use futures::TryStreamExt as _;
 use serde_json::Value;
 
 pub use self::{
-    export::{ExportReport, export},
-    import::{ImportReport, import},
+    export::{ExportReport, export_store},
+    import::{ImportReport, import_store},
 };
 use super::{
     run::StoreConfig,
@@ -77,64 +77,69 @@ pub struct StoreIdentity {
 }
 
 /// Returns what the store is, and which of its objects cannot be read.
-pub async fn identity(store: &StoreConfig, scheme: &ServedKinds) -> Result<StoreIdentity, Error> {
-    let store = open(store).await?;
-    let sight = store.sight().await?;
-    let id = sight.id.ok_or(Error::NoStore)?;
-    let mut found =
-        StoreIdentity { id, revision: sight.revision.0, objects: 0, unreadable: Vec::new() };
-    each(&*store, scheme.group().name, |entry| {
-        found.objects += 1;
-        if let Some(why) = unreadable(scheme, &entry) {
-            found.unreadable.push((entry.key.as_str().to_owned(), why));
+pub async fn read_identity(
+    store: &StoreConfig,
+    scheme: &ServedKinds,
+) -> Result<StoreIdentity, Error> {
+    let store = open_store(store).await?;
+    let status = store.store_status().await?;
+    let id = status.id.ok_or(Error::NoStore)?;
+    let mut identity =
+        StoreIdentity { id, revision: status.revision.0, objects: 0, unreadable: Vec::new() };
+    visit_objects(&*store, scheme.group().name, |entry| {
+        identity.objects += 1;
+        if let Some(reason) = unreadable_reason(scheme, &entry) {
+            identity.unreadable.push((entry.key.as_str().to_owned(), reason));
         }
         Ok(())
     })
     .await?;
-    Ok(found)
+    Ok(identity)
 }
 
 /// Removes objects that cannot be read, for which every list that covers them fails; readable ones
 /// only with `even_readable`. Returns the lines that an export has of them. Nothing is removed
 /// unless each of them may be.
-pub async fn forget(
+pub async fn remove_objects(
     store: &StoreConfig,
     scheme: &ServedKinds,
     names: &[String],
     even_readable: bool,
 ) -> Result<Vec<String>, Error> {
-    let keys =
-        names.iter().map(|name| key(scheme.group().name, name)).collect::<Result<Vec<_>, _>>()?;
-    let store = open(store).await?;
-    let mut found = Vec::new();
+    let keys = names
+        .iter()
+        .map(|name| parse_key(scheme.group().name, name))
+        .collect::<Result<Vec<_>, _>>()?;
+    let store = open_store(store).await?;
+    let mut entries = Vec::new();
     for key in keys {
         let Some(entry) = store.get(&key).await? else {
             return Err(Error::NotFound(key.as_str().to_owned()));
         };
-        if !even_readable && unreadable(scheme, &entry).is_none() {
+        if !even_readable && unreadable_reason(scheme, &entry).is_none() {
             return Err(Error::Readable(key.as_str().to_owned()));
         }
-        found.push(entry);
+        entries.push(entry);
     }
     let mut lines = Vec::new();
-    for entry in found {
+    for entry in entries {
         store.delete(&entry.key, entry.revision).await?;
-        lines.push(export::line(&entry));
+        lines.push(export::format_line(&entry));
     }
     Ok(lines)
 }
 
 /// Returns the key of an object that people name by `<resource>/<namespace>/<name>`.
-fn key(group: &str, name: &str) -> Result<Key, Error> {
-    let invalid = || Error::Name(name.to_owned());
+fn parse_key(group: &str, name: &str) -> Result<Key, Error> {
+    let invalid_name = || Error::Name(name.to_owned());
     let path = name.strip_prefix(group).map_or(name, |rest| rest.trim_start_matches('/'));
     let [resource, namespace, object] = path.split('/').collect::<Vec<_>>()[..] else {
-        return Err(invalid());
+        return Err(invalid_name());
     };
-    Key::new(group, resource, namespace, object).map_err(|_| invalid())
+    Key::new(group, resource, namespace, object).map_err(|_| invalid_name())
 }
 
-async fn open(store: &StoreConfig) -> Result<Arc<dyn Storage>, Error> {
+async fn open_store(store: &StoreConfig) -> Result<Arc<dyn Storage>, Error> {
     Ok(match store {
         StoreConfig::Embedded(path) => {
             let history = embedded::HistoryLimits::default();
@@ -149,13 +154,14 @@ async fn open(store: &StoreConfig) -> Result<Arc<dyn Storage>, Error> {
 
 /// Visits every object as of one revision, and returns that revision. Keys come in order, unless
 /// the store scans in none.
-async fn each(
+async fn visit_objects(
     store: &dyn Storage,
     group: &str,
     mut visit: impl FnMut(StoreEntry) -> Result<(), Error>,
 ) -> Result<storage::Revision, Error> {
-    let all = KeyPrefix::group(group).expect("a served group is a valid part of a key");
-    let mut pages = store.scan(&all, None);
+    let group_prefix =
+        KeyPrefix::for_group(group).expect("a served group is a valid part of a key");
+    let mut pages = store.scan(&group_prefix, None);
     let mut revision = storage::Revision::default();
     while let Some(page) = pages.try_next().await? {
         revision = page.revision;
@@ -165,15 +171,18 @@ async fn each(
 }
 
 /// Returns why this binary cannot read an object; `None` if it can.
-fn unreadable(scheme: &ServedKinds, entry: &StoreEntry) -> Option<String> {
+fn unreadable_reason(scheme: &ServedKinds, entry: &StoreEntry) -> Option<String> {
     let plural = entry.key.as_str().split('/').nth(1).unwrap_or_default();
     let Some(kind) = scheme.by_plural(plural) else {
         return Some(format!("this release knows no {plural}"));
     };
-    let read = serde_json::from_slice::<Value>(&entry.value).map_err(|error| error.to_string());
-    match read.and_then(|stored| kind.decode_stored(stored).map_err(|error| error.to_string())) {
+    let parsed_value =
+        serde_json::from_slice::<Value>(&entry.value).map_err(|error| error.to_string());
+    match parsed_value
+        .and_then(|value| kind.decode_stored(value).map_err(|error| error.to_string()))
+    {
         Ok(hub) if hub["metadata"].is_object() => None,
         Ok(_) => Some("it has no metadata".to_owned()),
-        Err(why) => Some(why),
+        Err(reason) => Some(reason),
     }
 }

@@ -34,7 +34,7 @@ impl<I: Iterator<Item = Bytes> + Unpin> HttpBody for StreamedBody<I> {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let frame = request_cost::work(usize::MAX, || {
+        let frame = request_cost::run_blocking(usize::MAX, || {
             let mut frame = BytesMut::new();
             while frame.len() < FRAME
                 && let Some(piece) = self.0.next()

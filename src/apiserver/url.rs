@@ -9,25 +9,25 @@ pub fn percent_decode(text: &str) -> String {
         return text.to_owned();
     }
     let bytes = text.as_bytes();
-    let mut decoded = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let escape = (bytes[at] == b'%')
-            .then(|| bytes.get(at + 1..at + 3))
-            .flatten()
-            .and_then(|digits| Some(hex(digits[0])? * 16 + hex(digits[1])?));
+    let mut output = Vec::with_capacity(bytes.len());
+    let mut index = 0;
+    while index < bytes.len() {
+        let escape =
+            (bytes[index] == b'%').then(|| bytes.get(index + 1..index + 3)).flatten().and_then(
+                |digits| Some(parse_hex_digit(digits[0])? * 16 + parse_hex_digit(digits[1])?),
+            );
         if let Some(byte) = escape {
-            decoded.push(byte);
-            at += 3;
+            output.push(byte);
+            index += 3;
         } else {
-            decoded.push(bytes[at]);
-            at += 1;
+            output.push(bytes[index]);
+            index += 1;
         }
     }
-    String::from_utf8_lossy(&decoded).into_owned()
+    String::from_utf8_lossy(&output).into_owned()
 }
 
-fn hex(digit: u8) -> Option<u8> {
+fn parse_hex_digit(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
 }
 
@@ -58,12 +58,12 @@ impl Query {
 
     /// Returns whether a flag is set: false when absent; when given, only `false` and `0` are
     /// false, as Go's clients write them.
-    pub fn flag(&self, key: &str) -> bool {
-        self.get(key).is_some_and(boolean)
+    pub fn is_set(&self, key: &str) -> bool {
+        self.get(key).is_some_and(parse_bool)
     }
 
     /// Returns each value of a key.
-    pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+    pub fn values<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
         self.pairs().filter_map(move |(name, value)| (name == key).then_some(value))
     }
 
@@ -74,7 +74,7 @@ impl Query {
 }
 
 /// Reads a flag in a query as Go does: only `false` and `0` are false.
-pub fn boolean(value: &str) -> bool {
+pub fn parse_bool(value: &str) -> bool {
     !matches!(value.to_ascii_lowercase().as_str(), "false" | "0")
 }
 
@@ -101,7 +101,9 @@ mod tests {
         let pairs: Vec<_> = query.pairs().collect();
         assert_eq!(pairs, [("watch", ""), ("labelSelector", "a=b c"), ("x", ""), ("x", "2")]);
         assert_eq!((query.get("x"), query.text("x"), query.text("y")), (Some(""), "", ""));
-        assert_eq!(query.all("x").collect::<Vec<_>>(), ["", "2"]);
-        assert!(query.flag("watch") && !query.flag("y") && !Query::parse("y=False").flag("y"));
+        assert_eq!(query.values("x").collect::<Vec<_>>(), ["", "2"]);
+        assert!(
+            query.is_set("watch") && !query.is_set("y") && !Query::parse("y=False").is_set("y")
+        );
     }
 }

@@ -81,10 +81,10 @@ impl ObjectViewer {
 
     /// Returns one object as the client wants it: the answer to get, create, update, patch and
     /// delete.
-    pub fn object(&self, hub: &Value) -> Result<Value> {
+    pub fn encode_object(&self, hub: &Value) -> Result<Value> {
         match self.view {
             ObjectView::Object => Ok(self.kind.encode(self.version, hub)),
-            ObjectView::PartialObjectMetadata => Ok(self.partial(hub)),
+            ObjectView::PartialObjectMetadata => Ok(self.partial_metadata(hub)),
             ObjectView::Table => Ok(self.table_of(hub, true)),
             ObjectView::PartialObjectMetadataList => Err(ApiError::not_acceptable(
                 "you requested PartialObjectMetadataList, but the requested object is not a list",
@@ -93,34 +93,38 @@ impl ObjectViewer {
     }
 
     /// Returns a page of a list as the client wants it.
-    pub fn list(&self, items: impl Iterator<Item = Value>, meta: &ListMeta) -> Result<Value> {
+    pub fn encode_list(
+        &self,
+        items: impl Iterator<Item = Value>,
+        meta: &ListMeta,
+    ) -> Result<Value> {
         let Some(mut list) = self.list_head(meta)? else {
-            let rows = items.map(|hub| self.row(&hub)).collect();
-            return Ok(self.table(meta.to_value(), rows, true));
+            let rows = items.map(|hub| self.build_row(&hub)).collect();
+            return Ok(self.build_table(meta.to_value(), rows, true));
         };
         list["items"] = match self.view {
             ObjectView::Object => items.map(|hub| self.kind.encode(self.version, &hub)).collect(),
-            _ => items.map(|hub| self.partial(&hub)).collect(),
+            _ => items.map(|hub| self.partial_metadata(&hub)).collect(),
         };
         Ok(list)
     }
 
-    /// Returns a list with `item` in place of its items.
+    /// Returns a list whose only item is `item`.
     pub fn list_around(&self, item: &str, meta: &ListMeta) -> Result<Value> {
         let Some(mut list) = self.list_head(meta)? else {
-            return Ok(self.table(meta.to_value(), vec![json!(item)], true));
+            return Ok(self.build_table(meta.to_value(), vec![json!(item)], true));
         };
         list["items"] = json!([item]);
         Ok(list)
     }
 
-    /// Returns an object as it stands in a list.
-    pub fn item(&self, hub: &Value) -> Value {
+    /// Returns an object in the form that it has in a list.
+    pub fn encode_item(&self, hub: &Value) -> Value {
         match self.view {
             ObjectView::Object => self.kind.encode(self.version, hub),
-            ObjectView::Table => self.row(hub),
+            ObjectView::Table => self.build_row(hub),
             ObjectView::PartialObjectMetadata | ObjectView::PartialObjectMetadataList => {
-                self.partial(hub)
+                self.partial_metadata(hub)
             }
         }
     }
@@ -145,14 +149,16 @@ impl ObjectViewer {
 
     /// Returns an object as JSON in an encoding that readers share; `None` where none is shared, as
     /// for rows of Tables, which differ from one reader to the next.
-    pub fn shared(&self, object: &CachedObject) -> Option<EncodedObject> {
-        let newest = self.version == self.kind.versions()[0];
+    pub fn shared_encoding(&self, object: &CachedObject) -> Option<EncodedObject> {
+        let is_newest = self.version == self.kind.versions()[0];
         match self.view {
-            ObjectView::Object if newest => Some(object.shown().clone()),
-            ObjectView::Object => Some(object.older(|tree| self.kind.encode(self.version, tree))),
+            ObjectView::Object if is_newest => Some(object.encoded_object().clone()),
+            ObjectView::Object => {
+                Some(object.older_version(|tree| self.kind.encode(self.version, tree)))
+            }
             ObjectView::PartialObjectMetadata | ObjectView::PartialObjectMetadataList => {
-                let shared = newest && self.view_version != "v1beta1";
-                shared.then(|| object.partial(|tree| self.partial(tree)))
+                let is_shared = is_newest && self.view_version != "v1beta1";
+                is_shared.then(|| object.partial_metadata(|tree| self.partial_metadata(tree)))
             }
             ObjectView::Table => None,
         }
@@ -165,31 +171,36 @@ impl ObjectViewer {
 
     /// Returns an object's metadata alone, from the encoding that readers share where there is one.
     pub fn metadata(&self, object: &CachedObject) -> Value {
-        match self.shared(object) {
-            Some(encoded) => encoded.tree(),
-            None => self.partial(&object.tree()),
+        match self.shared_encoding(object) {
+            Some(encoded) => encoded.to_value(),
+            None => self.partial_metadata(&object.to_value()),
         }
     }
 
     /// Returns an object's metadata for one reader; no encoding of it is kept.
     pub fn partial_of(&self, object: &CachedObject) -> Value {
-        self.partial(&object.tree())
+        self.partial_metadata(&object.to_value())
     }
 
     /// Returns the object of a watch event. Only the first Table of a stream names its columns.
-    pub fn event(&self, hub: &Value, first: bool) -> Value {
+    pub fn encode_event(&self, hub: &Value, is_first: bool) -> Value {
         match self.view {
             ObjectView::Object => self.kind.encode(self.version, hub),
-            ObjectView::Table => self.table_of(hub, first),
+            ObjectView::Table => self.table_of(hub, is_first),
             ObjectView::PartialObjectMetadata | ObjectView::PartialObjectMetadataList => {
-                self.partial(hub)
+                self.partial_metadata(hub)
             }
         }
     }
 
     /// Returns the object of a bookmark: nothing but a revision, and the annotation that ends the
     /// initial state.
-    pub fn bookmark(&self, revision: &str, ends_initial_state: bool, first: bool) -> Value {
+    pub fn build_bookmark(
+        &self,
+        revision: &str,
+        ends_initial_state: bool,
+        is_first: bool,
+    ) -> Value {
         let mut metadata = json!({"resourceVersion": revision, "creationTimestamp": null});
         if ends_initial_state {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
@@ -207,7 +218,7 @@ impl ObjectViewer {
                 };
                 let cells = vec![Value::Null; self.kind.columns().len()];
                 let row = json!({"cells": cells, "object": row_object});
-                self.table(json!({"resourceVersion": revision}), vec![row], first)
+                self.build_table(json!({"resourceVersion": revision}), vec![row], is_first)
             }
         }
     }
@@ -222,7 +233,7 @@ impl ObjectViewer {
 
     /// Returns an object's metadata as the version shows it: an older form may carry more in its
     /// annotations.
-    fn partial(&self, hub: &Value) -> Value {
+    fn partial_metadata(&self, hub: &Value) -> Value {
         let mut encoded = if self.version == self.kind.hub_version() {
             // Encoding the whole object would copy it for nothing.
             self.kind.encode(self.version, &json!({"metadata": hub["metadata"]}))
@@ -236,23 +247,23 @@ impl ObjectViewer {
         })
     }
 
-    fn table_of(&self, hub: &Value, columns: bool) -> Value {
+    fn table_of(&self, hub: &Value, has_columns: bool) -> Value {
         let metadata = json!({"resourceVersion": hub["metadata"]["resourceVersion"]});
-        self.table(metadata, vec![self.row(hub)], columns)
+        self.build_table(metadata, vec![self.build_row(hub)], has_columns)
     }
 
-    fn table(&self, metadata: Value, rows: Vec<Value>, columns: bool) -> Value {
+    fn build_table(&self, metadata: Value, rows: Vec<Value>, has_columns: bool) -> Value {
         let mut table = Map::new();
         table.insert("kind".into(), "Table".into());
         table.insert("apiVersion".into(), self.view_api_version().into());
         table.insert("metadata".into(), metadata);
-        let columns = if columns { self.columns() } else { Value::Null };
+        let columns = if has_columns { self.column_definitions() } else { Value::Null };
         table.insert("columnDefinitions".into(), columns);
         table.insert("rows".into(), rows.into());
         table.into()
     }
 
-    fn columns(&self) -> Value {
+    fn column_definitions(&self) -> Value {
         let describe = |column: &crate::machinery::served_kind::PrinterColumn| {
             // kubectl shows the name column as the object's name in `-o name` and in errors.
             let format = if column.name == "Name" { "name" } else { "" };
@@ -267,13 +278,13 @@ impl ObjectViewer {
         self.kind.columns().iter().map(describe).collect()
     }
 
-    fn row(&self, hub: &Value) -> Value {
+    fn build_row(&self, hub: &Value) -> Value {
         let mut row = Map::new();
         row.insert("cells".into(), self.kind.cells(hub, (self.now)()).into());
         match self.include {
             IncludeObjectPolicy::None => {}
             IncludeObjectPolicy::Metadata => {
-                row.insert("object".into(), self.partial(hub));
+                row.insert("object".into(), self.partial_metadata(hub));
             }
             IncludeObjectPolicy::Object => {
                 row.insert("object".into(), self.kind.encode(self.version, hub));

@@ -15,7 +15,7 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed={KUBERNETES}");
     println!("cargo::rerun-if-changed={CONTAINERSHIP}");
-    pack("kubernetes.json", &fs::read(KUBERNETES).expect("it is a part of the source"));
+    pack_file("kubernetes.json", &fs::read(KUBERNETES).expect("it is a part of the source"));
     let folder = fs::read_dir(CONTAINERSHIP).expect("it is a part of the source");
     let mut files: Vec<_> = folder.map(|file| file.expect("it is listed").path()).collect();
     files.sort();
@@ -24,10 +24,10 @@ fn main() {
         documents.push_str("---\n");
         documents.push_str(&fs::read_to_string(file).expect("a file of text"));
     }
-    pack("containership.yaml", documents.as_bytes());
+    pack_file("containership.yaml", documents.as_bytes());
 }
 
-fn pack(name: &str, bytes: &[u8]) {
+fn pack_file(name: &str, bytes: &[u8]) {
     let mut packer = DeflateEncoder::new(Vec::new(), Compression::best());
     packer.write_all(bytes).expect("memory is written");
     let packed = packer.finish().expect("memory is written");

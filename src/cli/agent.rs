@@ -10,9 +10,8 @@ use std::{
 use clap::Subcommand;
 
 use super::{
-    complain,
     election::{self, ClientArgs, ClientRetry},
-    logging,
+    logging, print_error,
 };
 use crate::{
     agent::{
@@ -173,39 +172,43 @@ struct HostInstallArgs {
 }
 
 fn release(text: &str) -> Result<String, &'static str> {
-    let read = KubeVersion::parse(text).ok_or("a release of Kubernetes is needed, such as v1.34.4");
-    read.map(|_| text.to_owned())
+    let version =
+        KubeVersion::parse(text).ok_or("a release of Kubernetes is needed, such as v1.34.4");
+    version.map(|_| text.to_owned())
 }
 
-pub(crate) fn run(args: Args) -> u8 {
+pub(crate) fn run_agent_command(args: Args) -> u8 {
     match args.command {
         Some(AgentCommand::RunJob(args)) => run_job(args),
         Some(AgentCommand::HostInstall(args)) => host_install(args),
         Some(AgentCommand::Keys(args)) => print_keys(&args),
         Some(AgentCommand::Cleanup(args)) => clean_up(&args),
-        None => serve(args),
+        None => run_agent(args),
     }
 }
 
-fn serve(args: Args) -> u8 {
+fn run_agent(args: Args) -> u8 {
     if let Err(text) = args.logging.init() {
-        complain(&text);
+        print_error(&text);
         return exit::USAGE;
     }
-    let (config, kubeconfig) = match config(args) {
+    let (config, kubeconfig) = match build_config(args) {
         Ok(settings) => settings,
         Err(text) => {
-            complain(&text);
+            print_error(&text);
             return exit::USAGE;
         }
     };
-    election::run("agent", kubeconfig.as_deref(), ClientRetry::Tried, |client, runtime| {
-        agent::run(config, client, runtime)
-    })
+    election::run_component(
+        "agent",
+        kubeconfig.as_deref(),
+        ClientRetry::Tried,
+        |client, runtime| agent::run_agent(config, client, runtime),
+    )
 }
 
 /// Turns the arguments into settings, and checks them before a port is bound.
-fn config(args: Args) -> Result<(Config, Option<PathBuf>), String> {
+fn build_config(args: Args) -> Result<(Config, Option<PathBuf>), String> {
     let Args {
         command: _,
         node_name,
@@ -238,17 +241,23 @@ fn print_keys(args: &KeysArgs) -> u8 {
         return exit::OK;
     }
     let folder = &args.folder.keys_folder;
-    match KeyFile::new(folder, false).find() {
+    match KeyFile::new(folder, false).find_block() {
         Ok(Some(block)) => match std::io::stdout().write_all(block.keys().as_bytes()) {
             Ok(()) => exit::OK,
             Err(_) => exit::FAILURE,
         },
         Ok(None) => {
-            complain(&format!("the key file below {} is not as it was written", folder.display()));
+            print_error(&format!(
+                "the key file below {} is not as it was written",
+                folder.display()
+            ));
             exit::FAILURE
         }
         Err(error) => {
-            complain(&format!("failed to read the key file below {}: {error}", folder.display()));
+            print_error(&format!(
+                "failed to read the key file below {}: {error}",
+                folder.display()
+            ));
             exit::FAILURE
         }
     }
@@ -256,10 +265,13 @@ fn print_keys(args: &KeysArgs) -> u8 {
 
 fn clean_up(args: &AgentCleanupArgs) -> u8 {
     let folder = &args.folder.keys_folder;
-    match KeyFile::new(folder, true).clean() {
+    match KeyFile::new(folder, true).remove_block() {
         Ok(_) => exit::OK,
         Err(error) => {
-            complain(&format!("failed to clean the key file below {}: {error}", folder.display()));
+            print_error(&format!(
+                "failed to clean the key file below {}: {error}",
+                folder.display()
+            ));
             exit::FAILURE
         }
     }
@@ -268,36 +280,36 @@ fn clean_up(args: &AgentCleanupArgs) -> u8 {
 fn run_job(args: RunJobArgs) -> u8 {
     let RunJobArgs { folder, policy, state, logging } = args;
     if let Err(text) = logging.init() {
-        complain(&text);
+        print_error(&text);
         return exit::USAGE;
     }
-    let again = |text: String| {
-        complain(&text);
+    let report_retry = |text: String| {
+        print_error(&text);
         JobCode::Again.into()
     };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return again(format!("failed to start: {error}")),
+        Err(error) => return report_retry(format!("failed to start: {error}")),
     };
-    match runtime.block_on(runner::run(RunnerConfig { folder, state, policy })) {
+    match runtime.block_on(runner::run_jobs(RunnerConfig { folder, state, policy })) {
         Ok(code) => code.into(),
-        Err(error) => again(chain(&error).to_string()),
+        Err(error) => report_retry(chain(&error).to_string()),
     }
 }
 
 fn host_install(args: HostInstallArgs) -> u8 {
     let HostInstallArgs { root, base_url, lowest_version, highest_version } = args;
     let policy = HostPolicy::new(base_url, lowest_version, highest_version);
-    let laid =
-        std::env::current_exe().and_then(|binary| HostInstall { root, binary, policy }.lay());
-    match laid {
+    let install_result = std::env::current_exe()
+        .and_then(|binary| HostInstall { root, binary, policy }.install_runner());
+    match install_result {
         Ok(true) => exit::OK,
         Ok(false) => {
-            complain("the policy that is there stays as it is");
+            print_error("the policy that is there stays as it is");
             exit::OK
         }
         Err(error) => {
-            complain(&format!("failed to lay the runner: {error}"));
+            print_error(&format!("failed to lay the runner: {error}"));
             exit::FAILURE
         }
     }
@@ -318,7 +330,7 @@ mod tests {
     fn parsed(line: &str) -> Result<Config, String> {
         let words = ["agent"].into_iter().chain(line.split_whitespace());
         let cli = Cli::try_parse_from(words).map_err(|error| error.to_string())?;
-        config(cli.args).map(|(config, _)| config)
+        build_config(cli.args).map(|(config, _)| config)
     }
 
     #[test]

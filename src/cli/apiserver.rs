@@ -17,7 +17,7 @@ use clap::ArgAction;
 use rustls::CipherSuite;
 use tracing::{error, warn};
 
-use super::{complain, logging};
+use super::{logging, print_error};
 use crate::{
     api::names,
     apiserver::{
@@ -29,7 +29,7 @@ use crate::{
         run::Config,
         serve::{SecureServingOptions, TlsVersion, cipher_suite},
     },
-    database::{DatabaseList, scheme},
+    database::{DatabaseList, build_scheme},
     error::{chain, exit},
     runtime::Runtime,
 };
@@ -228,45 +228,50 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("{text:?} is no number of seconds"))
 }
 
-pub(crate) fn run(mut args: Args, databases: DatabaseList) -> u8 {
+pub(crate) fn run_apiserver_command(mut args: Args, databases: DatabaseList) -> u8 {
     match args.task.take() {
-        Some(ApiserverCommand::MigrateStorage(args)) => migrate_storage::run(args, databases),
-        Some(ApiserverCommand::Store(args)) => store_tasks::run(args, databases),
-        None => serve(args, databases),
+        Some(ApiserverCommand::MigrateStorage(args)) => {
+            migrate_storage::run_migration(args, databases)
+        }
+        Some(ApiserverCommand::Store(args)) => store_tasks::run_store_command(args, databases),
+        None => run_apiserver(args, databases),
     }
 }
 
-fn serve(args: Args, databases: DatabaseList) -> u8 {
+fn run_apiserver(args: Args, databases: DatabaseList) -> u8 {
     if let Err(text) = args.logging.init() {
-        complain(&text);
+        print_error(&text);
         return exit::USAGE;
     }
-    let config = match config(args) {
+    let config = match build_config(args) {
         Ok(config) => config,
         Err(text) => {
-            complain(&text);
+            print_error(&text);
             return exit::USAGE;
         }
     };
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            complain(&format!("failed to start threads: {error}"));
+            print_error(&format!("failed to start threads: {error}"));
             return exit::FAILURE;
         }
     };
     runtime.block_on(async {
         let rt = Runtime::new();
-        let outcome =
-            Box::pin(apiserver::run::run(config, role::served(scheme(databases)), rt.clone()))
-                .await;
+        let outcome = Box::pin(apiserver::run::run_server(
+            config,
+            role::navigator_api(build_scheme(databases)),
+            rt.clone(),
+        ))
+        .await;
         match outcome {
-            Ok(()) if rt.tasks().panicked() => exit::SOFTWARE,
+            Ok(()) if rt.tasks().has_panicked() => exit::SOFTWARE,
             Ok(()) => exit::OK,
             Err(failure) => {
                 let text = chain(&failure).to_string();
                 if failure.is_usage() {
-                    complain(&text);
+                    print_error(&text);
                     return exit::USAGE;
                 }
                 error!(error = text, "The API server failed");
@@ -276,7 +281,7 @@ fn serve(args: Args, databases: DatabaseList) -> u8 {
     })
 }
 
-fn config(args: Args) -> Result<Config, String> {
+fn build_config(args: Args) -> Result<Config, String> {
     let Args {
         task: _,
         listen,
@@ -326,7 +331,7 @@ fn config(args: Args) -> Result<Config, String> {
         address: SocketAddr::new(bind_address, secure_port),
         namespace,
         kubeconfig,
-        store: store.config()?,
+        store: store.build_config()?,
         certificate: tls_cert_file
             .zip(tls_private_key_file)
             .map(|(certificate, key)| CertificateFiles { certificate, key }),
@@ -335,8 +340,8 @@ fn config(args: Args) -> Result<Config, String> {
             cipher_suites: tls_cipher_suites,
             only_http1: disable_http2_serving,
         },
-        audit: audit.config()?,
-        admission: admission.plugins()?,
+        audit: audit.build_config()?,
+        admission: admission.enabled_plugins()?,
         limits: InflightLimits {
             reading: max_requests_inflight,
             mutating: max_mutating_requests_inflight,

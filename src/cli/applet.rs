@@ -20,25 +20,26 @@ fn stands_for(link: &str, databases: &[&'static str]) -> Option<Vec<&'static str
         _ => {}
     }
     let role = link.strip_prefix("navigator-");
-    if let Some(role) = ROLES.into_iter().find(|known| role == Some(*known)) {
+    if let Some(role) = ROLES.into_iter().find(|component| role == Some(*component)) {
         return Some(vec![role]);
     }
     let name = role.unwrap_or(link).strip_prefix("pilot-")?;
-    let known = databases.iter().find(|known| **known == name)?;
-    Some(vec![PILOT, known])
+    let database = databases.iter().find(|database| **database == name)?;
+    Some(vec![PILOT, database])
 }
 
 /// Rewrites `argv` so that the applet is a subcommand. Only exact names count: a copy under
 /// another name is plain `navigator`.
-pub(crate) fn resolve(argv: Vec<OsString>, databases: &[&'static str]) -> Vec<OsString> {
-    let called = argv.first().and_then(|arg| Path::new(arg).file_name()).and_then(|n| n.to_str());
-    let Some(applet) = called.and_then(|link| stands_for(link, databases)) else {
+pub(crate) fn resolve_applet(argv: Vec<OsString>, databases: &[&'static str]) -> Vec<OsString> {
+    let link_name =
+        argv.first().and_then(|arg| Path::new(arg).file_name()).and_then(|n| n.to_str());
+    let Some(applet) = link_name.and_then(|link| stands_for(link, databases)) else {
         return argv;
     };
-    let mut resolved: Vec<OsString> = vec!["navigator".into()];
-    resolved.extend(applet.into_iter().map(Into::into));
-    resolved.extend(argv.into_iter().skip(1));
-    resolved
+    let mut resolved_argv: Vec<OsString> = vec!["navigator".into()];
+    resolved_argv.extend(applet.into_iter().map(Into::into));
+    resolved_argv.extend(argv.into_iter().skip(1));
+    resolved_argv
 }
 
 #[cfg(test)]
@@ -69,8 +70,8 @@ mod tests {
             ("apiserver run", "apiserver run"),
         ];
         for (given, expected) in cases {
-            assert_eq!(resolve(words(given), ALL), words(expected), "{given}");
+            assert_eq!(resolve_applet(words(given), ALL), words(expected), "{given}");
         }
-        assert!(resolve(vec![], ALL).is_empty());
+        assert!(resolve_applet(vec![], ALL).is_empty());
     }
 }

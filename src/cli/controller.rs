@@ -9,14 +9,13 @@ use std::{
 use tracing::info;
 
 use super::{
-    complain,
     election::{self, ClientArgs, ClientRetry, ElectionArgs},
-    logging,
+    logging, print_error,
 };
 use crate::{
     api::names,
     controller::{self, Config, page::PageAccess},
-    database::{DatabaseList, controllers},
+    database::{DatabaseList, managed_databases},
     error::exit,
 };
 
@@ -65,26 +64,31 @@ pub(crate) struct Args {
     logging: logging::Args,
 }
 
-pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
+pub(crate) fn run_controller(args: Args, databases: DatabaseList) -> u8 {
     if let Err(text) = args.logging.init() {
-        complain(&text);
+        print_error(&text);
         return exit::USAGE;
     }
-    let (config, kubeconfig) = match config(args) {
+    let (config, kubeconfig) = match build_config(args) {
         Ok(settings) => settings,
         Err(text) => {
-            complain(&text);
+            print_error(&text);
             return exit::USAGE;
         }
     };
-    election::run("controller", kubeconfig.as_deref(), ClientRetry::Tried, |client, runtime| {
-        info!(identity = config.identity, "This is a candidate for the lead");
-        controller::run(config, controllers(databases), client, runtime)
-    })
+    election::run_component(
+        "controller",
+        kubeconfig.as_deref(),
+        ClientRetry::Tried,
+        |client, runtime| {
+            info!(identity = config.identity, "This is a candidate for the lead");
+            controller::run_controller(config, managed_databases(databases), client, runtime)
+        },
+    )
 }
 
 /// Turns the arguments into settings, and checks them before a port is bound.
-fn config(args: Args) -> Result<(Config, Option<PathBuf>), String> {
+fn build_config(args: Args) -> Result<(Config, Option<PathBuf>), String> {
     let Args {
         pilot_image,
         namespace,
@@ -102,7 +106,7 @@ fn config(args: Args) -> Result<(Config, Option<PathBuf>), String> {
         return Err("--pilot-image: must not be empty".to_owned());
     }
     let identity = format!("{pod_name}_{}", uuid::Uuid::new_v4());
-    let times = election.settings(identity.clone())?;
+    let times = election.build_config(identity.clone())?;
     let config = Config {
         pilot_image,
         namespace: namespace.filter(|namespace| !namespace.is_empty()),
@@ -135,7 +139,7 @@ mod tests {
     fn parsed(line: &str) -> Result<Config, String> {
         let words = ["controller"].into_iter().chain(line.split_whitespace());
         let cli = Cli::try_parse_from(words).map_err(|error| error.to_string())?;
-        config(cli.args).map(|(config, _)| config)
+        build_config(cli.args).map(|(config, _)| config)
     }
 
     #[test]

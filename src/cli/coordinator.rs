@@ -8,9 +8,8 @@ use std::{
 use tracing::info;
 
 use super::{
-    complain,
     election::{self, ClientArgs, ClientRetry, ElectionArgs},
-    logging,
+    logging, print_error,
 };
 use crate::{
     api::names,
@@ -137,28 +136,28 @@ pub(crate) struct Args {
     logging: logging::Args,
 }
 
-pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
+pub(crate) fn run_coordinator(args: Args, databases: DatabaseList) -> u8 {
     if let Err(text) = args.logging.init() {
-        complain(&text);
+        print_error(&text);
         return exit::USAGE;
     }
-    let (config, kubeconfig) = match config(args, databases) {
+    let (config, kubeconfig) = match build_config(args, databases) {
         Ok(settings) => settings,
         Err(text) => {
-            complain(&text);
+            print_error(&text);
             return exit::USAGE;
         }
     };
     // A budget's refusal is told in the status, and an API that is away does not hold up the rest.
     let retry = ClientRetry::Told;
-    election::run("coordinator", kubeconfig.as_deref(), retry, |client, runtime| {
+    election::run_component("coordinator", kubeconfig.as_deref(), retry, |client, runtime| {
         info!(identity = config.election.identity, "This is a candidate for the lead");
-        coordinator::run(config, client, runtime)
+        coordinator::run_coordinator(config, client, runtime)
     })
 }
 
 /// Turns the arguments into settings, and checks them before a port is bound.
-fn config(args: Args, databases: DatabaseList) -> Result<(Config, Option<PathBuf>), String> {
+fn build_config(args: Args, databases: DatabaseList) -> Result<(Config, Option<PathBuf>), String> {
     let Args {
         core_namespace,
         client,
@@ -196,7 +195,7 @@ fn config(args: Args, databases: DatabaseList) -> Result<(Config, Option<PathBuf
         cluster_id,
         allow_terminate,
         leader_elect: election.leader_elect,
-        election: election.settings(identity)?,
+        election: election.build_config(identity)?,
         admin: admin_address,
     };
     Ok((config, client.kubeconfig))
@@ -214,7 +213,7 @@ fn hub_config(
     }
     let address = hub_address(address).map_err(|error| format!("--hub: {error}"))?;
     // Both become parts of paths.
-    let id = |flag: &str, id: Option<String>| {
+    let check_id = |flag: &str, id: Option<String>| {
         let id = id.ok_or_else(|| format!("--hub needs {flag}"))?;
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
         if id.chars().all(is_plain) {
@@ -224,8 +223,8 @@ fn hub_config(
         }
     };
     let scope = HubScope {
-        organization: id("--organization-id", organization)?,
-        cluster: id("--cluster-id", cluster)?,
+        organization: check_id("--organization-id", organization)?,
+        cluster: check_id("--cluster-id", cluster)?,
     };
     Ok(Some(HubConfig { address, folder, scope }))
 }
@@ -245,7 +244,7 @@ mod tests {
     fn parsed(line: &str) -> Result<Config, String> {
         let words = ["coordinator"].into_iter().chain(line.split_whitespace());
         let cli = Cli::try_parse_from(words).map_err(|error| error.to_string())?;
-        config(cli.args, &[]).map(|(config, _)| config)
+        build_config(cli.args, &[]).map(|(config, _)| config)
     }
 
     #[test]

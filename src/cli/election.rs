@@ -9,7 +9,7 @@ use kube::Client;
 use tokio::time::timeout;
 use tracing::{error, info, warn};
 
-use super::complain;
+use super::print_error;
 use crate::{
     error::{chain, exit},
     runtime::{Runtime, build_info, kubeconfig, leader::ElectionConfig, signals},
@@ -73,7 +73,7 @@ impl ElectionArgs {
     ///
     /// # Errors
     /// When the times do not fit together; the text is for the user.
-    pub(super) fn settings(&self, identity: String) -> Result<ElectionConfig, String> {
+    pub(super) fn build_config(&self, identity: String) -> Result<ElectionConfig, String> {
         let (lease, renew, retry) = (
             self.leader_elect_lease_duration,
             self.leader_elect_renew_deadline,
@@ -107,8 +107,8 @@ pub(super) enum ClientRetry {
 
 /// Runs a role to its end on threads of its own, and returns the exit code. `what` names the role in
 /// the log.
-pub(super) fn run<E, R>(
-    what: &str,
+pub(super) fn run_component<E, R>(
+    component: &str,
     kubeconfig: Option<&Path>,
     retry: ClientRetry,
     role: impl FnOnce(Client, Runtime) -> R,
@@ -120,18 +120,18 @@ where
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            complain(&format!("failed to start threads: {error}"));
+            print_error(&format!("failed to start threads: {error}"));
             return exit::FAILURE;
         }
     };
-    let code = runtime.block_on(act(what, kubeconfig, retry, role));
+    let code = runtime.block_on(run_until_signal(component, kubeconfig, retry, role));
     // A name lookup that is under way holds its thread; the process does not wait for it.
     runtime.shutdown_background();
     code
 }
 
-async fn act<E, R>(
-    what: &str,
+async fn run_until_signal<E, R>(
+    component: &str,
     kubeconfig: Option<&Path>,
     retry: ClientRetry,
     role: impl FnOnce(Client, Runtime) -> R,
@@ -140,10 +140,10 @@ where
     E: std::error::Error + 'static,
     R: Future<Output = Result<(), E>>,
 {
-    let client = match client(kubeconfig, retry).await {
+    let client = match build_client(kubeconfig, retry).await {
         Ok(client) => client,
         Err(text) => {
-            complain(&text);
+            print_error(&text);
             return exit::USAGE;
         }
     };
@@ -155,28 +155,28 @@ where
             return exit::FAILURE;
         }
     }
-    info!(version = build_info::VERSION, "Starting the {what}");
-    let ended = role(client, runtime.clone()).await;
+    info!(version = build_info::VERSION, "Starting the {component}");
+    let outcome = role(client, runtime.clone()).await;
     runtime.shutdown().trigger();
     // A client that hangs on the admin port must not keep a deposed leader alive.
     if timeout(ENDING, runtime.tasks().join()).await.is_err() {
         warn!("Some tasks did not end in time");
     }
-    match ended {
-        Ok(()) if runtime.tasks().panicked() => exit::SOFTWARE,
+    match outcome {
+        Ok(()) if runtime.tasks().has_panicked() => exit::SOFTWARE,
         Ok(()) => exit::OK,
         Err(failure) => {
-            error!(error = %chain(&failure), "The {what} ends");
+            error!(error = %chain(&failure), "The {component} ends");
             exit::FAILURE
         }
     }
 }
 
-async fn client(file: Option<&Path>, retry: ClientRetry) -> Result<Client, String> {
+async fn build_client(file: Option<&Path>, retry: ClientRetry) -> Result<Client, String> {
     let mut config = match file {
         Some(path) => {
-            let read = kubeconfig::config(path).await;
-            read.map_err(|error| format!("--kubeconfig: {}", chain(&error)))?
+            let loaded_config = kubeconfig::load_config(path).await;
+            loaded_config.map_err(|error| format!("--kubeconfig: {}", chain(&error)))?
         }
         None => kube::Config::incluster().map_err(|error| {
             format!("not in a pod, and no --kubeconfig was given: {}", chain(&error))

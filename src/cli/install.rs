@@ -12,7 +12,7 @@ use crate::{
     error::exit,
     pilot::{
         database::AgentFile,
-        process::{supervisor::write_termination_log, takeover::installation},
+        process::{supervisor::write_termination_log, takeover::installation_id},
     },
 };
 
@@ -33,40 +33,43 @@ pub(crate) struct Args {
     termination_log: PathBuf,
 }
 
-pub(crate) fn run(args: &Args, databases: DatabaseList) -> u8 {
+pub(crate) fn run_install(args: &Args, databases: DatabaseList) -> u8 {
     let Args { dir, termination_log } = args;
     let agents: Vec<&AgentFile> =
         databases.iter().flat_map(|database| database.pilot.agents).collect();
-    match install(dir, &agents) {
+    match install_files(dir, &agents) {
         Ok(installation) => {
             // The files are installed even if the termination log cannot be written.
             if let Err(error) = write_termination_log(termination_log, &installation) {
-                super::complain(&format!("failed to write {}: {error}", termination_log.display()));
+                super::print_error(&format!(
+                    "failed to write {}: {error}",
+                    termination_log.display()
+                ));
             }
             exit::OK
         }
         Err(error) => {
-            super::complain(&format!("failed to install into {}: {error}", dir.display()));
+            super::print_error(&format!("failed to install into {}: {error}", dir.display()));
             exit::FAILURE
         }
     }
 }
 
 /// Installs the binary and the agents. Returns the id of the installation.
-fn install(dir: &Path, agents: &[&AgentFile]) -> io::Result<String> {
+fn install_files(dir: &Path, agents: &[&AgentFile]) -> io::Result<String> {
     for agent in agents {
         let Some(content) = agent.content()? else {
-            let why = format!(
+            let message = format!(
                 "this binary was built without {}: run `make deps`, build again",
                 agent.name
             );
-            return Err(io::Error::other(why));
+            return Err(io::Error::other(message));
         };
-        put(dir, agent.name, 0o644, &mut io::Cursor::new(content))?;
+        write_file(dir, agent.name, 0o644, &mut io::Cursor::new(content))?;
     }
     // The binary comes last: a pilot that sees a new one may rely on its agents.
-    put(dir, "navigator", 0o755, &mut File::open("/proc/self/exe")?)?;
-    Ok(installation(&fs::metadata(dir.join("navigator"))?))
+    write_file(dir, "navigator", 0o755, &mut File::open("/proc/self/exe")?)?;
+    Ok(installation_id(&fs::metadata(dir.join("navigator"))?))
 }
 
 /// Size of a write, in bytes: one page. The page cache holds a file in pieces as large as the
@@ -76,27 +79,27 @@ fn install(dir: &Path, agents: &[&AgentFile]) -> io::Result<String> {
 const CHUNK: usize = 4 << 10;
 
 /// Copies like [`io::copy`], in writes of at most [`CHUNK`] and never by the kernel's own copy.
-fn copy_in_chunks(from: &mut dyn io::Read, to: &mut dyn Write) -> io::Result<()> {
+fn copy_in_chunks(reader: &mut dyn io::Read, writer: &mut dyn Write) -> io::Result<()> {
     let mut chunk = vec![0; CHUNK];
     loop {
-        match from.read(&mut chunk) {
-            Ok(0) => return to.flush(),
-            Ok(length) => to.write_all(&chunk[..length])?,
+        match reader.read(&mut chunk) {
+            Ok(0) => return writer.flush(),
+            Ok(length) => writer.write_all(&chunk[..length])?,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
 }
 
-fn put(dir: &Path, name: &str, mode: u32, from: &mut dyn io::Read) -> io::Result<()> {
+fn write_file(dir: &Path, name: &str, mode: u32, source: &mut dyn io::Read) -> io::Result<()> {
     let temporary = dir.join(format!(".{name}.{}", std::process::id()));
-    let written = File::create(&temporary).and_then(|mut file| {
-        copy_in_chunks(from, &mut file)?;
+    let write_result = File::create(&temporary).and_then(|mut file| {
+        copy_in_chunks(source, &mut file)?;
         // The umask must not decide which users may run the file.
         file.set_permissions(Permissions::from_mode(mode))?;
         file.sync_all()
     });
-    written.and_then(|()| fs::rename(&temporary, dir.join(name))).inspect_err(|_| {
+    write_result.and_then(|()| fs::rename(&temporary, dir.join(name))).inspect_err(|_| {
         // The error that matters is the one that is returned.
         drop(fs::remove_file(&temporary));
     })
@@ -110,7 +113,7 @@ mod tests {
     fn a_binary_without_its_agent_installs_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let stand_in = AgentFile { name: "agent.jar", packed: b"" };
-        let refused = install(folder.path(), &[&stand_in]).unwrap_err().to_string();
+        let refused = install_files(folder.path(), &[&stand_in]).unwrap_err().to_string();
         assert!(refused.contains("agent.jar") && refused.contains("make deps"), "{refused}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
@@ -143,8 +146,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         // Packed into one block that is not compressed.
         let agent = AgentFile { name: "agent.jar", packed: b"\x01\x05\x00\xfa\xffagent" };
-        let first = install(dir.path(), &[&agent]).unwrap();
-        let second = install(dir.path(), &[&agent]).unwrap();
+        let first = install_files(dir.path(), &[&agent]).unwrap();
+        let second = install_files(dir.path(), &[&agent]).unwrap();
         assert_ne!(first, second, "each installation is told from the one before");
         let mut found: Vec<_> = fs::read_dir(dir.path())
             .unwrap()

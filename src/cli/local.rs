@@ -15,7 +15,7 @@ use std::{io::Write, net::SocketAddr, path::PathBuf, time::Duration};
 
 use kube::Client;
 
-use super::complain;
+use super::print_error;
 use crate::{
     database::DatabaseList,
     error::{chain, exit},
@@ -101,72 +101,74 @@ impl CommandFailure {
     }
 }
 
-pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
-    let done = match args.task {
-        LocalCommand::Daemon(args) => return daemon::run(args, databases),
-        LocalCommand::Up(args) => blocking(up::run(args, databases)),
-        LocalCommand::Status(args) => blocking(status::run(args, databases)),
-        LocalCommand::Logs(args) => blocking(logs::run(args)),
-        LocalCommand::Down(args) => blocking(down::run(args)),
-        LocalCommand::Kubeconfig(args) => kubeconfig(args),
+pub(crate) fn run_local_command(args: Args, databases: DatabaseList) -> u8 {
+    let outcome = match args.task {
+        LocalCommand::Daemon(args) => return daemon::run_daemon(args, databases),
+        LocalCommand::Up(args) => run_blocking(up::run_up(args, databases)),
+        LocalCommand::Status(args) => run_blocking(status::run_status(args, databases)),
+        LocalCommand::Logs(args) => run_blocking(logs::run_logs(args)),
+        LocalCommand::Down(args) => run_blocking(down::run_down(args)),
+        LocalCommand::Kubeconfig(args) => print_kubeconfig(args),
     };
-    match done {
+    match outcome {
         Ok(()) => exit::OK,
         Err(CommandFailure { text, code }) => {
-            complain(&text);
+            print_error(&text);
             code
         }
     }
 }
 
-fn blocking(task: impl Future<Output = Result<(), CommandFailure>>) -> Result<(), CommandFailure> {
+fn run_blocking(
+    task: impl Future<Output = Result<(), CommandFailure>>,
+) -> Result<(), CommandFailure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime
         .map_err(|error| CommandFailure::new(format!("failed to start threads: {error}")))?;
-    let done = runtime.block_on(task);
+    let outcome = runtime.block_on(task);
     runtime.shutdown_background();
-    done
+    outcome
 }
 
-fn kubeconfig(args: KubeconfigArgs) -> Result<(), CommandFailure> {
+fn print_kubeconfig(args: KubeconfigArgs) -> Result<(), CommandFailure> {
     let KubeconfigArgs { print, place } = args;
-    let path = place.folder()?.kubeconfig();
+    let path = place.state_folder()?.kubeconfig();
     let text = std::fs::read_to_string(&path).map_err(|error| {
         let path = path.display();
         CommandFailure::new(format!(
             "failed to read {path}: {error}; `navigator local up` makes it"
         ))
     })?;
-    if print { say(&text) } else { say(&format!("{}\n", path.display())) }
+    if print { print_text(&text) } else { print_text(&format!("{}\n", path.display())) }
 }
 
 impl StateFolderArgs {
     #[expect(clippy::disallowed_methods, reason = "the command line reads the environment")]
-    fn folder(&self) -> Result<StateFolder, CommandFailure> {
-        let absolute = |path: PathBuf| {
+    fn state_folder(&self) -> Result<StateFolder, CommandFailure> {
+        let absolute_path = |path: PathBuf| {
             std::path::absolute(&path).map_err(|error| {
                 CommandFailure::usage(format!("--dir {}: {error}", path.display()))
             })
         };
-        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let env_value = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let path = if let Some(dir) = &self.dir {
-            absolute(dir.clone())?
+            absolute_path(dir.clone())?
         } else if nix::unistd::geteuid().is_root() {
             // Databases run as other users, who may not pass through root's home.
             PathBuf::from("/var/lib/navigator/local")
-        } else if let Some(state) = set("XDG_STATE_HOME") {
-            absolute(PathBuf::from(state).join("navigator/local"))?
-        } else if let Some(home) = set("HOME") {
-            absolute(PathBuf::from(home).join(".local/state/navigator/local"))?
+        } else if let Some(state) = env_value("XDG_STATE_HOME") {
+            absolute_path(PathBuf::from(state).join("navigator/local"))?
+        } else if let Some(home) = env_value("HOME") {
+            absolute_path(PathBuf::from(home).join(".local/state/navigator/local"))?
         } else {
             return Err(CommandFailure::usage(
                 "neither --dir nor HOME says where to keep everything",
             ));
         };
         if path.to_string_lossy().contains(char::is_whitespace) {
-            let shown = path.display();
+            let display_path = path.display();
             let text = format!(
-                "{shown:?} contains white space, at which launchers of databases split; give --dir"
+                "{display_path:?} contains white space, at which launchers of databases split; give --dir"
             );
             return Err(CommandFailure::usage(text));
         }
@@ -177,34 +179,41 @@ impl StateFolderArgs {
 /// Returns where distributions are searched: in the installation, by the vendors' variables, and
 /// below NAVIGATOR_HOMES.
 #[expect(clippy::disallowed_methods, reason = "the variables' names depend on the databases")]
-fn homes(databases: DatabaseList, folder: &StateFolder) -> DatabaseHomes {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let all: Vec<_> = databases.iter().map(|database| database.pilot).collect();
-    let told = all
+fn database_homes(databases: DatabaseList, folder: &StateFolder) -> DatabaseHomes {
+    let env_value = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let drivers: Vec<_> = databases.iter().map(|database| database.pilot).collect();
+    let vendor_homes = drivers
         .iter()
-        .filter_map(|database| Some((database.names.word, set(database.home_variable)?.into())))
+        .filter_map(|database| {
+            Some((database.names.word, env_value(database.home_variable)?.into()))
+        })
         .collect();
-    DatabaseHomes::new(all, folder, told, set("NAVIGATOR_HOMES").map(PathBuf::from))
+    DatabaseHomes::new(
+        drivers,
+        folder,
+        vendor_homes,
+        env_value("NAVIGATOR_HOMES").map(PathBuf::from),
+    )
 }
 
 /// Returns the pid of a folder's daemon. It may serve, be starting, or have been killed and not be
 /// gone yet.
-fn running(folder: &StateFolder) -> Result<Option<i32>, CommandFailure> {
+fn daemon_pid(folder: &StateFolder) -> Result<Option<i32>, CommandFailure> {
     folder
-        .daemon()
+        .daemon_pid()
         .map_err(|error| CommandFailure::new(format!("{}: {error}", folder.path().display())))
 }
 
 /// Makes a client with the administrator's credentials.
-async fn client(folder: &StateFolder) -> Result<Client, String> {
-    let config = kubeconfig_file::config(&folder.kubeconfig()).await;
+async fn build_client(folder: &StateFolder) -> Result<Client, String> {
+    let config = kubeconfig_file::load_config(&folder.kubeconfig()).await;
     let mut config = config.map_err(|error| chain(&error).to_string())?;
     config.default_retry = false;
     Client::try_from(config).map_err(|error| chain(&error).to_string())
 }
 
 /// Writes `text` to standard output.
-fn say(text: &str) -> Result<(), CommandFailure> {
+fn print_text(text: &str) -> Result<(), CommandFailure> {
     let mut out = std::io::stdout();
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
@@ -212,6 +221,6 @@ fn say(text: &str) -> Result<(), CommandFailure> {
 }
 
 /// Returns the given address, or the default one.
-fn address(given: Option<SocketAddr>) -> SocketAddr {
-    given.unwrap_or(crate::local::api::ADDRESS)
+fn address_or_default(requested_address: Option<SocketAddr>) -> SocketAddr {
+    requested_address.unwrap_or(crate::local::api::ADDRESS)
 }

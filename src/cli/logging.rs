@@ -20,7 +20,7 @@ impl Args {
     /// # Errors
     /// When the filter cannot be parsed; the text is for the user.
     pub(crate) fn init(&self) -> Result<(), String> {
-        log::init(&self.log, self.log_format).map_err(|error| format!("--log: {error}"))
+        log::init_logging(&self.log, self.log_format).map_err(|error| format!("--log: {error}"))
     }
 
     pub(crate) fn is_json(&self) -> bool {

@@ -4,11 +4,11 @@ use std::io::Write;
 
 use clap::ValueEnum;
 
-use super::complain;
+use super::print_error;
 use crate::{
     api::{names, validation::format},
     coordinator,
-    database::{DatabaseList, scheme},
+    database::{DatabaseList, build_scheme},
     error::exit,
     manifest::{self, ClusterManagerSettings, HubSettings, InstallSettings, InstallStore},
 };
@@ -99,7 +99,7 @@ enum InstallStoreBackend {
     Kubernetes,
 }
 
-pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
+pub(crate) fn print_manifest(args: Args, databases: DatabaseList) -> u8 {
     let Args {
         image,
         store,
@@ -120,10 +120,10 @@ pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
         agents,
         print_image,
     } = args;
-    let store = match self::store(store, etcd_servers, etcd_secret) {
+    let store = match self::build_store(store, etcd_servers, etcd_secret) {
         Ok(store) => store,
         Err(text) => {
-            complain(text);
+            print_error(text);
             return exit::USAGE;
         }
     };
@@ -148,11 +148,11 @@ pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
             hub,
             allow_terminate,
         };
-        manifest::cluster_manager_yaml(&settings, scheme(databases))
+        manifest::cluster_manager_yaml(&settings, build_scheme(databases))
     } else {
         let namespace = namespace.unwrap_or_else(|| names::NAMESPACE.to_owned());
         let settings = InstallSettings { image, store, namespace, watch_namespace };
-        manifest::yaml(&settings, scheme(databases))
+        manifest::manifest_yaml(&settings, build_scheme(databases))
     };
     match std::io::stdout().write_all(text.as_bytes()) {
         Ok(()) => exit::OK,
@@ -162,7 +162,7 @@ pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
 
 /// Turns the flags of the store into its settings. Refuses flags that would print an install that
 /// does not do what was asked, or does not start.
-fn store(
+fn build_store(
     kind: InstallStoreBackend,
     servers: Vec<String>,
     secret: Option<String>,
@@ -174,8 +174,8 @@ fn store(
         InstallStoreBackend::Embedded => Ok(InstallStore::Embedded),
         InstallStoreBackend::Kubernetes => Ok(InstallStore::Kubernetes),
         InstallStoreBackend::Etcd => {
-            let verified = servers.iter().any(|server| server.starts_with("https://"));
-            if verified && secret.is_none() {
+            let needs_ca = servers.iter().any(|server| server.starts_with("https://"));
+            if needs_ca && secret.is_none() {
                 return Err("an https:// URL needs --etcd-secret, which holds the CA to verify it");
             }
             Ok(InstallStore::Etcd { servers, secret })
@@ -190,7 +190,7 @@ fn hub(text: &str) -> Result<String, String> {
 
 /// Parses a name that a namespace can have.
 fn namespace(text: &str) -> Result<String, String> {
-    match format::dns_label(text).first() {
+    match format::check_dns_label(text).first() {
         None => Ok(text.to_owned()),
         Some(problem) => Err(problem.clone()),
     }

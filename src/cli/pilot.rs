@@ -18,7 +18,7 @@ use crate::{
         database::DrivenDatabase,
         process::{
             HANDOFF_VARIABLE, supervisor,
-            takeover::{ProcessStart, ProgramHandoff, RunningProgram, receive},
+            takeover::{ProcessStart, ProgramHandoff, RunningProgram, receive_handoff},
         },
     },
     runtime::log,
@@ -62,32 +62,32 @@ impl From<Args> for PilotInvocation {
 }
 
 impl From<DatabasePilot> for PilotInvocation {
-    fn from(chosen: DatabasePilot) -> Self {
-        Self::Database(chosen)
+    fn from(pilot: DatabasePilot) -> Self {
+        Self::Database(pilot)
     }
 }
 
 /// Adds a subcommand for each database, with the same flags, before the other subcommands.
-pub(super) fn with(command: Command, databases: DatabaseList) -> Command {
-    let one = |database: &crate::database::Database| {
+pub(super) fn add_database_subcommands(command: Command, databases: DatabaseList) -> Command {
+    let build_subcommand = |database: &crate::database::Database| {
         let name = database.pilot.names.word;
         database::Args::augment_args(Command::new(name))
-            .after_help(database::examples(name))
+            .after_help(database::help_examples(name))
             .display_order(0)
     };
-    command.subcommands(databases.iter().map(one))
+    command.subcommands(databases.iter().map(build_subcommand))
 }
 
 /// Returns the database pilot that these arguments of `pilot` ask for; `None` for the other
 /// subcommands.
-pub(super) fn database(
+pub(super) fn parse_database_pilot(
     pilot: &ArgMatches,
     databases: DatabaseList,
 ) -> Option<Result<DatabasePilot, clap::Error>> {
-    let (name, given) = pilot.subcommand()?;
-    let mut all = databases.iter().map(|database| database.pilot);
-    let database = all.find(|database| database.names.word == name)?;
-    let args = database::Args::from_arg_matches(given);
+    let (name, matches) = pilot.subcommand()?;
+    let mut drivers = databases.iter().map(|database| database.pilot);
+    let database = drivers.find(|database| database.names.word == name)?;
+    let args = database::Args::from_arg_matches(matches);
     Some(args.map(|args| DatabasePilot(database, Box::new(args))))
 }
 
@@ -129,7 +129,7 @@ struct ProcessArgs {
 }
 
 impl ProcessArgs {
-    fn grace(&self) -> Duration {
+    fn grace_period(&self) -> Duration {
         Duration::from_secs(self.termination_grace_period)
     }
 }
@@ -145,65 +145,66 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
-pub(crate) fn run(role: PilotInvocation, databases: DatabaseList) -> u8 {
+pub(crate) fn run_pilot(role: PilotInvocation, databases: DatabaseList) -> u8 {
     // Signals are blocked first: the kernel gives PID 1 no default action, so a SIGTERM that comes
     // before that is lost.
-    if let Err(error) = supervisor::block() {
-        super::complain(&format!("failed to block signals: {error}"));
+    if let Err(error) = supervisor::block_signals() {
+        super::print_error(&format!("failed to block signals: {error}"));
         return exit::FAILURE;
     }
     if let PilotInvocation::Takeover(args) = role {
-        return takeover::run(&args, databases);
+        return takeover::check_takeover(&args, databases);
     }
-    let handed = match handed() {
-        Ok(handed) => handed,
+    let handoff = match inherited_handoff() {
+        Ok(handoff) => handoff,
         Err(error) => {
-            super::complain(&format!("failed to take over: {}", chain(&error)));
+            super::print_error(&format!("failed to take over: {}", chain(&error)));
             return exit::FAILURE;
         }
     };
     let code = match role {
         PilotInvocation::Database(DatabasePilot(database, args)) => {
-            database::run(database, *args, handed)
+            database::run_database_pilot(database, *args, handoff)
         }
-        PilotInvocation::Exec(args) => exec::run(args, handed),
+        PilotInvocation::Exec(args) => exec::run_command(args, handoff),
         PilotInvocation::Takeover(_) => exit::FAILURE,
     };
-    log::flush(LAST_WORDS);
+    log::flush_queue(LAST_WORDS);
     code
 }
 
 /// Writes why the pilot cannot do its work to standard error and to the termination log. Returns
 /// the exit code.
-fn fail(termination_log: &Path, text: &str, code: u8) -> u8 {
-    super::complain(text);
+fn report_failure(termination_log: &Path, text: &str, code: u8) -> u8 {
+    super::print_error(text);
     if let Err(error) = supervisor::write_termination_log(termination_log, text) {
-        super::complain(&format!("failed to write the termination log: {error}"));
+        super::print_error(&format!("failed to write the termination log: {error}"));
     }
     code
 }
 
 /// Receives the handoff from the program that this process ran before, if another program ran.
 #[expect(clippy::disallowed_methods, reason = "no flag: it must not be seen in help")]
-fn handed() -> Result<Option<ProgramHandoff>, crate::pilot::process::takeover::Error> {
+fn inherited_handoff() -> Result<Option<ProgramHandoff>, crate::pilot::process::takeover::Error> {
     match std::env::var(HANDOFF_VARIABLE) {
-        Ok(number) => receive(&number).map(Some),
+        Ok(number) => receive_handoff(&number).map(Some),
         Err(_) => Ok(None),
     }
 }
 
 impl ProcessArgs {
     /// Returns the start settings of the pilot's process.
-    fn start(&self, handed: Option<ProgramHandoff>) -> std::io::Result<ProcessStart> {
-        let path = handed.as_ref().map(|handed| handed.program.clone());
+    fn process_start(&self, handoff: Option<ProgramHandoff>) -> std::io::Result<ProcessStart> {
+        let path = handoff.as_ref().map(|handoff| handoff.program.clone());
         let (arguments, environment) = (std::env::args_os(), std::env::vars_os());
-        let program = RunningProgram::current(arguments.collect(), environment.collect(), path)?;
-        Ok(ProcessStart { program, every: self.takeover_interval, handed })
+        let program =
+            RunningProgram::for_current_process(arguments.collect(), environment.collect(), path)?;
+        Ok(ProcessStart { program, every: self.takeover_interval, handed: handoff })
     }
 }
 
 /// Builds the async runtime. It has one thread, so that every fork happens on the main thread.
-fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+fn build_runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(4)

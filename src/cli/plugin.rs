@@ -43,11 +43,11 @@ pub(crate) struct Args {
 }
 
 /// Returns the command line after `kubectl navigator`, as clap knows it.
-pub(super) fn command() -> clap::Command {
+pub(super) fn build_command() -> clap::Command {
     PluginCli::command().bin_name("kubectl navigator").no_binary_name(true)
 }
 
-pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
+pub(crate) fn run_plugin(args: Args, databases: DatabaseList) -> u8 {
     let Args { words } = args;
     if words.first().is_some_and(|word| word == COMPLETE) {
         return complete::for_kubectl(&words[1..], databases);
@@ -55,10 +55,10 @@ pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
     if let Some(code) = complete::for_shell(databases) {
         return code;
     }
-    let parsed = command().try_get_matches_from(words).and_then(|matches| {
-        PluginCli::from_arg_matches(&matches).map_err(|error| error.format(&mut command()))
+    let parse_result = build_command().try_get_matches_from(words).and_then(|matches| {
+        PluginCli::from_arg_matches(&matches).map_err(|error| error.format(&mut build_command()))
     });
-    let plugin = match parsed {
+    let plugin = match parse_result {
         Ok(plugin) => plugin,
         Err(error) => {
             // With standard error closed, there is no reader for the text.
@@ -72,8 +72,8 @@ pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
         // none.
         Err(Error::Write(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => exit::OK,
         Err(error) => {
-            output::say(&format!("error: {}", error.shown()));
-            error.exit()
+            output::print_message(&format!("error: {}", error.full_message()));
+            error.exit_code()
         }
     }
 }
@@ -83,26 +83,26 @@ fn carry_out(plugin: PluginCli, databases: DatabaseList) -> Result<u8, Error> {
     // Commands that need no API are run before a client is made.
     let command = match command {
         PluginCommand::Install { what: InstallCommand::Generate(args) } => {
-            return Ok(super::manifest::run(args, databases));
+            return Ok(super::manifest::print_manifest(args, databases));
         }
-        PluginCommand::Completion { shell } => return complete::script(shell),
+        PluginCommand::Completion { shell } => return complete::print_script(shell),
         PluginCommand::Logs(LogsArgs { what: Some(_), .. }) => {
             return queries::pretty_filter(&common);
         }
         PluginCommand::Predicates { name: None, form } => {
-            return queries::predicates(&common, form, databases);
+            return queries::print_predicates(&common, form, databases);
         }
         PluginCommand::Version { client: true, form } => return queries::client_version(form),
         command => command,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(Error::Write)?;
-    let ended = runtime.block_on(ask(&common, command, databases));
+    let outcome = runtime.block_on(run_command(&common, command, databases));
     // A name lookup that is under way holds its thread; the process does not wait for it.
     runtime.shutdown_background();
-    match ended? {
+    match outcome? {
         CommandOutcome::Code(code) => Ok(code),
-        CommandOutcome::Become(console) => console.begin(),
+        CommandOutcome::Become(console) => console.exec_client(),
     }
 }
 
@@ -113,64 +113,88 @@ enum CommandOutcome {
     Become(ConsoleProcess),
 }
 
-async fn ask(
+async fn run_command(
     common: &CommonArgs,
     command: PluginCommand,
     databases: DatabaseList,
 ) -> Result<CommandOutcome, Error> {
     let limit = common.timeout();
-    let session = within(limit, session::open(common, databases)).await?;
+    let session = with_timeout(limit, session::open_session(common, databases)).await?;
     let session = &session;
     let code = match command {
         PluginCommand::Status(args) => {
-            within(limit, queries::status(common, session, &args)).await?
+            with_timeout(limit, queries::print_status(common, session, &args)).await?
         }
-        PluginCommand::Logs(args) => queries::logs(common, session, &args).await?,
+        PluginCommand::Logs(args) => queries::print_logs(common, session, &args).await?,
         PluginCommand::Shell(args) => {
-            return within(limit, shell::console(common, session, &args))
+            return with_timeout(limit, shell::prepare_console(common, session, &args))
                 .await
                 .map(CommandOutcome::Become);
         }
         PluginCommand::GetCredentials(args) => {
-            within(limit, credentials::get(session, &args)).await?
+            with_timeout(limit, credentials::print_credentials(session, &args)).await?
         }
         PluginCommand::Certificates { name, form } => {
-            within(limit, queries::certificates(common, form, session, &name)).await?
+            with_timeout(limit, queries::print_certificates(common, form, session, &name)).await?
         }
         PluginCommand::Predicates { name: Some(name), form } => {
-            within(limit, queries::holding(common, form, session, &name)).await?
+            with_timeout(limit, queries::print_blockers(common, form, session, &name)).await?
         }
-        PluginCommand::Report(args) => queries::report(session, &args).await?,
+        PluginCommand::Report(args) => queries::write_report(session, &args).await?,
         PluginCommand::Install { what: InstallCommand::Check { install_namespace, form } } => {
-            within(limit, queries::check(common, form, session, &install_namespace)).await?
+            with_timeout(limit, queries::check_install(common, form, session, &install_namespace))
+                .await?
         }
         PluginCommand::Version { client: _, form } => {
-            within(limit, queries::version(form, session)).await?
+            with_timeout(limit, queries::print_version(form, session)).await?
         }
         PluginCommand::Restart(args) if args.node.is_some() => {
             changes::restart_node(session, &args).await?
         }
-        PluginCommand::Restart(args) => within(limit, changes::restart(session, &args)).await?,
-        PluginCommand::Pause(args) => within(limit, changes::pause(session, &args, true)).await?,
-        PluginCommand::Resume(args) => within(limit, changes::pause(session, &args, false)).await?,
-        PluginCommand::Stop(args) => within(limit, changes::stop(session, &args, true)).await?,
-        PluginCommand::Start(args) => within(limit, changes::stop(session, &args, false)).await?,
-        PluginCommand::GiveUp(args) => within(limit, changes::give_up(session, &args)).await?,
+        PluginCommand::Restart(args) => {
+            with_timeout(limit, changes::restart_cluster(session, &args)).await?
+        }
+        PluginCommand::Pause(args) => {
+            with_timeout(limit, changes::set_paused(session, &args, true)).await?
+        }
+        PluginCommand::Resume(args) => {
+            with_timeout(limit, changes::set_paused(session, &args, false)).await?
+        }
+        PluginCommand::Stop(args) => {
+            with_timeout(limit, changes::set_stopped(session, &args, true)).await?
+        }
+        PluginCommand::Start(args) => {
+            with_timeout(limit, changes::set_stopped(session, &args, false)).await?
+        }
+        PluginCommand::GiveUp(args) => {
+            with_timeout(limit, changes::discard_data(session, &args)).await?
+        }
         PluginCommand::UnsafeBootstrap(args) => {
-            within(limit, changes::unsafe_bootstrap(session, &args)).await?
+            with_timeout(limit, changes::unsafe_bootstrap(session, &args)).await?
         }
         PluginCommand::Drain(args) => {
-            let waits = within(limit, drain::begin(common, session, &args)).await?;
-            if waits && args.wait { drain::follow(common, session, &args).await? } else { exit::OK }
+            let needs_wait =
+                with_timeout(limit, drain::request_drain(common, session, &args)).await?;
+            if needs_wait && args.wait {
+                drain::wait_for_drain(common, session, &args).await?
+            } else {
+                exit::OK
+            }
         }
         PluginCommand::Machines { form } => {
-            within(limit, queries::machines(common, form, session)).await?
+            with_timeout(limit, queries::print_machines(common, form, session)).await?
         }
-        PluginCommand::Fence(args) => within(limit, changes::fence(session, &args)).await?,
-        PluginCommand::Cleanup(args) => within(limit, changes::cleanup(session, &args)).await?,
-        PluginCommand::Scale(args) => within(limit, changes::scale(session, &args)).await?,
+        PluginCommand::Fence(args) => {
+            with_timeout(limit, changes::fence_node(session, &args)).await?
+        }
+        PluginCommand::Cleanup(args) => {
+            with_timeout(limit, changes::request_cleanup(session, &args)).await?
+        }
+        PluginCommand::Scale(args) => {
+            with_timeout(limit, changes::scale_pool(session, &args)).await?
+        }
         PluginCommand::Upgrade(args) => {
-            within(limit, changes::upgrade(common, session, &args)).await?
+            with_timeout(limit, changes::upgrade_cluster(common, session, &args)).await?
         }
         PluginCommand::Install { what: InstallCommand::Generate(_) }
         | PluginCommand::Completion { .. }
@@ -181,7 +205,7 @@ async fn ask(
     Ok(CommandOutcome::Code(code))
 }
 
-async fn within<T>(
+async fn with_timeout<T>(
     limit: Duration,
     work: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
@@ -192,6 +216,6 @@ async fn within<T>(
 mod tests {
     #[test]
     fn flags_are_consistent() {
-        super::command().debug_assert();
+        super::build_command().debug_assert();
     }
 }

@@ -24,7 +24,7 @@ enum VersionFormat {
     Json,
 }
 
-pub(crate) fn run(args: &Args) -> u8 {
+pub(crate) fn print_version(args: &Args) -> u8 {
     let text = match args.output {
         VersionFormat::Text => format!("navigator v{}\n", build_info::VERSION),
         VersionFormat::Json => {

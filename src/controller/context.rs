@@ -21,7 +21,7 @@ use super::{
 use crate::{
     engine::seal::SealKey,
     error::chain,
-    runtime::leader::{DeposedError, LeaderClaim, fenced},
+    runtime::leader::{DeposedError, LeaderClaim, fence_client},
 };
 
 /// Field manager of the controller's writes; the server records it as the owner of our fields.
@@ -32,7 +32,7 @@ const AGENT: &str = concat!("navigator-controller/v", env!("CARGO_PKG_VERSION"))
 
 pub(crate) struct ControllerContext {
     pub(crate) client: Client,
-    /// Client whose writes fail once this process no longer leads; see [`writer`].
+    /// Client whose writes fail once this process no longer leads; see [`fenced_client`].
     pub(crate) writer: Client,
     pub(crate) stores: ObjectCaches,
     pub(crate) heard: HeartbeatTracker,
@@ -47,10 +47,10 @@ pub(crate) struct ControllerContext {
     pub(crate) claim: watch::Receiver<LeaderClaim>,
 }
 
-/// Returns the client of [`ControllerContext::write`]: a write fails when the claim to leadership
+/// Returns the client of [`ControllerContext::write_api`]: a write fails when the claim to leadership
 /// ends, even if the server has not answered.
-pub(crate) fn writer(client: &Client, claim: &watch::Receiver<LeaderClaim>) -> Client {
-    fenced(client.clone(), claim.clone(), AGENT)
+pub(crate) fn fenced_client(client: &Client, claim: &watch::Receiver<LeaderClaim>) -> Client {
+    fence_client(client.clone(), claim.clone(), AGENT)
 }
 
 /// Why a reconcile ended early.
@@ -73,26 +73,32 @@ pub(crate) enum Error {
     /// An object with a name that the cluster needs has another owner, or is of another store.
     #[error("{}", .0.message)]
     Foreign(super::desired_state::StallCause),
-    /// Another process may lead by now, so this one writes no more.
+    /// Another process may lead by now, so this one stops writing.
     #[error("this process does not lead any more")]
     NotLeading,
 }
 
 impl Error {
     /// Turns the error of a failed request into the variant that describes it.
-    pub(crate) fn request(verb: &'static str, kind: &str, name: &str, error: kube::Error) -> Self {
+    pub(crate) fn from_request(
+        verb: &'static str,
+        kind: &str,
+        name: &str,
+        error: kube::Error,
+    ) -> Self {
         let (kind, name) = (kind.to_owned(), name.to_owned());
         match &error {
             kube::Error::Api(status) if status.code == 409 => Self::Conflict { kind, name },
             kube::Error::Service(error) if error.is::<DeposedError>() => Self::NotLeading,
-            kube::Error::Api(status) if terminating(status) => {
+            kube::Error::Api(status) if is_namespace_terminating(status) => {
                 Self::NamespaceTerminating(chain(&error).to_string())
             }
             _ => Self::Request { verb, kind, name, source: Box::new(error) },
         }
     }
 
-    /// Did the request get no answer, or a 5xx code? Such an error says nothing about the object.
+    /// Returns whether the request got no answer, or a 5xx code. Such an error says nothing about
+    /// the object.
     pub(crate) fn is_outage(&self) -> bool {
         let Self::Request { source, .. } = self else { return false };
         !matches!(&**source, kube::Error::Api(status) if status.code < 500)
@@ -112,7 +118,7 @@ impl Error {
 
 /// Returns a stall cause with the server's message when the server refused a single object, for
 /// example because of a policy, a quota or a webhook. Returns any other error as it is.
-pub(crate) fn refused(error: Error) -> Result<StallCause, Error> {
+pub(crate) fn stall_for_refusal(error: Error) -> Result<StallCause, Error> {
     match &error {
         Error::Request { verb, kind, name, source } => match source.as_ref() {
             kube::Error::Api(status) if !matches!(status.code, 401 | 404 | 429 | 503 | 504) => {
@@ -128,16 +134,16 @@ pub(crate) fn refused(error: Error) -> Result<StallCause, Error> {
 
 /// Returns why a single object was not written where only what needs that object has to wait: the
 /// server refused it, or it is not known to be the cluster's. Returns any other error as it is.
-pub(crate) fn unwritten(error: Error) -> Result<StallCause, Error> {
+pub(crate) fn stall_for_write_error(error: Error) -> Result<StallCause, Error> {
     match error {
         Error::Foreign(cause) => Ok(cause),
-        error => refused(error),
+        error => stall_for_refusal(error),
     }
 }
 
-/// Is this the answer of kube-apiserver, or of our API server, to a create in a namespace that is
-/// being deleted?
-fn terminating(status: &kube::core::Status) -> bool {
+/// Returns whether this is the answer of kube-apiserver, or of our API server, to a create in a
+/// namespace that is being deleted.
+fn is_namespace_terminating(status: &kube::core::Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     status.code == 403
         && (causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
@@ -150,7 +156,7 @@ impl ControllerContext {
     ///
     /// # Errors
     /// [`Error::NotLeading`]
-    pub(crate) fn write(
+    pub(crate) fn write_api(
         &self,
         resource: &ApiResource,
         namespace: &str,
@@ -164,39 +170,39 @@ impl ControllerContext {
     /// Returns an object of a kind of which only the metadata are watched. It is read from the server,
     /// unless its last version was read already. `None` where the watch knows none of this name, or
     /// where it is gone.
-    pub(crate) async fn object(
+    pub(crate) async fn get_object(
         &self,
         resource: &ApiResource,
         namespace: &str,
         name: &str,
     ) -> Result<Option<DynamicObject>, Error> {
-        match self.stores.made(&resource.kind, namespace, name) {
-            Some(known) => self.whole(resource, &known).await,
+        match self.stores.object_metadata(&resource.kind, namespace, name) {
+            Some(metadata) => self.full_object(resource, &metadata).await,
             None => Ok(None),
         }
     }
 
     /// Returns all of an object of which the watch knows this.
-    pub(crate) async fn whole(
+    pub(crate) async fn full_object(
         &self,
         resource: &ApiResource,
-        known: &ObjectMeta,
+        cached: &ObjectMeta,
     ) -> Result<Option<DynamicObject>, Error> {
-        if let Some(read) = self.stores.as_read(resource, known) {
-            return Ok(Some(read));
+        if let Some(object) = self.stores.cached_object(resource, cached) {
+            return Ok(Some(object));
         }
-        let name = known.name.as_deref().unwrap_or_default();
-        let api = self.read(resource, known.namespace.as_deref().unwrap_or_default());
-        let found = api.get_opt(name).await;
-        let mut found =
-            found.map_err(|error| Error::request("get", &resource.kind, name, error))?;
-        if let Some(object) = &mut found {
-            self.stores.keep_read(resource, object);
+        let name = cached.name.as_deref().unwrap_or_default();
+        let api = self.read_api(resource, cached.namespace.as_deref().unwrap_or_default());
+        let result = api.get_opt(name).await;
+        let mut fetched =
+            result.map_err(|error| Error::from_request("get", &resource.kind, name, error))?;
+        if let Some(object) = &mut fetched {
+            self.stores.cache_object(resource, object);
         }
-        Ok(found)
+        Ok(fetched)
     }
 
-    pub(crate) fn read(&self, resource: &ApiResource, namespace: &str) -> Api<DynamicObject> {
+    pub(crate) fn read_api(&self, resource: &ApiResource, namespace: &str) -> Api<DynamicObject> {
         Api::namespaced_with(self.client.clone(), namespace, resource)
     }
 }

@@ -58,7 +58,7 @@ pub struct DesiredCluster {
     pub name: String,
     pub uid: String,
     pub generation: i64,
-    /// The cluster is being deleted: nothing is created or changed any more.
+    /// Whether the cluster is being deleted: the controller no longer creates or changes anything.
     pub deleted: bool,
     pub force_delete: bool,
     /// Deletion of the cluster leaves the objects that were made for it.
@@ -66,7 +66,7 @@ pub struct DesiredCluster {
     pub finalizers: Vec<String>,
     /// When the cluster was created.
     pub created: Option<Timestamp>,
-    /// Uids of Secrets that a person lets it use, whoever made them.
+    /// Uids of Secrets that the user allows the cluster to use, whatever their origin.
     pub accepted_secrets: Vec<String>,
     pub paused: bool,
     pub stopped: bool,
@@ -78,8 +78,8 @@ pub struct DesiredCluster {
     pub services: Services,
     /// Who may connect to the pods; `None` where everybody may, as far as we are concerned.
     pub network: Option<NetworkAccess>,
-    /// What the spec says of encryption and logins; `None` where the cluster is open, and no node is
-    /// anything else.
+    /// Encryption and authentication as in the spec; `None` if the cluster is open, and no node has
+    /// another mode.
     pub security: Option<ClusterSecurity>,
     /// Roles that the spec declares, for the database's own part of pilots.
     pub roles: Vec<DocumentedRole>,
@@ -99,33 +99,33 @@ pub struct DesiredCluster {
 #[derive(Debug)]
 pub struct ManagedDatabase {
     pub names: &'static DatabaseNames,
-    /// Labels that all objects of a cluster carry beside Navigator's own.
+    /// Labels that all objects of a cluster carry in addition to Navigator's own.
     pub labels: &'static [(&'static str, &'static str)],
     pub termination_grace: Duration,
-    /// Describes a cluster object in the terms that every database shares. Without a round, its nodes
-    /// are where they are wanted.
+    /// Describes a cluster object in the terms that every database shares. Without a
+    /// [`SecurityRound`], its nodes have the desired modes.
     pub desired: fn(
         &DynamicObject,
         &ObjectSettings,
         Option<SecurityRound>,
     ) -> Result<DesiredCluster, serde_json::Error>,
-    /// Services of a cluster beside the one that each pool has.
+    /// Services of a cluster in addition to the one that each pool has.
     pub services: fn(&DesiredCluster) -> Vec<ClusterService>,
     /// Annotations of StatefulSets that only this database has.
     pub set_annotations: fn(&DesiredCluster) -> Vec<(&'static str, String)>,
-    /// Labels of one node's pod and Pilot beside those of its pool, from the node's ordinal and its
-    /// Pilot. A label without a value is taken off.
+    /// Labels of one node's pod and Pilot in addition to those of its pool, from the node's ordinal
+    /// and its Pilot. The controller removes a label without a value.
     pub node_labels: fn(u32, Option<&Pilot>) -> Vec<NodeLabel>,
     /// Adapts the specs of Pilots to the nodes that exist.
     pub fit: fn(&mut DesiredCluster, &[ExistingPool]),
     /// Hash of the part of a Pilot's spec whose change needs a restart of the node.
     pub config_hash: fn(&PilotSpec) -> String,
-    /// May a node with this spec be elected to lead its peers?
+    /// Returns whether a node with this spec may be elected to lead its peers.
     pub eligible: fn(&PilotSpec) -> bool,
     /// Returns the place of a node with this spec, where the database keeps copies of its data by
     /// place.
     pub place: fn(&PilotSpec) -> Option<NodePlace>,
-    /// Does a node with this spec keep data that must not be lost?
+    /// Returns whether a node with this spec keeps data that must not be lost.
     pub keeps_data: fn(&PilotSpec) -> bool,
     /// What a pilot reports of its node.
     pub reports: fn(&PilotStatus) -> NodeReport,
@@ -139,7 +139,8 @@ pub struct ManagedDatabase {
     pub id_is_uid: bool,
     /// Quorum of masters in the spec of a node, where the database has one.
     pub minimum_masters: fn(&PilotSpec) -> Option<i32>,
-    /// Can a node with this spec begin its cluster anew, where a quorum of voters is lost for good?
+    /// Returns whether a node with this spec can run an unsafe bootstrap, if a quorum of voters is
+    /// lost permanently.
     pub begins_anew: fn(&PilotSpec) -> bool,
     /// Nodes change TLS between them and logins all at once, stopped.
     pub switches_at_once: bool,
@@ -158,7 +159,7 @@ pub struct ManagedDatabase {
 pub struct LoginNames {
     /// Name of the administrator, where its Secret says none.
     pub admin: &'static str,
-    /// Names that no administrator may have, beside Navigator's own.
+    /// Names that no administrator may have, in addition to Navigator's own.
     pub reserved: &'static [&'static str],
     /// Type of the service, as the Service Binding specification has it.
     pub binding: &'static str,
@@ -168,8 +169,8 @@ pub struct LoginNames {
     pub schemes: Option<[&'static str; 2]>,
     /// What else a client has to say as it connects: keys of the Secrets that applications mount.
     pub more: fn(&DesiredCluster) -> Vec<(&'static str, String)>,
-    /// All pilots of a cluster log in as one user, which only they are told of: the database keeps its
-    /// users in tables, or pilots ask each other's nodes.
+    /// Whether all pilots of a cluster log in as one user, whose credentials only they receive. The
+    /// database keeps its users in tables, or pilots send requests to each other's nodes.
     pub shared_by_pilots: bool,
     /// How the database checks passwords.
     pub hashing: PasswordHashing,
@@ -222,9 +223,9 @@ pub struct NodeLoad {
 /// Since when a replica may lack writes that others have, and how it is repaired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BehindReplica {
-    /// When the node came back, or joined in place of a lost one. A repair after that counts.
+    /// When the node came back, or joined as the replacement of a lost one. A later repair counts.
     pub since: Timestamp,
-    /// When the node went away; `None` where it joined in place of a lost one.
+    /// When the node became unavailable; `None` if it joined as the replacement of a lost one.
     pub away_since: Option<Timestamp>,
     /// The command that repairs the replica, typed in its container.
     pub repair: &'static str,
@@ -239,14 +240,14 @@ pub struct ClusterService {
     /// Names of the [`DatabaseNames::ports`] that the Service exposes.
     pub ports: &'static [&'static str],
     pub reach: ServiceExposure,
-    /// Labels of the Service and of its selector, beside those of the cluster.
+    /// Labels of the Service and of its selector, in addition to those of the cluster.
     pub marks: &'static [(&'static str, &'static str)],
-    /// The Service should exist; one that is not wanted is removed.
+    /// Whether the Service should exist; the controller removes one that should not.
     pub wanted: bool,
 }
 
 impl ClusterService {
-    /// Do clients connect to this Service?
+    /// Returns whether clients connect to this Service.
     pub(crate) fn is_for_clients(&self) -> bool {
         self.wanted && self.reach != ServiceExposure::AllPods
     }
@@ -278,7 +279,7 @@ pub struct ExistingPool {
 
 impl ManagedDatabase {
     /// The API resource of this database's clusters.
-    pub fn resource(&self) -> ApiResource {
+    pub fn api_resource(&self) -> ApiResource {
         let (group, version) = (GROUP.to_owned(), VERSION.to_owned());
         ApiResource {
             group,
@@ -298,7 +299,7 @@ pub struct Image {
 }
 
 impl Image {
-    pub fn of(spec: &ImageSpec) -> Self {
+    pub fn from_spec(spec: &ImageSpec) -> Self {
         let ImageSpec { repository, tag, digest, pull_policy } = spec;
         let reference = match (digest, tag) {
             (Some(digest), _) => format!("{repository}@{digest}"),
@@ -309,7 +310,7 @@ impl Image {
         Self { reference, pull_policy }
     }
 
-    pub fn named(reference: impl Into<String>) -> Self {
+    pub fn from_reference(reference: impl Into<String>) -> Self {
         Self { reference: reference.into(), pull_policy: "IfNotPresent".to_owned() }
     }
 }
@@ -331,13 +332,13 @@ pub struct DesiredPool {
     /// Hash of the inputs from the spec that the pods are made of; see [`PodInputs::hash`].
     pub pod_hash: String,
     /// Hashes of pods whose inputs are equal and were spelled differently; see
-    /// [`PodInputs::alike`].
+    /// [`PodInputs::equivalent_hashes`].
     pub pods_alike: Vec<String>,
     /// The nodes of the pool may be elected to lead the others.
     pub eligible: bool,
     /// Labels that only this database knows, for example a role.
     pub labels: Vec<(String, String)>,
-    /// See [`NodePool::topology`](crate::api::v1beta1::NodePool::topology).
+    /// See [`NodePool::topology`](crate::api::v1beta1::NodePool::topology_fields).
     pub topology: BTreeMap<String, String>,
 }
 
@@ -347,19 +348,19 @@ impl DesiredPool {
         self.pilot.config_hash.as_deref().unwrap_or_default()
     }
 
-    /// Was a pod with the hash `pod_hash` made from the wanted inputs?
-    pub fn makes(&self, pod_hash: &str) -> bool {
-        self.pod_hash == pod_hash || self.pods_alike.iter().any(|alike| alike == pod_hash)
+    /// Returns whether a pod with the hash `pod_hash` was created from the desired inputs.
+    pub fn matches_pod_hash(&self, pod_hash: &str) -> bool {
+        self.pod_hash == pod_hash || self.pods_alike.iter().any(|other_hash| other_hash == pod_hash)
     }
 
-    /// Are data kept on a claim, rather than in the pod?
-    pub fn persistent(&self) -> bool {
+    /// Returns whether the data are on a claim, rather than in the pod.
+    pub fn is_persistent(&self) -> bool {
         self.persistence.as_ref().is_some_and(|p| p.enabled != Some(false) && p.size.is_some())
     }
 
-    /// Returns the wanted size of the pool's volumes; `None` where its data are in its pods.
+    /// Returns the desired size of the pool's volumes; `None` if its data are in its pods.
     pub fn volume_size(&self) -> Option<&str> {
-        let size = self.persistence.as_ref().filter(|_| self.persistent())?.size.as_ref()?;
+        let size = self.persistence.as_ref().filter(|_| self.is_persistent())?.size.as_ref()?;
         Some(&size.0)
     }
 
@@ -370,7 +371,7 @@ impl DesiredPool {
 
     pub fn delete_claim_when_deleted(&self) -> bool {
         let retention = self.persistence.as_ref().and_then(|p| p.retention.as_ref());
-        self.persistent() && retention.and_then(|r| r.when_deleted.as_deref()) == Some("Delete")
+        self.is_persistent() && retention.and_then(|r| r.when_deleted.as_deref()) == Some("Delete")
     }
 }
 
@@ -395,17 +396,17 @@ pub struct RolloutStrategy {
 impl RolloutStrategy {
     /// Returns how many of `nodes` may be down at a time: at least one, or nothing could be done.
     pub fn max_unavailable(&self, nodes: usize) -> usize {
-        let part = match &self.unavailable {
+        let limit = match &self.unavailable {
             IntOrString::Int(number) => usize::try_from(*number).unwrap_or_default(),
             IntOrString::String(text) => {
                 let percent = text.trim_end_matches('%').parse::<usize>().unwrap_or_default();
                 nodes * percent / 100
             }
         };
-        part.max(1)
+        limit.max(1)
     }
 
-    pub fn of(spec: Option<&UpdateStrategy>) -> Self {
+    pub fn from_spec(spec: Option<&UpdateStrategy>) -> Self {
         let spec = spec.cloned().unwrap_or_default();
         let canary = spec.canary.map(|canary| {
             let replicas = u32::try_from(canary.replicas).unwrap_or_default();
@@ -423,13 +424,14 @@ impl RolloutStrategy {
         }
     }
 
-    /// Does a person override this predicate by its name? The wildcard `*` does not count here.
-    pub fn skips_by_name(&self, predicate: &str) -> bool {
+    /// Returns whether the user skips this predicate by its name. The wildcard `*` does not count
+    /// here.
+    pub fn is_skipped_by_name(&self, predicate: &str) -> bool {
         self.skip_predicates.contains(predicate)
     }
 
-    /// Does a person override this predicate, by its name or by the wildcard `*`?
-    pub fn skips(&self, predicate: &str) -> bool {
+    /// Returns whether the user skips this predicate, by its name or by the wildcard `*`.
+    pub fn is_skipped(&self, predicate: &str) -> bool {
         self.skip_predicates.contains("*") || self.skip_predicates.contains(predicate)
     }
 }
@@ -447,7 +449,7 @@ pub(crate) const STORE_MISMATCH: &str = "StoreMismatch";
 pub(crate) const ORIGIN_REASONS: [&str; 3] = ["ForeignObject", "NameConflict", STORE_MISMATCH];
 
 impl StallCause {
-    /// Is it that an object is not known to be the cluster's?
+    /// Returns whether the cause is an object that is not known to be the cluster's.
     pub(crate) fn is_about_origin(&self) -> bool {
         ORIGIN_REASONS.contains(&self.reason)
     }
@@ -457,7 +459,7 @@ impl DesiredCluster {
     /// Returns the owner reference for Pilots, which are in the same store as their cluster. The
     /// reference does not block the cluster's deletion: a pilot has to stop its database while its
     /// Pilot still exists.
-    pub fn owner(&self) -> OwnerReference {
+    pub fn owner_reference(&self) -> OwnerReference {
         OwnerReference {
             api_version: crate::api::v1beta1::API_VERSION.to_owned(),
             kind: self.database.names.kind.to_owned(),
@@ -470,24 +472,25 @@ impl DesiredCluster {
 
     /// Returns this cluster with the specs of its Pilots adapted to the existing nodes.
     #[must_use]
-    pub fn fitting(mut self, existing: &[ExistingPool]) -> Self {
+    pub fn fit_to_pools(mut self, existing: &[ExistingPool]) -> Self {
         (self.database.fit)(&mut self, existing);
         self
     }
 
-    /// Returns what the spec wants to be encrypted, and whether clients are to be asked who they are.
-    pub(crate) fn wanted_rungs(&self) -> SecurityRungs {
-        self.security.as_ref().map(ClusterSecurity::wanted).unwrap_or_default()
+    /// Returns the desired modes: what is encrypted, and whether clients must log in.
+    pub(crate) fn desired_modes(&self) -> SecurityRungs {
+        self.security.as_ref().map(ClusterSecurity::desired_modes).unwrap_or_default()
     }
 
-    /// Does the database ask for logins by settings of its own?
+    /// Returns whether the database requires a login by settings of its own.
     pub(crate) fn asks_by_itself(&self) -> bool {
         (self.database.secured)(self).1 != "SecurityDisabled"
     }
 
-    /// Do pods mount the users of the database? From the first round on, in which nodes do not ask yet.
+    /// Returns whether pods mount the users of the database. They do from the first stage on, in
+    /// which nodes do not require a password yet.
     pub(crate) fn mounts_users(&self) -> bool {
-        self.round.mounts_users(&self.wanted_rungs())
+        self.round.mounts_users(&self.desired_modes())
     }
 
     /// Returns the key of this cluster in the queue.
@@ -512,16 +515,16 @@ pub fn hash(value: &impl Serialize) -> String {
     digest.iter().take(8).fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
 }
 
-/// What the spec of a cluster says about the pods of a pool.
+/// The part of a cluster's spec that determines the pods of a pool.
 ///
 /// The inputs come from the spec only. A new default image or probe of a newer controller does not
 /// change the hash, so an upgrade of Navigator restarts no database. The pilot's image is not an
-/// input either, even where the spec names one: running pods get a new pilot beside their database
+/// input either, even if the spec names one. Running pods get a new pilot next to their database
 /// (see `plan::deliver`). The version stands for the default image that follows from it.
 ///
 /// The hash is stored in every pod: a change in how it is computed restarts every database at the
 /// next upgrade. A new field is left out while it is unset (`skip_serializing_if`), and another
-/// spelling of an equal value goes into [`PodInputs::alike`]. The literal hashes in the tests guard
+/// spelling of an equal value goes into [`PodInputs::equivalent_hashes`]. The literal hashes in the tests guard
 /// that.
 #[derive(Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -545,15 +548,15 @@ impl PodInputs<'_> {
     /// Returns the hash that a new pod carries. Pull policy and the spelling of quantities do not
     /// count.
     pub fn hash(&self) -> String {
-        let image = self.image.map(|image| pulled(image, None));
-        let resources = self.resources.map(plain);
+        let image = self.image.map(|image| with_pull_policy(image, None));
+        let resources = self.resources.map(normalize_resources);
         hash(&PodInputs { image: image.as_ref(), resources: resources.as_ref(), ..self.clone() })
     }
 
     /// Returns the hashes that equal pods have from releases in which pull policy and spelling
     /// still counted.
-    pub fn alike(&self) -> Vec<String> {
-        let resources = self.resources.map(plain);
+    pub fn equivalent_hashes(&self) -> Vec<String> {
+        let resources = self.resources.map(normalize_resources);
         let mut hashes = Vec::new();
         for resources in [self.resources, resources.as_ref()] {
             let Some(image) = self.image else {
@@ -561,33 +564,38 @@ impl PodInputs<'_> {
                 continue;
             };
             for policy in [None].into_iter().chain(PULL_POLICIES.map(Some)) {
-                let image = pulled(image, policy);
+                let image = with_pull_policy(image, policy);
                 hashes.push(hash(&PodInputs { image: Some(&image), resources, ..self.clone() }));
             }
         }
-        let current = self.hash();
-        hashes.retain(|hash| *hash != current);
+        let current_hash = self.hash();
+        hashes.retain(|hash| *hash != current_hash);
         hashes.sort();
         hashes.dedup();
         hashes
     }
 }
 
-fn pulled(image: &ImageSpec, policy: Option<&str>) -> ImageSpec {
+fn with_pull_policy(image: &ImageSpec, policy: Option<&str>) -> ImageSpec {
     ImageSpec { pull_policy: policy.map(str::to_owned), ..image.clone() }
 }
 
 /// Returns the resources with each quantity in its plainest spelling.
-fn plain(resources: &ResourceRequirements) -> ResourceRequirements {
-    let plain = |amounts: &Option<BTreeMap<String, Quantity>>| {
-        let spelled = |(name, amount): (&String, &Quantity)| {
-            (name.clone(), Quantity(quantity::plain(&amount.0).unwrap_or_else(|| amount.0.clone())))
+fn normalize_resources(resources: &ResourceRequirements) -> ResourceRequirements {
+    let normalize = |amounts: &Option<BTreeMap<String, Quantity>>| {
+        let normalize_entry = |(name, amount): (&String, &Quantity)| {
+            (
+                name.clone(),
+                Quantity(
+                    quantity::simplify_quantity(&amount.0).unwrap_or_else(|| amount.0.clone()),
+                ),
+            )
         };
-        amounts.as_ref().map(|amounts| amounts.iter().map(spelled).collect())
+        amounts.as_ref().map(|amounts| amounts.iter().map(normalize_entry).collect())
     };
     ResourceRequirements {
-        limits: plain(&resources.limits),
-        requests: plain(&resources.requests),
+        limits: normalize(&resources.limits),
+        requests: normalize(&resources.requests),
         ..resources.clone()
     }
 }
@@ -620,7 +628,7 @@ mod tests {
             mounts_users: false,
         };
         let pool = crate::controller::testing::sample::desired(&[("a", 1)], "x").pools.remove(0);
-        DesiredPool { pod_hash: inputs.hash(), pods_alike: inputs.alike(), ..pool }
+        DesiredPool { pod_hash: inputs.hash(), pods_alike: inputs.equivalent_hashes(), ..pool }
     }
 
     /// Running pods carry these hashes. If this test fails, an upgrade would restart every user's
@@ -669,19 +677,22 @@ mod tests {
         for policy in policies {
             let earlier = made(&image(policy), &written);
             assert_eq!(earlier.pod_hash, wanted.pod_hash, "{policy:?}");
-            assert!(wanted.makes(&earlier.pod_hash));
+            assert!(wanted.matches_pod_hash(&earlier.pod_hash));
             // Pods of an earlier release carry the hash of the spec as it was spelled.
             let literal = hash(&json!({
                 "version": "5.0.6", "image": image(policy), "runAsUser": null, "zone": null,
                 "resources": written, "persistent": true, "overlays": [],
             }));
             assert_ne!(literal, wanted.pod_hash);
-            assert!(earlier.makes(&literal), "{policy:?}");
-            assert!(made(&image(Some("Always")), &written).makes(&literal), "{policy:?}");
+            assert!(earlier.matches_pod_hash(&literal), "{policy:?}");
+            assert!(
+                made(&image(Some("Always")), &written).matches_pod_hash(&literal),
+                "{policy:?}"
+            );
         }
-        assert!(!wanted.makes(&made(&image(None), &more).pod_hash));
+        assert!(!wanted.matches_pod_hash(&made(&image(None), &more).pod_hash));
         let other = ImageSpec { tag: Some("x".into()), ..image(None) };
-        assert!(!wanted.makes(&made(&other, &same).pod_hash));
+        assert!(!wanted.matches_pod_hash(&made(&other, &same).pod_hash));
     }
 
     #[test]
@@ -692,7 +703,7 @@ mod tests {
             digest: Some("sha256:abc".into()),
             pull_policy: None,
         };
-        assert_eq!(Image::of(&spec).reference, "docker.io/example@sha256:abc");
-        assert_eq!(Image::of(&spec).pull_policy, "IfNotPresent");
+        assert_eq!(Image::from_spec(&spec).reference, "docker.io/example@sha256:abc");
+        assert_eq!(Image::from_spec(&spec).pull_policy, "IfNotPresent");
     }
 }

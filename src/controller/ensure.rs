@@ -23,89 +23,95 @@ use kube::{
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
-pub(crate) use self::{claims::own, pilot::ensure_pilot, template::pinned_set};
+pub(crate) use self::{claims::adopt_claims, pilot::ensure_pilot, template::pinned_set};
 use super::{
-    context::{ControllerContext, Error, MANAGER, refused, unwritten},
+    context::{ControllerContext, Error, MANAGER, stall_for_refusal, stall_for_write_error},
     desired_state::{DesiredCluster, StallCause},
     events::EventNotice,
-    observe::{ObservedCluster, ObservedPool, foreign, other_store, owned},
+    observe::{ObservedCluster, ObservedPool, foreign_cause, is_owned_by, store_mismatch},
     ownership::is_left_behind,
-    plan::pinned,
-    resources::{DesiredObject, PreparedObject, resources},
-    write::{change, create, delete, disown, exactly},
+    plan::pinned_template,
+    resources::{DesiredObject, PreparedObject, build_resources},
+    write::{
+        apply_object, clear_managed_fields, create_object, delete_object, exact_preconditions,
+    },
 };
 use crate::{api::names::annotation, machinery::quantity};
 
-/// Makes every object of the cluster as it should be, and every Pilot that a node needs. The
-/// refusal of one object does not hold up the others, and of a cluster with nodes neither does one
-/// of another owner; the first is returned. A refused Pilot of a kept volume is an error instead: no
-/// pod may start before that Pilot exists. While a StatefulSet, a Pilot or a claim is not known to be
-/// the cluster's, these and what pools need beside them are left alone.
-pub(crate) async fn ensure(
+/// Creates and corrects every object of the cluster, and every Pilot that a node needs. If an
+/// object is refused, the others are still written. In a cluster with nodes, the same is true for
+/// an object with another owner. Returns the first refusal. A refused Pilot of an existing volume
+/// is an error instead: no pod may start before that Pilot exists. While a StatefulSet, a Pilot or
+/// a claim is not known to be the cluster's, all of these stay unchanged. So do the other objects
+/// that pools need.
+pub(crate) async fn ensure_objects(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     observed: &ObservedCluster,
 ) -> Result<Option<StallCause>, Error> {
-    // Pilots for volumes that were kept are made before any pod, in all pools. A node whose own
-    // volume is lost founds a new cluster once all Pilots report empty volumes, so a refusal here
-    // holds all up.
+    // The controller creates Pilots for existing volumes before any pod, in all pools. A node whose
+    // own volume is lost bootstraps a new cluster once all Pilots report empty volumes, so a
+    // refusal here blocks everything.
     let without_set = |pool: &&ObservedPool| pool.set.is_none() && observed.stalled.is_none();
     for pool in observed.pools.iter().filter(without_set) {
-        let Some(wanted) = desired.pool(&pool.name) else { continue };
-        for ordinal in 0..pool.initial() {
-            ensure_pilot(ctx, desired, observed, wanted, ordinal).await?;
+        let Some(desired_pool) = desired.pool(&pool.name) else { continue };
+        for ordinal in 0..pool.initial_replicas() {
+            ensure_pilot(ctx, desired, observed, desired_pool, ordinal).await?;
         }
     }
-    let mut first = None;
-    let mut note = |done: Result<(), Error>, judge: fn(Error) -> Result<StallCause, Error>| {
-        let Err(error) = done else { return Ok::<_, Error>(()) };
-        let cause = judge(error)?;
-        let (name, message) = (&desired.name, &cause.message);
-        warn!(
-            namespace = desired.namespace,
-            name,
-            explanation = message,
-            "An object was not written"
-        );
-        first.get_or_insert(cause);
-        Ok(())
-    };
-    let pin = |pool| pinned(desired, observed, pool);
-    let of_one = if observed.has_nodes() { unwritten } else { refused };
-    for resource in resources(desired, observed, &ctx.settings, pin) {
+    let mut first_cause = None;
+    let mut record_cause =
+        |result: Result<(), Error>, convert_error: fn(Error) -> Result<StallCause, Error>| {
+            let Err(error) = result else { return Ok::<_, Error>(()) };
+            let cause = convert_error(error)?;
+            let (name, message) = (&desired.name, &cause.message);
+            warn!(
+                namespace = desired.namespace,
+                name,
+                explanation = message,
+                "An object was not written"
+            );
+            first_cause.get_or_insert(cause);
+            Ok(())
+        };
+    let pin = |pool| pinned_template(desired, observed, pool);
+    let convert_object_error =
+        if observed.has_nodes() { stall_for_write_error } else { stall_for_refusal };
+    for resource in build_resources(desired, observed, &ctx.settings, pin) {
         match &resource {
             DesiredObject::Other(object) if is_of_known_pool(desired, observed, object) => {
-                note(ensure_object(ctx, desired, object).await, of_one)?;
+                record_cause(ensure_object(ctx, desired, object).await, convert_object_error)?;
             }
             DesiredObject::StatefulSet(set) if observed.stalled.is_none() => {
-                note(ensure_set(ctx, desired, observed, set).await, refused)?;
+                record_cause(ensure_set(ctx, desired, observed, set).await, stall_for_refusal)?;
             }
             DesiredObject::Other(_) | DesiredObject::StatefulSet(_) => {}
         }
     }
     if observed.stalled.is_some() {
-        return Ok(first);
+        return Ok(first_cause);
     }
-    let mut note = |done| note(done, refused);
-    note(remove_services(ctx, desired, observed).await)?;
-    note(remove_policy(ctx, desired).await)?;
+    let mut record_refusal = |result| record_cause(result, stall_for_refusal);
+    record_refusal(remove_services(ctx, desired, observed).await)?;
+    record_refusal(remove_policy(ctx, desired).await)?;
     for pool in &observed.pools {
-        note(adopt::members(ctx, desired, pool).await)?;
-        note(claims::own(ctx, desired, pool).await)?;
-        note(claims::mark(ctx, desired, pool).await)?;
-        let Some(wanted) = desired.pool(&pool.name) else { continue };
+        record_refusal(adopt::restore_node_labels(ctx, desired, pool).await)?;
+        record_refusal(claims::adopt_claims(ctx, desired, pool).await)?;
+        record_refusal(claims::label_claims(ctx, desired, pool).await)?;
+        let Some(desired_pool) = desired.pool(&pool.name) else { continue };
         // While all nodes are stopped, the Pilots of all pools get the new spec before one node starts.
-        let told = if desired.round.all_stopped { pool.returning() } else { pool.replicas() };
-        for ordinal in 0..told {
-            note(ensure_pilot(ctx, desired, observed, wanted, ordinal).await)?;
+        let replicas =
+            if desired.round.all_stopped { pool.returning_replicas() } else { pool.replicas() };
+        for ordinal in 0..replicas {
+            record_refusal(ensure_pilot(ctx, desired, observed, desired_pool, ordinal).await)?;
         }
     }
-    note(label_nodes(ctx, desired).await)?;
-    Ok(first)
+    record_refusal(label_nodes(ctx, desired).await)?;
+    Ok(first_cause)
 }
 
-/// May the object be made while some StatefulSets, Pilots or claims are not known to be the cluster's?
-/// One that belongs to a pool waits for the pool's StatefulSet.
+/// Returns whether the object may be created while some StatefulSets, Pilots or claims are not
+/// known to be the cluster's. An object that belongs to a pool waits for the pool's StatefulSet.
 fn is_of_known_pool(
     desired: &DesiredCluster,
     observed: &ObservedCluster,
@@ -124,8 +130,8 @@ pub(crate) async fn ensure_object(
     object: &PreparedObject,
 ) -> Result<(), Error> {
     match may_write(ctx, desired, object).await? {
-        Some(known) if current(object, &json!(known)) => Ok(()),
-        _ => change(ctx, desired, object, None).await,
+        Some(existing) if is_current(object, &json!(existing)) => Ok(()),
+        _ => apply_object(ctx, desired, object, None).await,
     }
 }
 
@@ -136,13 +142,13 @@ pub(crate) async fn may_write(
     object: &PreparedObject,
 ) -> Result<Option<DynamicObject>, Error> {
     let PreparedObject { resource, name, .. } = object;
-    let known = ctx.object(resource, &desired.namespace, name).await?;
-    if let Some(known) = &known {
-        ours_or_former(ctx, desired, object, &known.metadata)?;
-    } else if unknown(ctx, desired, object).await?.is_none() {
-        not_terminating(ctx, desired).await?;
+    let existing = ctx.get_object(resource, &desired.namespace, name).await?;
+    if let Some(existing) = &existing {
+        check_owned_or_left_behind(ctx, desired, object, &existing.metadata)?;
+    } else if get_uncached(ctx, desired, object).await?.is_none() {
+        check_not_terminating(ctx, desired).await?;
     }
-    Ok(known)
+    Ok(existing)
 }
 
 async fn ensure_set(
@@ -153,35 +159,39 @@ async fn ensure_set(
 ) -> Result<(), Error> {
     let name = &set.name;
     let pool = observed.pools.iter().find(|pool| pool.set_name == *name);
-    if let Some(known) = pool.and_then(|pool| pool.set.as_ref()?.object.as_deref()) {
-        ours(desired, set, &known.metadata)?;
-        if current(set, &json!(known)) {
+    if let Some(existing_set) = pool.and_then(|pool| pool.set.as_ref()?.object.as_deref()) {
+        check_owned(desired, set, &existing_set.metadata)?;
+        if is_current(set, &json!(existing_set)) {
             return Ok(());
         }
         let set = &with_template(ctx, desired, observed, set).await?;
-        if current(set, &json!(known)) {
+        if is_current(set, &json!(existing_set)) {
             return Ok(());
         }
-        let annotations = known.metadata.annotations.as_ref();
-        let finished = annotations.is_some_and(|all| all.contains_key(annotation::CONFIG_HASH));
-        let mut version = known.metadata.resource_version.clone();
-        if !finished {
+        let annotations = existing_set.metadata.annotations.as_ref();
+        let is_finished =
+            annotations.is_some_and(|entries| entries.contains_key(annotation::CONFIG_HASH));
+        let mut version = existing_set.metadata.resource_version.clone();
+        if !is_finished {
             // The StatefulSet was created and never finished. Its create made us owner of fields by
             // update.
-            version = disown(ctx, desired, set, &known.metadata).await?.resource_version;
+            version = clear_managed_fields(ctx, desired, set, &existing_set.metadata)
+                .await?
+                .resource_version;
         }
-        return change(ctx, desired, set, version).await;
+        return apply_object(ctx, desired, set, version).await;
     }
-    if let Some(found) = unknown(ctx, desired, set).await? {
+    if let Some(metadata) = get_uncached(ctx, desired, set).await? {
         // The body was built without regard to the existing set, so only its labels are right.
         let labels = &set.body["metadata"]["labels"];
-        adopt::relabel(ctx, desired, &set.resource, &found, labels).await?;
+        adopt::restore_labels(ctx, desired, &set.resource, &metadata, labels).await?;
         return Err(Error::Conflict { kind: set.resource.kind.clone(), name: name.clone() });
     }
-    not_terminating(ctx, desired).await?;
-    let pods = pool.map_or(0, ObservedPool::living);
-    let made = create(ctx, desired, set, &unborn(&set.body, pods)).await?;
-    change(ctx, desired, set, made.resource_version).await?;
+    check_not_terminating(ctx, desired).await?;
+    let pods = pool.map_or(0, ObservedPool::living_replicas);
+    let created_set =
+        create_object(ctx, desired, set, &initial_stateful_set(&set.body, pods)).await?;
+    apply_object(ctx, desired, set, created_set.resource_version).await?;
     info!(namespace = desired.namespace, name, "Created node pool");
     let notice = EventNotice::normal("CreateNodePool", format!("made StatefulSet {name}"));
     ctx.events.publish(desired, &notice).await;
@@ -195,13 +205,24 @@ async fn with_template(
     observed: &ObservedCluster,
     set: &PreparedObject,
 ) -> Result<PreparedObject, Error> {
-    let found = observed.pools.iter().find(|pool| pool.set_name == set.name);
-    let Some((found, wanted)) = found.and_then(|found| Some((found, desired.pool(&found.name)?)))
+    let observed_pool = observed.pools.iter().find(|pool| pool.set_name == set.name);
+    let Some((observed_pool, desired_pool)) =
+        observed_pool.and_then(|pool| Some((pool, desired.pool(&pool.name)?)))
     else {
         return Ok(set.clone());
     };
-    match pinned(desired, observed, found) {
-        Some(pin) => pinned_set(ctx, desired, wanted, found, found.replicas(), Some(pin)).await,
+    match pinned_template(desired, observed, observed_pool) {
+        Some(pin) => {
+            pinned_set(
+                ctx,
+                desired,
+                desired_pool,
+                observed_pool,
+                observed_pool.replicas(),
+                Some(pin),
+            )
+            .await
+        }
         None => Ok(set.clone()),
     }
 }
@@ -209,7 +230,7 @@ async fn with_template(
 /// Returns the StatefulSet as it is created: with replicas for the pods that live without one, which
 /// it would end else, and without the hash that marks a finished one. A create is used because an
 /// apply of a former leader that arrives late would reset the size of the StatefulSet.
-fn unborn(body: &Value, pods: u32) -> Value {
+fn initial_stateful_set(body: &Value, pods: u32) -> Value {
     let mut body = body.clone();
     body["spec"]["replicas"] = json!(pods);
     if let Some(annotations) = body["metadata"]["annotations"].as_object_mut() {
@@ -218,53 +239,58 @@ fn unborn(body: &Value, pods: u32) -> Value {
     body
 }
 
-/// Fails unless the object that was found is this cluster's, or an earlier cluster's of this name,
-/// which is taken over. StatefulSets are not taken over (see `ours`): their pods run, and a person
-/// must say whose data they hold.
-pub(crate) fn ours_or_former(
+/// Fails unless the existing object is this cluster's, or an earlier cluster's of this name, which
+/// is adopted. StatefulSets are not adopted (see `ours`): their pods run, and the user must decide
+/// whose data they hold.
+pub(crate) fn check_owned_or_left_behind(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     object: &PreparedObject,
-    found: &ObjectMeta,
+    existing: &ObjectMeta,
 ) -> Result<(), Error> {
-    if is_left_behind(&ctx.stores, desired, found) { Ok(()) } else { ours(desired, object, found) }
+    if is_left_behind(&ctx.stores, desired, existing) {
+        Ok(())
+    } else {
+        check_owned(desired, object, existing)
+    }
 }
 
-fn ours(
+fn check_owned(
     desired: &DesiredCluster,
     object: &PreparedObject,
-    found: &ObjectMeta,
+    existing: &ObjectMeta,
 ) -> Result<(), Error> {
-    if owned(found, desired) {
+    if is_owned_by(existing, desired) {
         return Ok(());
     }
-    Err(Error::Foreign(foreign(&object.resource.kind, found, desired)))
+    Err(Error::Foreign(foreign_cause(&object.resource.kind, existing, desired)))
 }
 
 /// Asks the server for an object that the caches lack: it may have lost the labels by which we
 /// watch, or be too new for the caches. Without this check an apply would take over an object that
 /// another client made.
-async fn unknown(
+async fn get_uncached(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     object: &PreparedObject,
 ) -> Result<Option<ObjectMeta>, Error> {
     let PreparedObject { resource, name, .. } = object;
-    let found = ctx.read(resource, &desired.namespace).get_opt(name).await;
-    let found = found.map_err(|error| Error::request("get", &resource.kind, name, error))?;
-    let Some(found) = found.map(|found| found.metadata) else { return Ok(None) };
-    ours(desired, object, &found)?;
-    if let Some(stalled) = other_store(&found, &ctx.settings.store_id) {
+    let result = ctx.read_api(resource, &desired.namespace).get_opt(name).await;
+    let response =
+        result.map_err(|error| Error::from_request("get", &resource.kind, name, error))?;
+    let Some(metadata) = response.map(|fetched| fetched.metadata) else { return Ok(None) };
+    check_owned(desired, object, &metadata)?;
+    if let Some(stalled) = store_mismatch(&metadata, &ctx.settings.store_id) {
         return Err(Error::Foreign(stalled));
     }
-    Ok(Some(found))
+    Ok(Some(metadata))
 }
 
-/// Is the object as it was built? The hash says what it was made from; the comparison finds what
-/// another client changed since.
-fn current(prepared: &PreparedObject, found: &Value) -> bool {
-    let hash = found["metadata"]["annotations"][annotation::CONFIG_HASH].as_str();
-    hash == Some(prepared.hash()) && holds(found, &without_kind(&prepared.body))
+/// Returns whether the object is as it was built. The hash identifies what it was built from; the
+/// comparison finds later changes by other clients.
+fn is_current(prepared: &PreparedObject, existing: &Value) -> bool {
+    let hash = existing["metadata"]["annotations"][annotation::CONFIG_HASH].as_str();
+    hash == Some(prepared.hash()) && contains_fields(existing, &without_kind(&prepared.body))
 }
 
 /// Returns an object without its kind, which items of lists do not have.
@@ -276,25 +302,31 @@ fn without_kind(object: &Value) -> Value {
     object
 }
 
-/// Does `found` have everything that `wanted` has? The server adds defaults and rewrites
+/// Returns whether `found` has everything that `wanted` has. The server adds defaults and rewrites
 /// quantities.
-fn holds(found: &Value, wanted: &Value) -> bool {
-    match (found, wanted) {
-        (Value::Object(found), Value::Object(wanted)) => wanted.iter().all(|(key, wanted)| {
-            found.get(key).map_or(is_empty(wanted), |found| holds(found, wanted))
-        }),
-        (Value::Array(found), Value::Array(wanted)) => {
-            found.len() == wanted.len() && found.iter().zip(wanted).all(|(f, w)| holds(f, w))
+fn contains_fields(existing: &Value, desired: &Value) -> bool {
+    match (existing, desired) {
+        (Value::Object(existing), Value::Object(desired)) => {
+            desired.iter().all(|(key, desired)| {
+                existing
+                    .get(key)
+                    .map_or(is_empty(desired), |existing| contains_fields(existing, desired))
+            })
         }
-        (Value::String(found), Value::String(wanted)) => {
-            let value = |text: &str| quantity::nanos(text);
-            found == wanted || value(found).is_some_and(|v| value(wanted) == Some(v))
+        (Value::Array(existing), Value::Array(desired)) => {
+            existing.len() == desired.len()
+                && existing.iter().zip(desired).all(|(f, w)| contains_fields(f, w))
         }
-        (found, wanted) => found == wanted,
+        (Value::String(existing), Value::String(desired)) => {
+            let parse_nanos = |text: &str| quantity::parse_nanos(text);
+            existing == desired
+                || parse_nanos(existing).is_some_and(|v| parse_nanos(desired) == Some(v))
+        }
+        (existing, desired) => existing == desired,
     }
 }
 
-/// Is the value empty? The server treats absent and empty values alike.
+/// Returns whether the value is empty. The server treats absent and empty values alike.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -304,35 +336,39 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-async fn not_terminating(ctx: &ControllerContext, desired: &DesiredCluster) -> Result<(), Error> {
+async fn check_not_terminating(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+) -> Result<(), Error> {
     let api: Api<Namespace> = Api::all(ctx.client.clone());
     let name = &desired.namespace;
-    let namespace = api.get(name).await.map_err(|e| Error::request("get", "Namespace", name, e))?;
+    let namespace =
+        api.get(name).await.map_err(|e| Error::from_request("get", "Namespace", name, e))?;
     if namespace.metadata.deletion_timestamp.is_some() {
         return Err(Error::NamespaceTerminating(name.clone()));
     }
     Ok(())
 }
 
-/// Deletes Services that the cluster does not want any more, and those of pools that are gone.
+/// Deletes Services that the cluster no longer needs, and those of pools that are gone.
 async fn remove_services(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     observed: &ObservedCluster,
 ) -> Result<(), Error> {
     let resource = ApiResource::erase::<Service>(&());
-    let living = |pool: &str| {
-        let found = observed.pools.iter().find(|found| found.name == pool);
+    let is_living = |pool: &str| {
+        let observed_pool = observed.pools.iter().find(|other| other.name == pool);
         pool.is_empty()
             || desired.pool(pool).is_some()
-            || found.is_some_and(|found| found.set.is_some())
+            || observed_pool.is_some_and(|other| other.set.is_some())
     };
-    for found in ctx.stores.others(&resource, desired) {
-        let labels = found.labels.as_ref();
-        let pool = labels.and_then(|all| all.get(desired.database.names.pool_label));
-        let name = found.name.as_deref().unwrap_or_default();
-        if owned(&found, desired) && !living(pool.map_or("", String::as_str)) {
-            delete(ctx, desired, &resource, name, exactly(&found)).await?;
+    for service in ctx.stores.other_objects(&resource, desired) {
+        let labels = service.labels.as_ref();
+        let pool = labels.and_then(|labels| labels.get(desired.database.names.pool_label));
+        let name = service.name.as_deref().unwrap_or_default();
+        if is_owned_by(&service, desired) && !is_living(pool.map_or("", String::as_str)) {
+            delete_object(ctx, desired, &resource, name, exact_preconditions(&service)).await?;
             info!(
                 namespace = desired.namespace,
                 name, "Removed the Service of a pool that is gone"
@@ -340,41 +376,44 @@ async fn remove_services(
         }
     }
     for service in (desired.database.services)(desired) {
-        let found = ctx.stores.made("Service", &desired.namespace, &service.name);
-        if let Some(found) = found.filter(|found| !service.wanted && owned(found, desired)) {
-            delete(ctx, desired, &resource, &service.name, exactly(&found)).await?;
+        let cached = ctx.stores.object_metadata("Service", &desired.namespace, &service.name);
+        if let Some(cached) =
+            cached.filter(|cached| !service.wanted && is_owned_by(cached, desired))
+        {
+            delete_object(ctx, desired, &resource, &service.name, exact_preconditions(&cached))
+                .await?;
         }
     }
     Ok(())
 }
 
-/// Deletes the NetworkPolicy of a cluster that wants none any more.
+/// Deletes the NetworkPolicy of a cluster that no longer needs one.
 async fn remove_policy(ctx: &ControllerContext, desired: &DesiredCluster) -> Result<(), Error> {
     let resource = ApiResource::erase::<NetworkPolicy>(&());
     let name = desired.database.names.network_policy(&desired.name);
-    let found = ctx.stores.made("NetworkPolicy", &desired.namespace, &name);
-    let ours = found.filter(|found| owned(found, desired));
-    let Some(found) = ours.filter(|_| desired.network.is_none()) else { return Ok(()) };
-    delete(ctx, desired, &resource, &name, exactly(&found)).await?;
+    let cached = ctx.stores.object_metadata("NetworkPolicy", &desired.namespace, &name);
+    let owned_policy = cached.filter(|cached| is_owned_by(cached, desired));
+    let Some(policy) = owned_policy.filter(|_| desired.network.is_none()) else { return Ok(()) };
+    delete_object(ctx, desired, &resource, &name, exact_preconditions(&policy)).await?;
     info!(namespace = desired.namespace, name, "Removed the NetworkPolicy");
     Ok(())
 }
 
 /// Gives pods the labels that differ from node to node, which a pod template cannot express.
 async fn label_nodes(ctx: &ControllerContext, desired: &DesiredCluster) -> Result<(), Error> {
-    let objects = ctx.stores.objects(desired);
+    let objects = ctx.stores.cluster_objects(desired);
     for pod in &objects.pods {
         let meta = &pod.metadata;
         let name = meta.name.as_deref().unwrap_or_default();
-        let ordinal = desired.pools.iter().find_map(|pool| ordinal(&pool.set, name));
+        let ordinal = desired.pools.iter().find_map(|pool| parse_ordinal(&pool.set, name));
         let Some(ordinal) = ordinal.filter(|_| meta.deletion_timestamp.is_none()) else { continue };
         let pilot =
             objects.pilots.iter().find(|pilot| pilot.metadata.name.as_deref() == Some(name));
         let mut labels = serde_json::Map::new();
-        let wanted = (desired.database.node_labels)(ordinal, pilot.map(|pilot| &**pilot));
-        for (key, value) in wanted {
-            let found = meta.labels.as_ref().and_then(|labels| labels.get(&*key));
-            if found.map(String::as_str) != value {
+        let desired_labels = (desired.database.node_labels)(ordinal, pilot.map(|pilot| &**pilot));
+        for (key, value) in desired_labels {
+            let current_value = meta.labels.as_ref().and_then(|labels| labels.get(&*key));
+            if current_value.map(String::as_str) != value {
                 labels.insert(key.into_owned(), json!(value));
             }
         }
@@ -382,18 +421,18 @@ async fn label_nodes(ctx: &ControllerContext, desired: &DesiredCluster) -> Resul
             continue;
         }
         let patch = json!({"metadata": {"uid": meta.uid, "labels": labels}});
-        let api = ctx.write(&ApiResource::erase::<Pod>(&()), &desired.namespace)?;
+        let api = ctx.write_api(&ApiResource::erase::<Pod>(&()), &desired.namespace)?;
         let params =
             PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         api.patch(name, &params, &Patch::Merge(&patch))
             .await
-            .map_err(|error| Error::request("patch", "Pod", name, error))?;
+            .map_err(|error| Error::from_request("patch", "Pod", name, error))?;
     }
     Ok(())
 }
 
 /// Returns the ordinal of a pod of the StatefulSet `set`.
-fn ordinal(set: &str, pod: &str) -> Option<u32> {
+fn parse_ordinal(set: &str, pod: &str) -> Option<u32> {
     pod.strip_prefix(set)?.strip_prefix('-')?.parse().ok()
 }
 
@@ -407,9 +446,9 @@ mod tests {
             "spec": {"a": 1, "added": true, "cpu": "1", "list": [{"x": 1, "protocol": "TCP"}]},
         });
         let wanted = json!({"spec": {"a": 1, "cpu": "1000m", "list": [{"x": 1}], "none": {}}});
-        assert!(holds(&found, &wanted));
-        assert!(!holds(&found, &json!({"spec": {"a": 2}})));
-        assert!(!holds(&found, &json!({"spec": {"list": []}})));
-        assert!(!holds(&found, &json!({"spec": {"missing": 1}})));
+        assert!(contains_fields(&found, &wanted));
+        assert!(!contains_fields(&found, &json!({"spec": {"a": 2}})));
+        assert!(!contains_fields(&found, &json!({"spec": {"list": []}})));
+        assert!(!contains_fields(&found, &json!({"spec": {"missing": 1}})));
     }
 }

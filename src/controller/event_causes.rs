@@ -1,7 +1,8 @@
-//! Why a node has no pod, or its pod no volume, where only Events of Kubernetes tell.
+//! Reasons why a node has no pod, or its pod no volume, that only Events of Kubernetes show.
 //!
-//! Owns when events are read: of a node that has been away for 30 s, and again each 30 s. What they
-//! say is added to the facts in their own words. A word that a newer event contradicts is not told.
+//! Owns when events are read: for a node that has been unavailable for 30 s, and again each 30 s.
+//! The texts of events are added to the facts as they are. A text that a newer event contradicts is
+//! not reported.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -33,7 +34,7 @@ const UNMOUNTED: [&str; 3] = ["FailedAttachVolume", "FailedMapVolume", "FailedMo
 /// Reasons of events that follow when all volumes of a pod are mounted.
 const MOUNTED: [&str; 4] = ["Created", "Pulled", "Pulling", "Started"];
 
-/// Nodes that are away, and what events say of them.
+/// Unavailable nodes, and what events report about them.
 #[derive(Clone, Default)]
 pub(crate) struct EventCauses(Arc<Mutex<HashMap<ClusterKey, BTreeMap<String, AwayNode>>>>);
 
@@ -59,91 +60,91 @@ struct FoundCause {
 impl EventCauses {
     /// Reads the events of nodes that have been away for long enough. After a failed reading stands
     /// what was read before.
-    pub(crate) async fn read(
+    pub(crate) async fn read_events(
         &self,
         client: &Client,
         desired: &DesiredCluster,
         observed: &ObservedCluster,
     ) {
         let now = Instant::now();
-        let mut nodes = self.away(desired, observed, now);
+        let mut nodes = self.unavailable_nodes(desired, observed, now);
         let api: Api<Event> = Api::namespaced(client.clone(), &desired.namespace);
-        let mut of_sets: HashMap<String, Vec<Event>> = HashMap::new();
+        let mut set_events: HashMap<String, Vec<Event>> = HashMap::new();
         for pool in &observed.pools {
             let set = pool.set.as_ref().map(|set| set.uid.clone()).unwrap_or_default();
-            for (ordinal, _) in pool.running() {
-                let name = names::pilot(&pool.set_name, ordinal);
+            for (ordinal, _) in pool.nodes() {
+                let name = names::pilot_name(&pool.set_name, ordinal);
                 let Some(node) = nodes.get_mut(&name).filter(|node| node.is_due(now)) else {
                     continue;
                 };
                 node.read = Some(now);
                 if let Some(pod) = &node.pod {
-                    if let Some(events) = list(&api, pod).await {
-                        node.note(unmounted(&name, &events));
+                    if let Some(events) = list_events(&api, pod).await {
+                        node.update_cause(mount_failure(&name, &events));
                     }
                     continue;
                 }
-                if !of_sets.contains_key(&set)
-                    && let Some(events) = list(&api, &set).await
+                if !set_events.contains_key(&set)
+                    && let Some(events) = list_events(&api, &set).await
                 {
-                    of_sets.insert(set.clone(), events);
+                    set_events.insert(set.clone(), events);
                 }
-                if let Some(events) = of_sets.get(&set) {
-                    node.note(refused(&name, events));
+                if let Some(events) = set_events.get(&set) {
+                    node.update_cause(refusal_cause(&name, events));
                 }
             }
         }
-        self.keep(desired.key(), nodes);
+        self.store_nodes(desired.key(), nodes);
     }
 
     /// Adds to the facts what was read. Facts of the caches and of the server get the same.
-    pub(crate) fn tell(&self, desired: &DesiredCluster, observed: &mut ObservedCluster) {
+    pub(crate) fn apply_causes(&self, desired: &DesiredCluster, observed: &mut ObservedCluster) {
         let nodes = self.lock().get(&desired.key()).cloned().unwrap_or_default();
         let now = Instant::now();
         for pool in &mut observed.pools {
             for ordinal in 0..pool.replicas() {
-                let name = names::pilot(&pool.set_name, ordinal);
+                let name = names::pilot_name(&pool.set_name, ordinal);
                 let Some(node) = nodes.get(&name) else { continue };
                 let Some(FoundCause { reason, message, since }) = node.cause.clone() else {
                     continue;
                 };
-                let lasts = now.duration_since(since) >= PATIENCE;
-                let found = PodFailure { reason, message, lasts };
-                let new = || Member { name: name.clone(), ..Member::default() };
-                tell(pool.members.entry(ordinal).or_insert_with(new), node, found);
+                let is_lasting = now.duration_since(since) >= PATIENCE;
+                let failure = PodFailure { reason, message, lasts: is_lasting };
+                let new_member = || Member { name: name.clone(), ..Member::default() };
+                set_failure(pool.members.entry(ordinal).or_insert_with(new_member), node, failure);
             }
         }
     }
 
     /// Forgets a cluster that is gone.
-    pub(crate) fn forget(&self, key: &ClusterKey) {
+    pub(crate) fn remove_cluster(&self, key: &ClusterKey) {
         self.lock().remove(key);
     }
 
     /// Returns the nodes that are away, with what is known of those that were away before.
-    fn away(
+    fn unavailable_nodes(
         &self,
         desired: &DesiredCluster,
         observed: &ObservedCluster,
         now: Instant,
     ) -> BTreeMap<String, AwayNode> {
-        let known = self.lock().get(&desired.key()).cloned().unwrap_or_default();
+        let previous_nodes = self.lock().get(&desired.key()).cloned().unwrap_or_default();
         let mut nodes = BTreeMap::new();
-        for (pool, ordinal, member) in observed.pools.iter().flat_map(each) {
+        for (pool, ordinal, member) in observed.pools.iter().flat_map(pool_members) {
             let pod = member.and_then(|member| member.pod.as_ref());
             if pod.is_some_and(|pod| pod.ready || pod.started || pod.terminating) {
                 continue;
             }
-            let name = names::pilot(&pool.set_name, ordinal);
+            let name = names::pilot_name(&pool.set_name, ordinal);
             let pod = pod.map(|pod| pod.uid.clone());
-            let fresh = || AwayNode { pod: pod.clone(), since: now, read: None, cause: None };
-            let node = known.get(&name).filter(|node| node.pod == pod).cloned();
-            nodes.insert(name, node.unwrap_or_else(fresh));
+            let new_node = || AwayNode { pod: pod.clone(), since: now, read: None, cause: None };
+            let node = previous_nodes.get(&name).filter(|node| node.pod == pod).cloned();
+            nodes.insert(name, node.unwrap_or_else(new_node));
         }
         nodes
     }
 
-    fn keep(&self, key: ClusterKey, nodes: BTreeMap<String, AwayNode>) {
+    fn store_nodes(&self, key: ClusterKey, nodes: BTreeMap<String, AwayNode>) {
         if nodes.is_empty() {
             self.lock().remove(&key);
         } else {
@@ -158,47 +159,49 @@ impl EventCauses {
 
 impl AwayNode {
     fn is_due(&self, now: Instant) -> bool {
-        let rested = self.read.is_none_or(|read| now.duration_since(read) >= PAUSE);
-        rested && now.duration_since(self.since) >= PAUSE
+        let has_paused = self.read.is_none_or(|read_at| now.duration_since(read_at) >= PAUSE);
+        has_paused && now.duration_since(self.since) >= PAUSE
     }
 
     /// Takes what was read; a reason that stands keeps its time.
-    fn note(&mut self, cause: Option<FoundCause>) {
-        let before = self.cause.take();
-        self.cause = cause.map(|cause| match before {
-            Some(before) if before.reason == cause.reason => {
-                FoundCause { since: before.since, ..cause }
+    fn update_cause(&mut self, cause: Option<FoundCause>) {
+        let previous = self.cause.take();
+        self.cause = cause.map(|cause| match previous {
+            Some(previous) if previous.reason == cause.reason => {
+                FoundCause { since: previous.since, ..cause }
             }
             _ => cause,
         });
     }
 }
 
-fn each(pool: &ObservedPool) -> impl Iterator<Item = (&ObservedPool, u32, Option<&Member>)> {
-    pool.running().map(move |(ordinal, member)| (pool, ordinal, member))
+fn pool_members(
+    pool: &ObservedPool,
+) -> impl Iterator<Item = (&ObservedPool, u32, Option<&Member>)> {
+    pool.nodes().map(move |(ordinal, member)| (pool, ordinal, member))
 }
 
 /// Adds a cause to a node, unless the node is not as it was when the cause was read.
-fn tell(member: &mut Member, node: &AwayNode, found: PodFailure) {
+fn set_failure(member: &mut Member, node: &AwayNode, failure: PodFailure) {
     match &mut member.pod {
-        None if node.pod.is_none() => member.refused = Some(found),
+        None if node.pod.is_none() => member.refused = Some(failure),
         Some(pod) if node.pod.as_ref() == Some(&pod.uid) && !pod.started => {
-            let known = pod.trouble.as_ref().map(|trouble| trouble.reason);
-            if matches!(known, None | Some("ProgressDeadlineExceeded")) {
-                pod.trouble = Some(found);
+            let current_reason = pod.trouble.as_ref().map(|trouble| trouble.reason);
+            if matches!(current_reason, None | Some("ProgressDeadlineExceeded")) {
+                pod.trouble = Some(failure);
             }
         }
         _ => {}
     }
 }
 
-async fn list(api: &Api<Event>, uid: &str) -> Option<Vec<Event>> {
+async fn list_events(api: &Api<Event>, uid: &str) -> Option<Vec<Event>> {
     if uid.is_empty() {
         return Some(Vec::new());
     }
     let params = ListParams::default().fields(&format!("regarding.uid={uid}")).limit(MOST);
     match api.list(&params).await {
-        Ok(listed) => Some(listed.items),
+        Ok(list) => Some(list.items),
         Err(error) => {
             debug!(uid, error = %chain(&error), "Failed to read events");
             None
@@ -207,19 +210,20 @@ async fn list(api: &Api<Event>, uid: &str) -> Option<Vec<Event>> {
 }
 
 /// Returns the refusal of the pod `name`, or of its claim, by the events of its StatefulSet.
-fn refused(name: &str, events: &[Event]) -> Option<FoundCause> {
-    let about = format!("Pod {name} in StatefulSet ");
+fn refusal_cause(name: &str, events: &[Event]) -> Option<FoundCause> {
+    let subject = format!("Pod {name} in StatefulSet ");
     let note = |event: &Event| event.note.clone().unwrap_or_default();
-    let of_pod = |event: &&Event| note(event).contains(&about);
-    let is = |event: &&Event, reason: &str| event.reason.as_deref() == Some(reason);
-    let failed = events.iter().filter(|event| of_pod(event) && is(event, "FailedCreate"));
-    let newest = failed.max_by_key(|event| time(event))?;
+    let of_pod = |event: &&Event| note(event).contains(&subject);
+    let has_reason = |event: &&Event, reason: &str| event.reason.as_deref() == Some(reason);
+    let failures = events.iter().filter(|event| of_pod(event) && has_reason(event, "FailedCreate"));
+    let newest = failures.max_by_key(|event| event_time(event))?;
     // A claim is made before its pod, so the success of a claim contradicts nothing.
-    let existed = |event: &&Event| {
-        let succeeded = is(event, "SuccessfulCreate") || is(event, "SuccessfulDelete");
+    let is_success = |event: &&Event| {
+        let succeeded =
+            has_reason(event, "SuccessfulCreate") || has_reason(event, "SuccessfulDelete");
         of_pod(event) && succeeded && !note(event).contains(" Claim ")
     };
-    if events.iter().filter(existed).any(|event| time(event) > time(newest)) {
+    if events.iter().filter(is_success).any(|event| event_time(event) > event_time(newest)) {
         return None;
     }
     let note = note(newest);
@@ -233,31 +237,31 @@ fn refused(name: &str, events: &[Event]) -> Option<FoundCause> {
 }
 
 /// Returns why a volume of the pod `name` is not mounted, by the events of that pod.
-fn unmounted(name: &str, events: &[Event]) -> Option<FoundCause> {
+fn mount_failure(name: &str, events: &[Event]) -> Option<FoundCause> {
     let reason = |event: &Event| event.reason.clone().unwrap_or_default();
-    let failed = events.iter().filter(|event| UNMOUNTED.contains(&&*reason(event)));
-    let newest = failed.max_by_key(|event| time(event))?;
-    let why = reason(newest);
-    let contradicts = |event: &&Event| {
+    let failures = events.iter().filter(|event| UNMOUNTED.contains(&&*reason(event)));
+    let newest = failures.max_by_key(|event| event_time(event))?;
+    let newest_reason = reason(newest);
+    let is_contradiction = |event: &&Event| {
         let reason = reason(event);
         MOUNTED.contains(&&*reason)
-            || (why == "FailedAttachVolume" && reason == "SuccessfulAttachVolume")
+            || (newest_reason == "FailedAttachVolume" && reason == "SuccessfulAttachVolume")
     };
-    if events.iter().filter(contradicts).any(|event| time(event) > time(newest)) {
+    if events.iter().filter(is_contradiction).any(|event| event_time(event) > event_time(newest)) {
         return None;
     }
     let words = newest.note.as_deref().unwrap_or_default();
-    let message = format!("{name}: {why}: {words}");
+    let message = format!("{name}: {newest_reason}: {words}");
     Some(FoundCause { reason: "VolumeNotMounted", message, since: Instant::now() })
 }
 
 /// Returns when an event happened last.
-fn time(event: &Event) -> Option<Timestamp> {
+fn event_time(event: &Event) -> Option<Timestamp> {
     let series = event.series.as_ref().map(|series| series.last_observed_time.0);
-    let last = event.deprecated_last_timestamp.as_ref().map(|time| time.0);
-    let first = event.event_time.as_ref().map(|time| time.0);
-    let made = event.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    series.or(last).or(first).or(made)
+    let last_time = event.deprecated_last_timestamp.as_ref().map(|time| time.0);
+    let first_time = event.event_time.as_ref().map(|time| time.0);
+    let created_at = event.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    series.or(last_time).or(first_time).or(created_at)
 }
 
 #[cfg(test)]
@@ -280,16 +284,16 @@ mod tests {
     #[test]
     fn a_refusal_is_told_in_the_servers_words_and_only_of_its_pod() {
         let events = [event("FailedCreate", 5, QUOTA)];
-        let cause = refused("db-1", &events).unwrap();
+        let cause = refusal_cause("db-1", &events).unwrap();
         assert_eq!(cause.reason, "QuotaExceeded");
         let message = "pod db-1 is not created: pods \"db-1\" is forbidden: exceeded quota: small, \
                        requested: pods=1, used: pods=1";
         assert_eq!(cause.message, message);
-        assert_eq!(refused("db-10", &events), None);
+        assert_eq!(refusal_cause("db-10", &events), None);
         let policy = "create Pod db-1 in StatefulSet db failed error: pods \"db-1\" is forbidden: \
                       violates PodSecurity \"restricted:latest\"";
         assert_eq!(
-            refused("db-1", &[event("FailedCreate", 5, policy)]).unwrap().reason,
+            refusal_cause("db-1", &[event("FailedCreate", 5, policy)]).unwrap().reason,
             "PodRefused"
         );
     }
@@ -299,7 +303,7 @@ mod tests {
         let claim = "create Claim data-db-1 for Pod db-1 in StatefulSet db failed error: \
                      persistentvolumeclaims \"data-db-1\" is forbidden: exceeded quota: small";
         assert_eq!(
-            refused("db-1", &[event("FailedCreate", 5, claim)]).unwrap().reason,
+            refusal_cause("db-1", &[event("FailedCreate", 5, claim)]).unwrap().reason,
             "QuotaExceeded"
         );
     }
@@ -309,13 +313,13 @@ mod tests {
         let made = "create Pod db-1 in StatefulSet db successful";
         let claim = "create Claim data-db-1 Pod db-1 in StatefulSet db success";
         let failed = || event("FailedCreate", 5, QUOTA);
-        let with = |other| refused("db-1", &[failed(), other]).is_some();
+        let with = |other| refusal_cause("db-1", &[failed(), other]).is_some();
         assert!(!with(event("SuccessfulCreate", 6, made)), "the pod existed since");
         assert!(with(event("SuccessfulCreate", 4, made)));
         assert!(with(event("SuccessfulCreate", 6, claim)), "its claim is no pod");
         let newer = event("FailedCreate", 9, "create Pod db-1 in StatefulSet db failed error: no");
         assert_eq!(
-            refused("db-1", &[newer, failed()]).unwrap().message,
+            refusal_cause("db-1", &[newer, failed()]).unwrap().message,
             "pod db-1 is not created: no"
         );
     }
@@ -323,12 +327,12 @@ mod tests {
     #[test]
     fn a_volume_that_is_mounted_by_now_is_not_told() {
         let failed = event("FailedMount", 5, "secret \"keys\" not found");
-        let cause = unmounted("db-1", std::slice::from_ref(&failed)).unwrap();
+        let cause = mount_failure("db-1", std::slice::from_ref(&failed)).unwrap();
         assert_eq!(cause.message, "db-1: FailedMount: secret \"keys\" not found");
         let attached = event("SuccessfulAttachVolume", 6, "");
-        assert!(unmounted("db-1", &[failed.clone(), attached.clone()]).is_some());
-        assert!(unmounted("db-1", &[failed, event("Pulled", 6, "")]).is_none());
+        assert!(mount_failure("db-1", &[failed.clone(), attached.clone()]).is_some());
+        assert!(mount_failure("db-1", &[failed, event("Pulled", 6, "")]).is_none());
         let detached = event("FailedAttachVolume", 5, "Multi-Attach error");
-        assert!(unmounted("db-1", &[detached, attached]).is_none());
+        assert!(mount_failure("db-1", &[detached, attached]).is_none());
     }
 }

@@ -10,7 +10,7 @@ pub(crate) use crate::runtime::events::EventNotice;
 use crate::{
     api::v1beta1::{API_VERSION, ClusterStatus},
     controller::{
-        observe::condition,
+        observe::find_condition,
         plan::{Plan, PlannedStep, VACATE_POD},
         status,
     },
@@ -43,20 +43,23 @@ impl ClusterEventPublisher {
     }
 }
 
-/// Returns the event for a step that was carried out. A configuration that is only to be judged is
-/// told when it is rejected, or when its node restarts.
-pub(crate) fn of_step(step: &PlannedStep) -> Option<EventNotice> {
+/// Returns the event for a step that was carried out. A configuration that is only to be validated
+/// gets its event when it is rejected, or when its node restarts.
+pub(crate) fn notice_for_step(step: &PlannedStep) -> Option<EventNotice> {
     Some(match step {
-        PlannedStep::Raise { pool, to } => {
-            EventNotice::normal("ScaleOut", format!("node pool {pool} grows to {}", nodes(*to)))
-        }
+        PlannedStep::Raise { pool, to } => EventNotice::normal(
+            "ScaleOut",
+            format!("node pool {pool} grows to {}", format_nodes(*to)),
+        ),
         PlannedStep::Return { pool, to } => {
-            let note =
-                format!("nodes of pool {pool} that have data come back, up to {}", nodes(*to));
+            let note = format!(
+                "nodes of pool {pool} that have data come back, up to {}",
+                format_nodes(*to)
+            );
             EventNotice::normal("ScaleOut", note)
         }
         PlannedStep::Remove { pool, pilot, to } => {
-            let note = format!("{pilot} goes; node pool {pool} shrinks to {}", nodes(*to));
+            let note = format!("{pilot} goes; node pool {pool} shrinks to {}", format_nodes(*to));
             EventNotice::normal("Scale", note)
         }
         PlannedStep::Replace { pilot, .. } => {
@@ -142,7 +145,7 @@ pub(crate) fn of_step(step: &PlannedStep) -> Option<EventNotice> {
     })
 }
 
-fn nodes(count: u32) -> String {
+fn format_nodes(count: u32) -> String {
     format!("{count} {}", if count == 1 { "node" } else { "nodes" })
 }
 
@@ -150,47 +153,54 @@ fn nodes(count: u32) -> String {
 const TURNS: [(&str, &str, &str); 2] =
     [("Available", "AvailabilityLost", "Available"), ("Ready", "ReadyLost", "Ready")];
 
-/// Reasons for which a cluster is not ready because a person wants it so.
+/// Reasons for which a cluster is not ready because the user requested it.
 const AS_ASKED: [&str; 5] =
     ["ClusterPaused", "ClusterStopped", "ConfigureInProgress", "Deleting", "ResizeInProgress"];
 
-/// Events for conditions that stopped being True although no person asked for that, and for those
-/// that are True again. An operation and a stall have events of their own.
-fn turns(before: &ClusterStatus, after: &ClusterStatus) -> Vec<EventNotice> {
-    let operation = after.operation.as_ref().map(|operation| operation.type_.as_str());
-    let stops = operation == Some("Stop") || after.phase.as_deref() == Some("Stopped");
-    let stalled = condition(&after.conditions, "Stalled").is_some();
-    let told = |type_: &str, reason: &str| {
+/// Returns events for conditions that stopped being True although no user requested that, and for
+/// those that are True again. An operation and a stall have events of their own.
+fn condition_changes(old_status: &ClusterStatus, new_status: &ClusterStatus) -> Vec<EventNotice> {
+    let operation = new_status.operation.as_ref().map(|operation| operation.type_.as_str());
+    let stops = operation == Some("Stop") || new_status.phase.as_deref() == Some("Stopped");
+    let stalled = find_condition(&new_status.conditions, "Stalled").is_some();
+    let is_expected = |type_: &str, reason: &str| {
         stops || type_ == "Ready" && (operation.is_some() || stalled || AS_ASKED.contains(&reason))
     };
-    let turn = |(type_, lost, back): (&str, &'static str, &'static str)| {
-        let (was, is) =
-            (condition(&before.conditions, type_)?, condition(&after.conditions, type_)?);
-        match (was.status.as_str(), is.status.as_str()) {
+    let condition_change = |(type_, lost, back): (&str, &'static str, &'static str)| {
+        let (old_condition, new_condition) = (
+            find_condition(&old_status.conditions, type_)?,
+            find_condition(&new_status.conditions, type_)?,
+        );
+        match (old_condition.status.as_str(), new_condition.status.as_str()) {
             ("True", "True") => None,
-            (_, "True") => Some(EventNotice::normal(back, is.message.clone())),
-            ("True", _) if !told(type_, &is.reason) => {
-                Some(EventNotice::warning(lost, format!("{}: {}", is.reason, is.message)))
+            (_, "True") => Some(EventNotice::normal(back, new_condition.message.clone())),
+            ("True", _) if !is_expected(type_, &new_condition.reason) => {
+                Some(EventNotice::warning(
+                    lost,
+                    format!("{}: {}", new_condition.reason, new_condition.message),
+                ))
             }
             _ => None,
         }
     };
-    TURNS.into_iter().filter_map(turn).collect()
+    TURNS.into_iter().filter_map(condition_change).collect()
 }
 
 /// Events about the certificates and users of a cluster.
-fn security(before: &ClusterStatus, after: &ClusterStatus) -> Vec<EventNotice> {
+fn security_changes(old_status: &ClusterStatus, new_status: &ClusterStatus) -> Vec<EventNotice> {
     let mut notices = Vec::new();
     for (type_, event) in
         [("CertificatesValid", "CertificatesFailed"), ("UsersReady", "UsersFailed")]
     {
-        let Some(is) = condition(&after.conditions, type_) else { continue };
-        let was = condition(&before.conditions, type_);
-        let new = was.is_none_or(|was| was.reason != is.reason);
+        let Some(new_condition) = find_condition(&new_status.conditions, type_) else { continue };
+        let old_condition = find_condition(&old_status.conditions, type_);
+        let is_new =
+            old_condition.is_none_or(|old_condition| old_condition.reason != new_condition.reason);
         // What nodes wait for whenever something changes is no news.
-        let waits = ["CertificateRequested", "UsersPending"].contains(&is.reason.as_str());
-        if is.status == "False" && !waits && new {
-            let note = format!("{}: {}", is.reason, is.message);
+        let is_waiting =
+            ["CertificateRequested", "UsersPending"].contains(&new_condition.reason.as_str());
+        if new_condition.status == "False" && !is_waiting && is_new {
+            let note = format!("{}: {}", new_condition.reason, new_condition.message);
             notices.push(EventNotice::warning(event, note));
         }
     }
@@ -198,15 +208,17 @@ fn security(before: &ClusterStatus, after: &ClusterStatus) -> Vec<EventNotice> {
         let users = status.security.iter().flat_map(|security| &security.users);
         users.map(|user| (user.name.clone(), user.state.clone())).collect::<BTreeMap<_, _>>()
     };
-    let (was, is) = (users(before), users(after));
-    for (name, state) in &is {
-        if state == "Applied" && was.get(name).is_none_or(|was| was != state) {
+    let (old_users, new_users) = (users(old_status), users(new_status));
+    for (name, state) in &new_users {
+        if state == "Applied" && old_users.get(name).is_none_or(|old_state| old_state != state) {
             let note = format!("each node lets {name} in with the password of its Secret");
             notices.push(EventNotice::normal("UserApplied", note));
         }
     }
-    // A database that asks nobody any more has no users to tell of.
-    for name in was.keys().filter(|name| !is.is_empty() && !is.contains_key(*name)) {
+    // A database that no longer requires passwords has no users to report.
+    for name in
+        old_users.keys().filter(|name| !new_users.is_empty() && !new_users.contains_key(*name))
+    {
         let note = format!("{name} is a user of the cluster no more");
         notices.push(EventNotice::normal("UserRemoved", note));
     }
@@ -214,75 +226,86 @@ fn security(before: &ClusterStatus, after: &ClusterStatus) -> Vec<EventNotice> {
 }
 
 /// Returns the events for what changed between two statuses of a cluster.
-pub(crate) fn of_status(
-    before: &ClusterStatus,
-    after: &ClusterStatus,
+pub(crate) fn notices_for_status(
+    old_status: &ClusterStatus,
+    new_status: &ClusterStatus,
     plan: &Plan,
 ) -> Vec<EventNotice> {
     let mut notices = Vec::new();
-    let mut turns = turns(before, after);
-    let id = |status: &ClusterStatus| status.operation.as_ref().map(|o| o.id.clone());
-    if id(before) != id(after) {
-        if let Some(operation) = &after.last_operation
-            && id(before).as_ref() == Some(&operation.id)
+    let mut changes = condition_changes(old_status, new_status);
+    let operation_id = |status: &ClusterStatus| status.operation.as_ref().map(|o| o.id.clone());
+    if operation_id(old_status) != operation_id(new_status) {
+        if let Some(operation) = &new_status.last_operation
+            && operation_id(old_status).as_ref() == Some(&operation.id)
         {
             // Both at once are one piece of news.
-            let ready = turns.pop_if(|turn| turn.reason == "Ready").map(|turn| turn.note);
-            let rest = ready.map(|ready| format!(": {ready}")).unwrap_or_default();
+            let ready_note =
+                changes.pop_if(|change| change.reason == "Ready").map(|change| change.note);
+            let suffix = ready_note.map(|ready_note| format!(": {ready_note}")).unwrap_or_default();
             let note = match &operation.message {
-                Some(why) if operation.phase == "Failed" => format!("{}: {why}", operation.type_),
-                _ => format!("{} has ended{rest}", operation.type_),
+                Some(message) if operation.phase == "Failed" => {
+                    format!("{}: {message}", operation.type_)
+                }
+                _ => format!("{} has ended{suffix}", operation.type_),
             };
             notices.push(EventNotice::normal("OperationFinished", note));
         }
-        if let Some(operation) = &after.operation {
+        if let Some(operation) = &new_status.operation {
             let reason =
                 if operation.type_ == "Upgrade" { "UpdateVersion" } else { "OperationStarted" };
             notices.push(EventNotice::normal(reason, format!("{} has begun", operation.type_)));
         }
     }
-    let said = |status: &ClusterStatus, type_: &str| {
-        condition(&status.conditions, type_).map(|c| (c.reason.clone(), c.message.clone()))
+    let reason_and_message = |status: &ClusterStatus, type_: &str| {
+        find_condition(&status.conditions, type_).map(|c| (c.reason.clone(), c.message.clone()))
     };
-    if let Some((reason, message)) = said(after, "Stalled")
-        && said(before, "Stalled").map(|(reason, _)| reason).as_ref() != Some(&reason)
+    if let Some((reason, message)) = reason_and_message(new_status, "Stalled")
+        && reason_and_message(old_status, "Stalled").map(|(reason, _)| reason).as_ref()
+            != Some(&reason)
     {
-        let event = ORIGIN_REASONS.into_iter().find(|known| *known == reason).unwrap_or("Stalled");
+        let event =
+            ORIGIN_REASONS.into_iter().find(|origin| *origin == reason).unwrap_or("Stalled");
         notices.push(EventNotice::warning(event, message));
     }
-    if let Some((reason, message)) = said(after, "PilotsCurrent")
-        && said(before, "PilotsCurrent").map(|(reason, _)| reason).as_ref() != Some(&reason)
+    if let Some((reason, message)) = reason_and_message(new_status, "PilotsCurrent")
+        && reason_and_message(old_status, "PilotsCurrent").map(|(reason, _)| reason).as_ref()
+            != Some(&reason)
         && status::PILOT_FAILURES.contains(&&*reason)
     {
         notices.push(EventNotice::warning("PilotUpdateFailed", message));
     }
-    notices.extend(turns);
-    let was = said(before, "Progressing").map(|(reason, _)| reason).unwrap_or_default();
-    let is = said(after, "Progressing").map(|(reason, _)| reason).unwrap_or_default();
+    notices.extend(changes);
+    let old_reason =
+        reason_and_message(old_status, "Progressing").map(|(reason, _)| reason).unwrap_or_default();
+    let new_reason =
+        reason_and_message(new_status, "Progressing").map(|(reason, _)| reason).unwrap_or_default();
     for (reason, note) in [
         ("ClusterPaused", "nothing is changed while spec.paused is true"),
         ("ClusterResumed", "spec.paused was taken back"),
     ] {
-        if is == reason && was != reason {
+        if new_reason == reason && old_reason != reason {
             notices.push(EventNotice::normal(reason, note));
         }
     }
-    let overdue =
+    let is_overdue =
         |status: &ClusterStatus| status.operation.as_ref().is_some_and(status::is_held_long);
-    if overdue(after) && !overdue(before) {
-        let block = plan.blocked.iter().find(|block| block.step.starts_with(VACATE_POD));
-        let why = block.map(|block| format!(": {}: {}", block.predicate, block.message));
-        let note =
-            format!("a node was asked to leave its machine an hour ago{}", why.unwrap_or_default());
+    if is_overdue(new_status) && !is_overdue(old_status) {
+        let blocker = plan.blocked.iter().find(|blocker| blocker.step.starts_with(VACATE_POD));
+        let blocker_text =
+            blocker.map(|blocker| format!(": {}: {}", blocker.predicate, blocker.message));
+        let note = format!(
+            "a node was asked to leave its machine an hour ago{}",
+            blocker_text.unwrap_or_default()
+        );
         notices.push(EventNotice::warning("VacateHeld", note));
     }
-    let held = |predicate: &str| {
-        let operation = before.operation.as_ref();
+    let is_already_blocked = |predicate: &str| {
+        let operation = old_status.operation.as_ref();
         operation.is_some_and(|o| o.blocked_by.iter().any(|entry| entry.predicate == predicate))
     };
-    notices.extend(security(before, after));
-    for block in plan.blocked.iter().filter(|block| !held(&block.predicate)) {
-        let note = format!("{}: {}; {}", block.predicate, block.message, block.remedy);
+    notices.extend(security_changes(old_status, new_status));
+    for blocker in plan.blocked.iter().filter(|blocker| !is_already_blocked(&blocker.predicate)) {
+        let note = format!("{}: {}; {}", blocker.predicate, blocker.message, blocker.remedy);
         notices.push(EventNotice::warning("PredicateBlocked", note));
     }
     notices
@@ -296,8 +319,8 @@ mod tests {
     use super::*;
     use crate::controller::{
         observe::ObservedCluster,
-        plan::plan,
-        status::status,
+        plan::plan_next_step,
+        status::build_status,
         testing::sample::{desired, observed},
     };
 
@@ -307,9 +330,9 @@ mod tests {
         let mut look = |change: fn(&mut DesiredCluster, &mut ObservedCluster)| {
             let mut observed = observed(&[("a", 3)], "new");
             change(&mut desired, &mut observed);
-            let planned = plan(&desired, &observed);
-            let after = status(&desired, &observed, &planned, now);
-            let notices = of_status(&desired.status, &after, &planned);
+            let planned = plan_next_step(&desired, &observed);
+            let after = build_status(&desired, &observed, &planned, now);
+            let notices = notices_for_status(&desired.status, &after, &planned);
             desired.status = after;
             notices
         };
@@ -395,7 +418,8 @@ mod tests {
             shown(good, ready, &[]),
         ];
         let told = |steps: &[ClusterStatus]| {
-            let notices = security(&steps[0], &steps[1]).into_iter().map(|notice| notice.reason);
+            let notices =
+                security_changes(&steps[0], &steps[1]).into_iter().map(|notice| notice.reason);
             notices.collect::<Vec<_>>().join(" ")
         };
         assert_eq!(

@@ -1,4 +1,4 @@
-//! What the API server said of claims that must grow: whether it would take the larger size.
+//! The API server's answers about claims that must grow: whether it would accept the larger size.
 //!
 //! Owns which questions are due; an answer counts for a minute. `reconcile` asks them.
 
@@ -43,28 +43,28 @@ pub(crate) struct ExpansionQuestion {
 impl ExpansionAnswers {
     /// Returns the questions of a cluster that have no fresh answer, and forgets the answers of
     /// claims that need not grow.
-    pub(crate) fn due(
+    pub(crate) fn pending_questions(
         &self,
         desired: &DesiredCluster,
         observed: &ObservedCluster,
     ) -> Vec<ExpansionQuestion> {
-        let (now, mut known) = (Instant::now(), self.of(desired));
-        let mut questions = short(desired, observed);
-        known.retain(|uid, answer| {
-            let asked =
+        let (now, mut answers) = (Instant::now(), self.cluster_answers(desired));
+        let mut questions = find_short_claims(desired, observed);
+        answers.retain(|uid, answer| {
+            let is_asked =
                 |question: &ExpansionQuestion| question.uid == *uid && question.size == answer.size;
-            questions.iter().any(asked) && now.duration_since(answer.at) < COUNTS
+            questions.iter().any(is_asked) && now.duration_since(answer.at) < COUNTS
         });
-        questions.retain(|question| !known.contains_key(&question.uid));
-        if known.is_empty() {
+        questions.retain(|question| !answers.contains_key(&question.uid));
+        if answers.is_empty() {
             self.lock().remove(&desired.key());
         } else {
-            self.lock().insert(desired.key(), known);
+            self.lock().insert(desired.key(), answers);
         }
         questions
     }
 
-    pub(crate) fn note(
+    pub(crate) fn record_answer(
         &self,
         desired: &DesiredCluster,
         question: ExpansionQuestion,
@@ -76,23 +76,23 @@ impl ExpansionAnswers {
     }
 
     /// Adds the answers to the facts. Facts of the caches and of the server get the same.
-    pub(crate) fn tell(&self, desired: &DesiredCluster, observed: &mut ObservedCluster) {
-        let answers = self.of(desired);
+    pub(crate) fn apply_answers(&self, desired: &DesiredCluster, observed: &mut ObservedCluster) {
+        let answers = self.cluster_answers(desired);
         for pool in &mut observed.pools {
-            let size = desired.pool(&pool.name).and_then(|wanted| wanted.volume_size());
+            let size = desired.pool(&pool.name).and_then(|desired_pool| desired_pool.volume_size());
             for claim in pool.members.values_mut().filter_map(|member| member.claim.as_mut()) {
-                let known = answers.get(&claim.uid).filter(|known| Some(&*known.size) == size);
-                claim.expansion = known.map(|known| known.answer.clone());
+                let answer = answers.get(&claim.uid).filter(|answer| Some(&*answer.size) == size);
+                claim.expansion = answer.map(|answer| answer.answer.clone());
             }
         }
     }
 
     /// Forgets a cluster that is gone.
-    pub(crate) fn forget(&self, key: &ClusterKey) {
+    pub(crate) fn remove_cluster(&self, key: &ClusterKey) {
         self.lock().remove(key);
     }
 
-    fn of(&self, desired: &DesiredCluster) -> ClaimAnswers {
+    fn cluster_answers(&self, desired: &DesiredCluster) -> ClaimAnswers {
         self.lock().get(&desired.key()).cloned().unwrap_or_default()
     }
 
@@ -102,15 +102,20 @@ impl ExpansionAnswers {
 }
 
 /// Returns the claims that must grow.
-fn short(desired: &DesiredCluster, observed: &ObservedCluster) -> Vec<ExpansionQuestion> {
+fn find_short_claims(
+    desired: &DesiredCluster,
+    observed: &ObservedCluster,
+) -> Vec<ExpansionQuestion> {
     if desired.paused || desired.stopped || observed.stalled.is_some() {
         return Vec::new();
     }
     let mut questions = Vec::new();
     for pool in &observed.pools {
-        let wanted = desired.pool(&pool.name);
-        let Some(size) = wanted.and_then(|wanted| wanted.volume_size()) else { continue };
-        let claims = pool.running().filter_map(|(_, member)| member?.claim.as_ref());
+        let desired_pool = desired.pool(&pool.name);
+        let Some(size) = desired_pool.and_then(|desired_pool| desired_pool.volume_size()) else {
+            continue;
+        };
+        let claims = pool.nodes().filter_map(|(_, member)| member?.claim.as_ref());
         questions.extend(claims.filter(|claim| claim.is_short_of(size)).map(
             |ClaimFacts { name, uid, .. }| ExpansionQuestion {
                 claim: name.clone(),

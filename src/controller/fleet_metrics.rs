@@ -24,17 +24,19 @@ const CLUSTERS: usize = 500;
 /// Conditions that have a series for each cluster.
 const CONDITIONS: [&str; 4] = ["Ready", "Available", "Stalled", "PilotsCurrent"];
 
-/// Conditions that have a series where a cluster has them: it encrypts, or asks for passwords.
+/// Conditions that have a series if a cluster has them: it encrypts, or requires passwords.
 const SECURITY_CONDITIONS: [&str; 2] = ["CertificatesValid", "UsersReady"];
 
 const CLUSTER: [&str; 3] = ["kind", "namespace", "name"];
 
-/// Registers the metrics of clusters beside those of the process.
-pub(super) fn register(registry: &Registry, source: SnapshotSource) {
-    registry.register(collector(source)).expect("the registry holds no metric of these names");
+/// Registers the metrics of clusters in addition to those of the process.
+pub(super) fn register_collector(registry: &Registry, source: SnapshotSource) {
+    registry
+        .register(fleet_collector(source))
+        .expect("the registry holds no metric of these names");
 }
 
-pub(super) fn collector(source: SnapshotSource) -> Box<dyn Collector> {
+pub(super) fn fleet_collector(source: SnapshotSource) -> Box<dyn Collector> {
     Box::new(FleetCollector { source, gauges: FleetGauges::new() })
 }
 
@@ -57,21 +59,21 @@ struct FleetGauges {
     certificate_expiry: IntGaugeVec,
 }
 
-fn gauge(name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
+fn build_gauge(name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
     IntGaugeVec::new(Opts::new(name, help), labels).expect("the metric's name and labels are valid")
 }
 
 impl FleetGauges {
     fn new() -> Self {
-        let of_cluster = |name, help| gauge(name, help, &CLUSTER);
+        let of_cluster = |name, help| build_gauge(name, help, &CLUSTER);
         Self {
-            clusters: gauge("navigator_clusters", "Clusters that there are.", &["kind"]),
-            left_out: gauge(
+            clusters: build_gauge("navigator_clusters", "Clusters that there are.", &["kind"]),
+            left_out: build_gauge(
                 "navigator_clusters_left_out",
                 "Clusters without figures of their own, because 500 have some.",
                 &[],
             ),
-            condition: gauge(
+            condition: build_gauge(
                 "navigator_cluster_condition",
                 "1 while the condition of the cluster is True.",
                 &["kind", "namespace", "name", "condition"],
@@ -86,7 +88,7 @@ impl FleetGauges {
                 "navigator_cluster_pilots_silent",
                 "Pilots that were not heard for 90 s and should be.",
             ),
-            operation: gauge(
+            operation: build_gauge(
                 "navigator_cluster_operation_start_timestamp_seconds",
                 "When the operation that is under way began, as Unix time.",
                 &["kind", "namespace", "name", "operation"],
@@ -102,7 +104,7 @@ impl FleetGauges {
         }
     }
 
-    fn all(&self) -> [&IntGaugeVec; 10] {
+    fn all_gauges(&self) -> [&IntGaugeVec; 10] {
         let Self {
             clusters,
             left_out,
@@ -129,52 +131,52 @@ impl FleetGauges {
         ]
     }
 
-    fn fill(&self, seen: &FleetSnapshot) {
+    fn fill_gauges(&self, snapshot: &FleetSnapshot) {
         let mut clusters: Vec<(&CachedCluster, ClusterPicture<'_>)> =
-            seen.clusters.iter().map(|cluster| (cluster, cluster.picture())).collect();
-        clusters.sort_by_cached_key(|(cluster, picture)| {
-            (picture.is_true("Ready"), cluster.key().map(str::to_owned))
+            snapshot.clusters.iter().map(|cluster| (cluster, cluster.summary())).collect();
+        clusters.sort_by_cached_key(|(cluster, summary)| {
+            (summary.is_true("Ready"), cluster.key().map(str::to_owned))
         });
         for (cluster, _) in &clusters {
             self.clusters.with_label_values(&[&cluster.kind]).inc();
         }
         let left_out = clusters.len().saturating_sub(CLUSTERS);
-        self.left_out.with_label_values::<&str>(&[]).set(count(left_out));
-        let mut silent: HashMap<[&str; 3], usize> = HashMap::new();
-        for pilot in seen.pilots.iter().filter(|pilot| pilot.picture().is_silent()) {
+        self.left_out.with_label_values::<&str>(&[]).set(gauge_value(left_out));
+        let mut silent_counts: HashMap<[&str; 3], usize> = HashMap::new();
+        for pilot in snapshot.pilots.iter().filter(|pilot| pilot.summary().is_silent()) {
             if let Some(key) = pilot.key() {
-                *silent.entry(key).or_default() += 1;
+                *silent_counts.entry(key).or_default() += 1;
             }
         }
-        for (cluster, picture) in clusters.into_iter().take(CLUSTERS) {
-            let silent = silent.get(&cluster.key()).copied().unwrap_or_default();
-            self.add(cluster.key(), &picture, silent);
+        for (cluster, summary) in clusters.into_iter().take(CLUSTERS) {
+            let silent_count = silent_counts.get(&cluster.key()).copied().unwrap_or_default();
+            self.add_cluster(cluster.key(), &summary, silent_count);
             if let Some(end) = certificate_expiry(&cluster.object) {
                 self.certificate_expiry.with_label_values(&cluster.key()).set(end);
             }
         }
     }
 
-    fn add(&self, labels: [&str; 3], cluster: &ClusterPicture<'_>, silent: usize) {
-        let with = |last| [labels[0], labels[1], labels[2], last];
-        let secured =
-            SECURITY_CONDITIONS.into_iter().filter(|type_| cluster.condition(type_).is_some());
-        for type_ in CONDITIONS.into_iter().chain(secured) {
+    fn add_cluster(&self, labels: [&str; 3], cluster: &ClusterPicture<'_>, silent_count: usize) {
+        let labels_with = |last_label| [labels[0], labels[1], labels[2], last_label];
+        let security_conditions =
+            SECURITY_CONDITIONS.into_iter().filter(|type_| cluster.find_condition(type_).is_some());
+        for type_ in CONDITIONS.into_iter().chain(security_conditions) {
             let is_true = cluster.is_true(type_);
-            self.condition.with_label_values(&with(type_)).set(is_true.into());
+            self.condition.with_label_values(&labels_with(type_)).set(is_true.into());
         }
         let on_hold = cluster.is_paused() || cluster.is_stopped() || cluster.is_deleted;
         self.on_hold.with_label_values(&labels).set(on_hold.into());
         self.ready.with_label_values(&labels).set(cluster.ready_nodes);
         self.wanted.with_label_values(&labels).set(cluster.wanted_nodes());
-        self.silent.with_label_values(&labels).set(count(silent));
+        self.silent.with_label_values(&labels).set(gauge_value(silent_count));
         let Some(operation) = &cluster.operation else { return };
-        if let Some(began) = operation.started {
-            let gauge = self.operation.with_label_values(&with(operation.type_));
-            gauge.set(began.as_second());
+        if let Some(started_at) = operation.started {
+            let gauge = self.operation.with_label_values(&labels_with(operation.type_));
+            gauge.set(started_at.as_second());
         }
-        let blocked = operation.blockers.iter().filter_map(|blocker| blocker.since);
-        if let Some(since) = blocked.map(Timestamp::as_second).min() {
+        let blocker_times = operation.blockers.iter().filter_map(|blocker| blocker.since);
+        if let Some(since) = blocker_times.map(Timestamp::as_second).min() {
             self.blocked.with_label_values(&labels).set(since);
         }
     }
@@ -182,16 +184,16 @@ impl FleetGauges {
 
 impl Collector for FleetCollector {
     fn desc(&self) -> Vec<&Desc> {
-        self.gauges.all().into_iter().flat_map(Collector::desc).collect()
+        self.gauges.all_gauges().into_iter().flat_map(Collector::desc).collect()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
         let gauges = FleetGauges::new();
-        let seen = (self.source)();
-        if seen.leads {
-            gauges.fill(&seen);
+        let snapshot = (self.source)();
+        if snapshot.leads {
+            gauges.fill_gauges(&snapshot);
         }
-        gauges.all().into_iter().flat_map(Collector::collect).collect()
+        gauges.all_gauges().into_iter().flat_map(Collector::collect).collect()
     }
 }
 
@@ -201,7 +203,7 @@ fn certificate_expiry(cluster: &DynamicObject) -> Option<i64> {
     end.parse::<Timestamp>().ok().map(Timestamp::as_second)
 }
 
-fn count(count: usize) -> i64 {
+fn gauge_value(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
@@ -232,7 +234,7 @@ mod tests {
     fn scraped(seen: &FleetSnapshot) -> Vec<String> {
         let registry = Registry::new();
         let seen = seen.clone();
-        register(&registry, Arc::new(move || seen.clone()));
+        register_collector(&registry, Arc::new(move || seen.clone()));
         let text = prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
         text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
     }
@@ -264,7 +266,7 @@ mod tests {
             leads: true,
             clusters: vec![cluster("shop", &spec, &status)],
             pilots: vec![CachedPilot { pilot: Arc::new(silent), heard }],
-            ..FleetSnapshot::nothing(Vec::new())
+            ..FleetSnapshot::empty(Vec::new())
         };
         let of = r#"kind="ExampleCluster",name="shop",namespace="n""#;
         let mut wanted: Vec<String> = ["Available", "PilotsCurrent", "Ready", "Stalled"]
@@ -310,7 +312,7 @@ mod tests {
                 cluster("safe", &json!({}), &status),
                 cluster("open", &json!({}), &ready("True")),
             ],
-            ..FleetSnapshot::nothing(Vec::new())
+            ..FleetSnapshot::empty(Vec::new())
         };
         let told = scraped(&seen);
         let security = |line: &&String| {
@@ -339,7 +341,7 @@ mod tests {
         let seen = FleetSnapshot {
             leads: true,
             clusters: clusters.collect(),
-            ..FleetSnapshot::nothing(Vec::new())
+            ..FleetSnapshot::empty(Vec::new())
         };
         let told = scraped(&seen);
         assert!(told.contains(&"navigator_clusters_left_out 50".to_owned()));

@@ -50,7 +50,7 @@ pub type SnapshotSource = Arc<dyn Fn() -> FleetSnapshot + Send + Sync>;
 
 impl FleetSnapshot {
     /// Returns the snapshot for the time before the caches are filled.
-    pub fn nothing(waiting_for: Vec<String>) -> Self {
+    pub fn empty(waiting_for: Vec<String>) -> Self {
         let now = Timestamp::now();
         Self {
             now,
@@ -62,39 +62,44 @@ impl FleetSnapshot {
         }
     }
 
-    pub(super) fn through(stores: &ObjectCaches, heard: &HeartbeatTracker, leads: bool) -> Self {
-        Self::of_pilots(stores, heard, leads, stores.pilots.state())
+    pub(super) fn from_caches(
+        stores: &ObjectCaches,
+        heartbeats: &HeartbeatTracker,
+        leads: bool,
+    ) -> Self {
+        Self::of_pilots(stores, heartbeats, leads, stores.pilots.all_objects())
     }
 
     /// Returns the snapshot for the figures of clusters. Of the Pilots it has those that may be
     /// silent only: to unpack all of them at each scrape would cost more than the rest of it.
-    pub(super) fn for_figures(
+    pub(super) fn for_metrics(
         stores: &ObjectCaches,
-        heard: &HeartbeatTracker,
+        heartbeats: &HeartbeatTracker,
         leads: bool,
     ) -> Self {
         let (now, mut silent) = (Instant::now(), Vec::new());
         if leads {
-            stores.pilots.outlines(|pilot| {
-                if heard.may_be_marked(&pilot.uid, now) {
+            stores.pilots.for_each_outline(|pilot| {
+                if heartbeats.may_be_marked(&pilot.uid, now) {
                     silent.push((pilot.namespace.clone(), pilot.name.clone()));
                 }
             });
         }
-        let read = |(namespace, name): &(Box<str>, Box<str>)| stores.pilots.named(namespace, name);
-        Self::of_pilots(stores, heard, leads, silent.iter().filter_map(read).collect())
+        let find_pilot =
+            |(namespace, name): &(Box<str>, Box<str>)| stores.pilots.get_object(namespace, name);
+        Self::of_pilots(stores, heartbeats, leads, silent.iter().filter_map(find_pilot).collect())
     }
 
     fn of_pilots(
         stores: &ObjectCaches,
-        heard: &HeartbeatTracker,
+        heartbeats: &HeartbeatTracker,
         leads: bool,
         pilots: Vec<Arc<Pilot>>,
     ) -> Self {
         let now = Instant::now();
-        let seen = |pilot: Arc<Pilot>| {
+        let cached_pilot = |pilot: Arc<Pilot>| {
             let uid = pilot.metadata.uid.as_deref().unwrap_or_default();
-            CachedPilot { heard: heard.of(uid, now).ago, pilot }
+            CachedPilot { heard: heartbeats.heartbeat_age(uid, now).ago, pilot }
         };
         let clusters = stores.all_clusters().map(|(database, object)| CachedCluster {
             kind: database.names.kind.to_owned(),
@@ -103,8 +108,8 @@ impl FleetSnapshot {
         Self {
             leads,
             clusters: clusters.collect(),
-            pilots: pilots.into_iter().map(seen).collect(),
-            ..Self::nothing(Vec::new())
+            pilots: pilots.into_iter().map(cached_pilot).collect(),
+            ..Self::empty(Vec::new())
         }
     }
 }
@@ -124,13 +129,13 @@ impl CachedCluster {
     }
 
     /// Returns the picture of the cluster, without its nodes.
-    pub(super) fn picture(&self) -> ClusterPicture<'_> {
-        ClusterPicture::of_parts(&self.object.metadata, &self.object.data)
+    pub(super) fn summary(&self) -> ClusterPicture<'_> {
+        ClusterPicture::from_parts(&self.object.metadata, &self.object.data)
     }
 }
 
 impl CachedPilot {
-    pub(super) fn picture(&self) -> NodePicture<'_> {
+    pub(super) fn summary(&self) -> NodePicture<'_> {
         NodePicture::new(&self.pilot)
     }
 

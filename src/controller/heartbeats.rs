@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tokio::time::Instant;
 
 use crate::api::{
-    silence::{self, says_unheard},
+    silence::{self, is_silent_reason},
     v1beta1::Pilot,
 };
 
@@ -78,7 +78,7 @@ impl HeartbeatAge {
         self.heard && !self.is_over()
     }
 
-    /// Is the pilot's last report too old to count?
+    /// Returns whether the pilot's last report is too old to count.
     pub(crate) fn is_over(&self) -> bool {
         self.ago >= silence::COUNTS_FOR
     }
@@ -86,32 +86,33 @@ impl HeartbeatAge {
 
 impl HeartbeatTracker {
     /// Records the report in a Pilot that the watch delivered.
-    pub(crate) fn note(&self, pilot: &Pilot, now: Instant) {
-        let ready = pilot.status.conditions.iter().find(|found| found.type_ == "Ready");
+    pub(crate) fn record_heartbeat(&self, pilot: &Pilot, now: Instant) {
+        let ready_condition =
+            pilot.status.conditions.iter().find(|condition| condition.type_ == "Ready");
         // The controller wrote this condition itself, so it is no report.
-        if ready.is_some_and(|ready| says_unheard(&ready.reason)) {
+        if ready_condition.is_some_and(|condition| is_silent_reason(&condition.reason)) {
             return;
         }
-        let ready = ready.is_some_and(|ready| ready.status == "True");
+        let is_ready = ready_condition.is_some_and(|condition| condition.status == "True");
         let heartbeat = &pilot.status.last_heartbeat_time;
         let mut state = self.state();
         let uid = pilot.metadata.uid.clone().unwrap_or_default();
-        let last = state.pilots.entry(uid).or_insert_with(|| LastReport {
+        let last_report = state.pilots.entry(uid).or_insert_with(|| LastReport {
             heartbeat: heartbeat.clone(),
-            ready,
+            ready: is_ready,
             at: now,
             moved: false,
             returned: Some(now),
             gone: None,
         });
-        if last.heartbeat != *heartbeat || last.ready != ready {
-            (last.at, last.moved) = (now, true);
-            last.heartbeat.clone_from(heartbeat);
+        if last_report.heartbeat != *heartbeat || last_report.ready != is_ready {
+            (last_report.at, last_report.moved) = (now, true);
+            last_report.heartbeat.clone_from(heartbeat);
         }
-        if ready && !last.ready {
-            last.returned = Some(now);
+        if is_ready && !last_report.ready {
+            last_report.returned = Some(now);
         }
-        last.ready = ready;
+        last_report.ready = is_ready;
     }
 
     /// Records that the API does not answer. A pilot's silence counts from this moment at the
@@ -121,26 +122,28 @@ impl HeartbeatTracker {
     }
 
     /// Returns the age of a pilot's report, by the uid of its Pilot.
-    pub(crate) fn of(&self, pilot: &str, now: Instant) -> HeartbeatAge {
+    pub(crate) fn heartbeat_age(&self, pilot: &str, now: Instant) -> HeartbeatAge {
         let state = self.state();
-        let hearing = |last: &LastReport| HeartbeatAge {
-            ago: now.duration_since(last.at),
-            heard: last.moved,
-            returned: last.returned.map_or(Duration::MAX, |at| now.duration_since(at)),
+        let age_of = |last_report: &LastReport| HeartbeatAge {
+            ago: now.duration_since(last_report.at),
+            heard: last_report.moved,
+            returned: last_report
+                .returned
+                .map_or(Duration::MAX, |returned_at| now.duration_since(returned_at)),
             gone: Duration::ZERO,
         };
-        state.pilots.get(pilot).map(hearing).unwrap_or_default()
+        state.pilots.get(pilot).map(age_of).unwrap_or_default()
     }
 
     /// Records whether the node of the Pilot of this uid serves; returns for how long it has not.
-    pub(crate) fn see(&self, pilot: &str, serves: bool, now: Instant) -> Duration {
+    pub(crate) fn record_serving(&self, pilot: &str, is_serving: bool, now: Instant) -> Duration {
         let mut state = self.state();
-        let Some(last) = state.pilots.get_mut(pilot) else { return Duration::ZERO };
-        if serves {
-            last.gone = None;
+        let Some(last_report) = state.pilots.get_mut(pilot) else { return Duration::ZERO };
+        if is_serving {
+            last_report.gone = None;
             return Duration::ZERO;
         }
-        match *last.gone.get_or_insert(SeenAt::Time(now)) {
+        match *last_report.gone.get_or_insert(SeenAt::Time(now)) {
             SeenAt::Time(at) => now.duration_since(at),
             #[cfg(test)]
             SeenAt::LongAgo => Duration::MAX,
@@ -152,7 +155,7 @@ impl HeartbeatTracker {
     #[cfg(test)]
     pub(crate) fn hear_all(&self, pilots: &[Arc<Pilot>]) {
         for pilot in pilots {
-            self.note(pilot, Instant::now());
+            self.record_heartbeat(pilot, Instant::now());
         }
         for last in self.state().pilots.values_mut() {
             (last.moved, last.returned, last.gone) = (true, None, Some(SeenAt::LongAgo));
@@ -161,17 +164,20 @@ impl HeartbeatTracker {
 
     /// Returns for how long the pilot of the Pilot of this uid has not reported, counted from the API's last failure at the
     /// earliest.
-    pub(crate) fn silence(&self, pilot: &str, now: Instant) -> Duration {
-        let ago = self.of(pilot, now).ago;
+    pub(crate) fn silence_duration(&self, pilot: &str, now: Instant) -> Duration {
+        let ago = self.heartbeat_age(pilot, now).ago;
         let api_away = self.state().api_away;
-        api_away.map_or(ago, |at| ago.min(now.duration_since(at)))
+        api_away.map_or(ago, |away_since| ago.min(now.duration_since(away_since)))
     }
 
-    /// May the Pilot of this uid be marked as silent? Its pilot is not heard, or was marked before
-    /// this controller saw it.
+    /// Returns whether the Pilot of this uid may be marked as silent. Its pilot has not reported,
+    /// or was marked before this controller saw it.
     pub(crate) fn may_be_marked(&self, pilot: &str, now: Instant) -> bool {
         let state = self.state();
-        state.pilots.get(pilot).is_none_or(|last| now - last.at >= silence::SILENT_AFTER)
+        state
+            .pilots
+            .get(pilot)
+            .is_none_or(|last_report| now - last_report.at >= silence::SILENT_AFTER)
     }
 
     /// Forgets the pilots of all Pilots but those of these uids.
@@ -216,8 +222,8 @@ mod tests {
     async fn silence_counts_from_the_last_report_seen_to_change_whatever_its_clock_says() {
         let heard = HeartbeatTracker::default();
         let silence = |pilot: &Pilot| {
-            heard.note(pilot, Instant::now());
-            heard.silence("u", Instant::now())
+            heard.record_heartbeat(pilot, Instant::now());
+            heard.silence_duration("u", Instant::now())
         };
         assert_eq!(silence(&beating(7200)), Duration::ZERO);
         tokio::time::advance(MINUTE).await;
@@ -232,20 +238,20 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn nobody_is_silent_while_the_api_is_away_nor_right_after() {
         let heard = HeartbeatTracker::default();
-        heard.note(&beating(0), Instant::now());
+        heard.record_heartbeat(&beating(0), Instant::now());
         tokio::time::advance(10 * MINUTE).await;
         heard.api_is_away(Instant::now());
-        assert_eq!(heard.silence("u", Instant::now()), Duration::ZERO);
+        assert_eq!(heard.silence_duration("u", Instant::now()), Duration::ZERO);
         tokio::time::advance(MINUTE).await;
-        assert_eq!(heard.silence("u", Instant::now()), MINUTE);
+        assert_eq!(heard.silence_duration("u", Instant::now()), MINUTE);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_node_returns_when_it_is_seen_to_become_ready() {
         let heard = HeartbeatTracker::default();
         let hearing = |pilot: &Pilot| {
-            heard.note(pilot, Instant::now());
-            heard.of("u", Instant::now())
+            heard.record_heartbeat(pilot, Instant::now());
+            heard.heartbeat_age("u", Instant::now())
         };
         let first = hearing(&saying(0, "True", "Up"));
         assert_eq!((first.heard, first.returned), (false, Duration::ZERO), "its age is unknown");
@@ -260,9 +266,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_node_is_gone_since_it_was_first_seen_not_to_serve() {
         let heard = HeartbeatTracker::default();
-        let see = |serves: bool| heard.see("u", serves, Instant::now());
+        let see = |serves: bool| heard.record_serving("u", serves, Instant::now());
         assert_eq!(see(false), Duration::ZERO, "its pilot was never seen");
-        heard.note(&beating(0), Instant::now());
+        heard.record_heartbeat(&beating(0), Instant::now());
         assert_eq!(see(false), Duration::ZERO);
         tokio::time::advance(MINUTE).await;
         assert_eq!((see(false), see(true)), (MINUTE, Duration::ZERO));

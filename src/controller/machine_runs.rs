@@ -1,5 +1,5 @@
-//! Upgrades of machines, for the status page: what the coordinator says of its ClusterUpgrades. Nothing is
-//! decided by them.
+//! Machine upgrades for the status page: what the coordinator reports in its ClusterUpgrades. The
+//! controller decides nothing by them.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -22,7 +22,7 @@ const RUNS: u32 = 200;
 const OFTEN: Duration = Duration::from_secs(10);
 /// Interval of looks while none is.
 const SELDOM: Duration = Duration::from_secs(60);
-/// Interval of looks where nobody serves the kind, or the controller may not read it.
+/// Poll interval if no server serves the kind, or the controller may not read it.
 const ABSENT: Duration = Duration::from_secs(300);
 /// How long a run that succeeded is shown.
 const SHOWN: Duration = Duration::from_secs(24 * 3600);
@@ -33,13 +33,13 @@ pub(super) struct MachineRuns(Arc<Mutex<Vec<ClusterUpgrade>>>);
 
 impl MachineRuns {
     /// Returns the runs that are not over, those that failed, and those that ended lately.
-    pub(super) fn shown(&self, now: Timestamp) -> Vec<ClusterUpgrade> {
-        let runs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        runs.iter().filter(|run| is_shown(run, now)).cloned().collect()
+    pub(super) fn recent_upgrades(&self, now: Timestamp) -> Vec<ClusterUpgrade> {
+        let upgrades = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        upgrades.iter().filter(|run| is_recent(run, now)).cloned().collect()
     }
 
     /// Reads the runs again and again. May be dropped anywhere.
-    pub(super) async fn follow(self, client: Client) {
+    pub(super) async fn poll_upgrades(self, client: Client) {
         let api: Api<ClusterUpgrade> = Api::all(client);
         let mut last_error = String::new();
         loop {
@@ -71,14 +71,14 @@ impl MachineRuns {
     }
 }
 
-fn is_shown(run: &ClusterUpgrade, now: Timestamp) -> bool {
+fn is_recent(run: &ClusterUpgrade, now: Timestamp) -> bool {
     use crate::api::containership::UpgradePhase::Success;
     let Some(status) = run.status.as_ref().filter(|status| status.phase == Some(Success)) else {
         return true;
     };
-    let ended =
+    let age =
         status.completion_time.as_ref().and_then(|time| now.duration_since(time.0).try_into().ok());
-    ended.is_some_and(|ago: Duration| ago < SHOWN)
+    age.is_some_and(|ago: Duration| ago < SHOWN)
 }
 
 #[cfg(test)]
@@ -95,7 +95,7 @@ mod tests {
                 "metadata": {"name": "r"}, "spec": {"type": "reboot"},
                 "status": {"phase": phase, "completionTime": ended},
             }));
-            is_shown(&run.unwrap(), now)
+            is_recent(&run.unwrap(), now)
         };
         assert!(run("Success", Some("2026-11-22T11:00:00Z")));
         assert!(!run("Success", Some("2026-11-21T11:00:00Z")));

@@ -1,4 +1,4 @@
-//! Describes a cluster of node pools in the terms that every database shares: [`desired`].
+//! Describes a cluster of node pools in the terms that every database shares: [`parse_desired_cluster`].
 //!
 //! Owns what all clusters have; a database adds its own part through [`ManagedClusterKind`]. Pure.
 
@@ -36,27 +36,27 @@ pub trait ManagedClusterKind: ClusterKind {
     const DEFAULT_UID: i64;
 
     /// The image of this version of the database when the spec names none.
-    fn image(version: &str) -> String;
+    fn default_image(version: &str) -> String;
     /// Why this build cannot run `version` of the database; `None` when it can.
-    fn unsupported(version: &str) -> Option<String>;
+    fn unsupported_version_message(version: &str) -> Option<String>;
     /// The cluster's settings, overridden by those of a pool.
-    fn merged(cluster: &Config, pool: &Config) -> Config {
+    fn merge_config(cluster: &Config, pool: &Config) -> Config {
         // Merging over nothing drops `null`s, which stand for "not set".
         let mut merged = Config::new();
-        settings::merge(&mut merged, cluster);
-        settings::merge(&mut merged, pool);
+        settings::merge_settings(&mut merged, cluster);
+        settings::merge_settings(&mut merged, pool);
         merged
     }
     /// The part of a Pilot's spec that is this database's own, for Pilots of `pool`.
-    fn part(_cluster: &Cluster<Self>, _pool: &NodePool<Self>) -> PilotParts {
+    fn pilot_parts(_cluster: &Cluster<Self>, _pool: &NodePool<Self>) -> PilotParts {
         PilotParts::default()
     }
-    /// Does a cluster of this spec join nodes that are not of its own pods?
+    /// Returns whether a cluster of this spec joins nodes that are not of its own pods.
     fn nodes_elsewhere(_own: &Self) -> bool {
         false
     }
     /// Labels of `pool` that only this database has.
-    fn labels(_pool: &NodePool<Self>) -> Vec<(String, String)> {
+    fn pod_labels(_pool: &NodePool<Self>) -> Vec<(String, String)> {
         Vec::new()
     }
 }
@@ -73,7 +73,7 @@ impl ManagedDatabase {
             names: K::NAMES,
             labels: &[],
             termination_grace: Duration::from_secs(30),
-            desired: desired::<K>,
+            desired: parse_desired_cluster::<K>,
             services,
             set_annotations: |_| Vec::new(),
             node_labels: |_, _| Vec::new(),
@@ -103,7 +103,7 @@ impl ManagedDatabase {
 ///
 /// # Errors
 /// When the object is not of this kind; our API server stores no such object.
-pub fn desired<K: ManagedClusterKind>(
+pub fn parse_desired_cluster<K: ManagedClusterKind>(
     object: &DynamicObject,
     settings: &ObjectSettings,
     round: Option<SecurityRound>,
@@ -111,8 +111,9 @@ pub fn desired<K: ManagedClusterKind>(
     Ok(in_round(&Cluster::<K>::deserialize(json!(object))?, settings, round))
 }
 
-/// Describes a cluster in the terms that every database shares, with all nodes where they are wanted.
-pub fn of<K: ManagedClusterKind>(
+/// Describes a cluster in the terms that every database shares, with all nodes in the desired
+/// modes.
+pub fn build_desired_cluster<K: ManagedClusterKind>(
     cluster: &Cluster<K>,
     settings: &ObjectSettings,
 ) -> DesiredCluster {
@@ -145,38 +146,45 @@ fn in_round<K: ManagedClusterKind>(
     } = &cluster.spec;
     let meta = &cluster.metadata;
     let name = meta.name.clone().unwrap_or_default();
-    let unsupported = || {
+    let unsupported_version = || {
         Some(StallCause {
             reason: "UnsupportedVersion",
-            message: format!("{}; it is stored and nothing is started", K::unsupported(version)?),
+            message: format!(
+                "{}; it is stored and nothing is started",
+                K::unsupported_version_message(version)?
+            ),
         })
     };
     let pools = || node_pools.iter().map(|pool| pool.name.as_str());
     let shared = security.as_ref().map(|security| &security.shared);
-    let round = round.unwrap_or_else(|| SecurityRound::settled(cluster.spec.wanted_security()));
+    let round =
+        round.unwrap_or_else(|| SecurityRound::without_transition(cluster.spec.desired_security()));
     DesiredCluster {
         database: K::DATABASE,
         namespace: meta.namespace.clone().unwrap_or_default(),
         uid: meta.uid.clone().unwrap_or_default(),
         generation: meta.generation.unwrap_or_default(),
         deleted: meta.deletion_timestamp.is_some(),
-        force_delete: says(meta, annotation::FORCE_DELETE),
-        orphan: says(meta, annotation::ORPHAN),
+        force_delete: has_true_annotation(meta, annotation::FORCE_DELETE),
+        orphan: has_true_annotation(meta, annotation::ORPHAN),
         finalizers: meta.finalizers.clone().unwrap_or_default(),
         created: meta.creation_timestamp.as_ref().map(|time| time.0),
         accepted_secrets: accepted_secrets(meta),
         paused: paused.unwrap_or_default(),
         stopped: stopped.unwrap_or_default() || round.stops_all,
-        image: image.as_ref().map_or_else(|| Image::named(K::image(version)), Image::of),
+        image: image
+            .as_ref()
+            .map_or_else(|| Image::from_reference(K::default_image(version)), Image::from_spec),
         pilot_image: effective_pilot_image(pilot_image.as_ref(), settings),
         run_as_user: run_as_user(security_context.as_ref(), K::DEFAULT_UID),
         services: services.clone().unwrap_or_default(),
         network: shared.and_then(ClusterSecurity::managed_network).cloned(),
         security: (!round.in_force.is_open()).then(|| shared.cloned().unwrap_or_default()),
-        roles: security.iter().flat_map(|security| &security.roles).map(documented).collect(),
+        roles: security.iter().flat_map(|security| &security.roles).map(documented_role).collect(),
         nodes_elsewhere: K::nodes_elsewhere(&cluster.spec.own),
-        stalled: unsupported().or_else(|| names_that_do_not_fit(K::DATABASE, &name, pools())),
-        strategy: RolloutStrategy::of(update_strategy.as_ref()),
+        stalled: unsupported_version()
+            .or_else(|| names_that_do_not_fit(K::DATABASE, &name, pools())),
+        strategy: RolloutStrategy::from_spec(update_strategy.as_ref()),
         version: version.clone(),
         status: cluster.status.clone(),
         pools: node_pools.iter().map(|pool| pool_of(cluster, &name, pool, &round)).collect(),
@@ -194,24 +202,27 @@ pub fn new_cluster_name(object: &ObjectMeta) -> Option<String> {
     Some(format!("{}-{part}", object.name.as_deref()?))
 }
 
-/// Returns what nodes are told of encryption and logins in this round, without certificates and users.
+/// Returns the security settings that nodes receive in this stage, without certificates and users.
 fn pilot_security<K: ManagedClusterKind>(
     spec: &ClusterSpec<K>,
     round: &SecurityRound,
 ) -> Option<PilotSecurity> {
-    let mut security = PilotSecurity::on(&round.rungs)?;
-    let asks = spec.security.as_ref().is_some_and(|one| one.shared.asks_certificates());
+    let mut security = PilotSecurity::from_modes(&round.rungs)?;
+    let requires_certificates = spec
+        .security
+        .as_ref()
+        .is_some_and(|cluster_security| cluster_security.shared.requires_client_certificates());
     // On the way there and back, clients without TLS are served.
-    let may_ask =
+    let can_require =
         round.rungs.client == ClientTls::Required && round.rungs.internode != InternodeTls::Off;
-    security.client_auth = (asks && may_ask).then_some(ClientAuth::Required);
-    let wants_none = spec.node_pools.iter().all(|pool| pool.replicas == Some(0));
-    security.closes_logins = wants_none && round.rungs.authentication == Authentication::Password;
+    security.client_auth = (requires_certificates && can_require).then_some(ClientAuth::Required);
+    let has_no_nodes = spec.node_pools.iter().all(|pool| pool.replicas == Some(0));
+    security.closes_logins = has_no_nodes && round.rungs.authentication == Authentication::Password;
     Some(security)
 }
 
 /// Returns a role as the database's own part of pilots reads it.
-fn documented<K: ManagedClusterKind>(role: &DatabaseRole<K>) -> DocumentedRole {
+fn documented_role<K: ManagedClusterKind>(role: &DatabaseRole<K>) -> DocumentedRole {
     let DatabaseRole { name, rights } = role;
     let rights = serde_json::to_value(rights).expect("wire types have string keys");
     DocumentedRole { name: name.clone(), rights }
@@ -225,7 +236,7 @@ fn pool_of<K: ManagedClusterKind>(
 ) -> DesiredPool {
     let NodePool {
         name: pool_name,
-        replicas: wanted,
+        replicas: desired_replicas,
         zone,
         resources,
         persistence,
@@ -255,15 +266,15 @@ fn pool_of<K: ManagedClusterKind>(
         forget: Vec::new(),
         unsafe_bootstrap: None,
         security: pilot_security(spec, round),
-        config: K::merged(&spec.config, config),
+        config: K::merge_config(&spec.config, config),
         jvm: merged_jvm(spec.jvm.as_ref(), jvm.as_ref()),
-        parts: K::part(cluster, pool),
+        parts: K::pilot_parts(cluster, pool),
     };
     pilot.config_hash = Some((K::DATABASE.config_hash)(&pilot));
-    let mut desired = DesiredPool {
+    let mut desired_pool = DesiredPool {
         name: pool_name.clone(),
         set: K::NAMES.stateful_set(name, pool_name),
-        replicas: replicas(*wanted),
+        replicas: replicas_or_default(*desired_replicas),
         zone: zone.clone(),
         resources: resources.clone().unwrap_or_default(),
         persistence: persistence.clone(),
@@ -271,8 +282,8 @@ fn pool_of<K: ManagedClusterKind>(
         pilot,
         pod_hash: String::new(),
         pods_alike: Vec::new(),
-        labels: K::labels(pool),
-        topology: pool.topology(),
+        labels: K::pod_labels(pool),
+        topology: pool.topology_fields(),
         overlays,
     };
     let inputs = PodInputs {
@@ -281,12 +292,12 @@ fn pool_of<K: ManagedClusterKind>(
         run_as_user: spec.security_context.as_ref().and_then(|context| context.run_as_user),
         zone: zone.as_deref(),
         resources: resources.as_ref(),
-        persistent: desired.persistent(),
-        overlays: &desired.overlays,
-        mounts_users: round.mounts_users(&spec.wanted_security()),
+        persistent: desired_pool.is_persistent(),
+        overlays: &desired_pool.overlays,
+        mounts_users: round.mounts_users(&spec.desired_security()),
     };
-    (desired.pod_hash, desired.pods_alike) = (inputs.hash(), inputs.alike());
-    desired
+    (desired_pool.pod_hash, desired_pool.pods_alike) = (inputs.hash(), inputs.equivalent_hashes());
+    desired_pool
 }
 
 /// Returns the pool's heap and JVM options, each taken from the cluster where the pool has none.
@@ -297,34 +308,44 @@ fn merged_jvm(cluster: Option<&Jvm>, pool: Option<&Jvm>) -> Option<Jvm> {
 }
 
 /// Returns the image that brings the pilot program into the pods.
-pub fn effective_pilot_image(given: Option<&ImageSpec>, settings: &ObjectSettings) -> Image {
-    match given {
-        Some(spec) if !is_upstream_pilot(&spec.repository) => Image::of(spec),
-        _ => Image::named(&settings.pilot_image),
+pub fn effective_pilot_image(pilot_image: Option<&ImageSpec>, settings: &ObjectSettings) -> Image {
+    match pilot_image {
+        Some(spec) if !is_upstream_pilot(&spec.repository) => Image::from_spec(spec),
+        _ => Image::from_reference(&settings.pilot_image),
     }
 }
 
 /// Returns the user that the database runs as; never 0, which v1alpha1 could still ask for.
-pub fn run_as_user(given: Option<&SecurityContext>, default: i64) -> i64 {
-    given.and_then(|context| context.run_as_user).filter(|uid| *uid > 0).unwrap_or(default)
+pub fn run_as_user(security_context: Option<&SecurityContext>, default: i64) -> i64 {
+    security_context
+        .and_then(|context| context.run_as_user)
+        .filter(|uid| *uid > 0)
+        .unwrap_or(default)
 }
 
 /// Returns the number of nodes that a pool asks for; 1 where its spec does not say.
-pub fn replicas(given: Option<i32>) -> u32 {
-    given.map_or(1, |replicas| u32::try_from(replicas).unwrap_or_default())
+pub fn replicas_or_default(requested: Option<i32>) -> u32 {
+    requested.map_or(1, |replicas| u32::try_from(replicas).unwrap_or_default())
 }
 
-/// Does the object have `annotation` with the value `"true"`?
-fn says(meta: &ObjectMeta, annotation: &str) -> bool {
+/// Returns whether the object has `annotation` with the value `"true"`.
+fn has_true_annotation(meta: &ObjectMeta, annotation: &str) -> bool {
     let annotations = meta.annotations.as_ref();
-    annotations.and_then(|all| all.get(annotation)).is_some_and(|value| value == "true")
+    annotations
+        .and_then(|annotations| annotations.get(annotation))
+        .is_some_and(|value| value == "true")
 }
 
-/// Returns the uids of the Secrets that a person lets the cluster use.
+/// Returns the uids of the Secrets that the user allows the cluster to use.
 fn accepted_secrets(meta: &ObjectMeta) -> Vec<String> {
     let annotations = meta.annotations.as_ref();
-    let listed = annotations.and_then(|all| all.get(annotation::ACCEPT_SECRETS));
-    listed.into_iter().flat_map(|uids| uids.split(',')).map(|uid| uid.trim().to_owned()).collect()
+    let accepted_uids =
+        annotations.and_then(|annotations| annotations.get(annotation::ACCEPT_SECRETS));
+    accepted_uids
+        .into_iter()
+        .flat_map(|uids| uids.split(','))
+        .map(|uid| uid.trim().to_owned())
+        .collect()
 }
 
 /// Longest name of a StatefulSet whose pods can run: `-<hash>` must fit behind it in a label of 63
@@ -337,14 +358,14 @@ pub fn names_that_do_not_fit<'a>(
     cluster: &str,
     pools: impl Iterator<Item = &'a str>,
 ) -> Option<StallCause> {
-    let label = |name: &str| {
+    let is_label = |name: &str| {
         name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
     };
-    let mut wrong: Vec<_> = pools
+    let mut invalid_names: Vec<_> = pools
         .map(|pool| database.names.stateful_set(cluster, pool))
-        .filter(|set| set.len() > SET_NAME_MAX || !label(set))
+        .filter(|set| set.len() > SET_NAME_MAX || !is_label(set))
         .collect();
-    let first = wrong.drain(..).next()?;
+    let first = invalid_names.drain(..).next()?;
     Some(StallCause {
         reason: "NameConflict",
         message: format!(
@@ -383,7 +404,7 @@ mod tests {
     fn clients_are_asked_for_certificates_where_all_speak_tls_and_that_takes_a_restart() {
         let mut cluster = Cluster::<Example>::default();
         let asked = |cluster: &Cluster<Example>| {
-            let round = SecurityRound::settled(cluster.spec.wanted_security());
+            let round = SecurityRound::without_transition(cluster.spec.desired_security());
             let security = pilot_security(&cluster.spec, &round);
             let spec = PilotSpec { security, ..PilotSpec::default() };
             let hash = config_hash::config_hash(&spec, Vec::new());

@@ -21,7 +21,7 @@ use tracing::{info, warn};
 
 use super::{
     context::{ControllerContext, Error, MANAGER},
-    status::seconds,
+    status::truncate_to_seconds,
 };
 use crate::{error::chain, runtime::Shutdown};
 
@@ -30,44 +30,44 @@ const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// Type of the condition that is written to Namespaces.
 const DATABASES_STOPPED: &str = "NavigatorDatabasesStopped";
 
-/// Namespaces that had pods of ours when the caches were last looked at.
+/// Namespaces that had Navigator's pods at the last check of the caches.
 ///
-/// Whether a pod was seen terminating does not matter: one may go between two looks.
+/// Whether a pod was seen terminating does not matter: a pod may disappear between two checks.
 #[derive(Default)]
 struct InhabitedNamespaces(BTreeSet<Box<str>>);
 
 impl InhabitedNamespaces {
     /// Takes up the namespaces that have pods now. Returns those whose last pod is gone.
-    fn replace(&mut self, now: BTreeSet<Box<str>>) -> Vec<Box<str>> {
-        let emptied = self.0.difference(&now).cloned().collect();
-        self.0 = now;
-        emptied
+    fn replace_namespaces(&mut self, current_namespaces: BTreeSet<Box<str>>) -> Vec<Box<str>> {
+        let emptied_namespaces = self.0.difference(&current_namespaces).cloned().collect();
+        self.0 = current_namespaces;
+        emptied_namespaces
     }
 
     /// Puts a namespace back whose condition could not be written, so that the write is tried
     /// again.
-    fn again(&mut self, namespace: Box<str>) {
+    fn retry_namespace(&mut self, namespace: Box<str>) {
         self.0.insert(namespace);
     }
 }
 
-/// Looks every second, until shutdown, for namespaces whose last pod of ours is gone.
+/// Checks every second, until shutdown, for namespaces whose last pod of Navigator is gone.
 pub(crate) async fn watch_over(ctx: Arc<ControllerContext>, shutdown: Shutdown) {
-    let mut inhabited = InhabitedNamespaces::default();
+    let mut inhabited_namespaces = InhabitedNamespaces::default();
     loop {
         tokio::select! {
             () = sleep(CHECK_EVERY) => {}
             () = shutdown.triggered() => return,
         }
-        let mut now = BTreeSet::new();
-        ctx.stores.pods.outlines(|pod| {
-            if !now.contains(&pod.namespace) {
-                now.insert(pod.namespace.clone());
+        let mut current_namespaces = BTreeSet::new();
+        ctx.stores.pods.for_each_outline(|pod| {
+            if !current_namespaces.contains(&pod.namespace) {
+                current_namespaces.insert(pod.namespace.clone());
             }
         });
-        for namespace in inhabited.replace(now) {
+        for namespace in inhabited_namespaces.replace_namespaces(current_namespaces) {
             if ctx.stores.left_out(&namespace).is_some() {
-                inhabited.again(namespace);
+                inhabited_namespaces.retry_namespace(namespace);
                 continue;
             }
             match report_emptied(&ctx, &namespace).await {
@@ -75,7 +75,7 @@ pub(crate) async fn watch_over(ctx: Arc<ControllerContext>, shutdown: Shutdown) 
                 Err(Error::NotLeading) => return,
                 Err(error) => {
                     warn!(error = %chain(&error), "Failed to tell a namespace that its pods are gone");
-                    inhabited.again(namespace);
+                    inhabited_namespaces.retry_namespace(namespace);
                 }
             }
         }
@@ -85,8 +85,10 @@ pub(crate) async fn watch_over(ctx: Arc<ControllerContext>, shutdown: Shutdown) 
 /// Writes the condition to the namespace `name`, if it is being deleted.
 pub(super) async fn report_emptied(ctx: &ControllerContext, name: &str) -> Result<(), Error> {
     let api: Api<Namespace> = Api::all(ctx.writer.clone());
-    let failed = |verb| move |error| Error::request(verb, "Namespace", name, error);
-    let Some(namespace) = api.get_opt(name).await.map_err(failed("get"))? else { return Ok(()) };
+    let request_error = |verb| move |error| Error::from_request(verb, "Namespace", name, error);
+    let Some(namespace) = api.get_opt(name).await.map_err(request_error("get"))? else {
+        return Ok(());
+    };
     if namespace.metadata.deletion_timestamp.is_none() {
         return Ok(());
     }
@@ -95,14 +97,14 @@ pub(super) async fn report_emptied(ctx: &ControllerContext, name: &str) -> Resul
         "status": "True",
         "reason": "PodsGone",
         "message": "Every database that Navigator ran in this namespace has stopped",
-        "lastTransitionTime": seconds(Timestamp::now()),
+        "lastTransitionTime": truncate_to_seconds(Timestamp::now()),
     }]}});
     let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-    ctx.write(&ApiResource::erase::<Namespace>(&()), name)?;
+    ctx.write_api(&ApiResource::erase::<Namespace>(&()), name)?;
     match api.patch_status(name, &params, &Patch::Strategic(&patch)).await {
         Ok(_) => info!(namespace = name, "Told a namespace that its databases have stopped"),
         Err(kube::Error::Api(status)) if status.code == 404 => {}
-        Err(error) => return Err(failed("update the status of")(error)),
+        Err(error) => return Err(request_error("update the status of")(error)),
     }
     Ok(())
 }
@@ -119,18 +121,18 @@ mod tests {
     fn a_namespace_is_told_once_when_its_last_pod_is_gone() {
         let mut inhabited = InhabitedNamespaces::default();
         let none: Vec<Box<str>> = Vec::new();
-        assert_eq!(inhabited.replace(namespaces(&["a", "b"])), none);
-        assert_eq!(inhabited.replace(namespaces(&["b"])), [Box::from("a")]);
-        assert_eq!(inhabited.replace(namespaces(&["b"])), none, "told once");
+        assert_eq!(inhabited.replace_namespaces(namespaces(&["a", "b"])), none);
+        assert_eq!(inhabited.replace_namespaces(namespaces(&["b"])), [Box::from("a")]);
+        assert_eq!(inhabited.replace_namespaces(namespaces(&["b"])), none, "told once");
     }
 
     #[test]
     fn what_could_not_be_told_is_told_again() {
         let mut inhabited = InhabitedNamespaces::default();
-        inhabited.replace(namespaces(&["a"]));
-        for name in inhabited.replace(namespaces(&[])) {
-            inhabited.again(name);
+        inhabited.replace_namespaces(namespaces(&["a"]));
+        for name in inhabited.replace_namespaces(namespaces(&[])) {
+            inhabited.retry_namespace(name);
         }
-        assert_eq!(inhabited.replace(namespaces(&[])), [Box::from("a")]);
+        assert_eq!(inhabited.replace_namespaces(namespaces(&[])), [Box::from("a")]);
     }
 }

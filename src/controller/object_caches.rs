@@ -2,12 +2,12 @@
 //! a cluster due.
 //!
 //! Objects are stripped as they arrive ([`stripping`]) and held packed, by name and by cluster
-//! ([`packed_store`]). Of those that the controller only compares with what they should be, the
-//! metadata are watched ([`metadata`]), and the rest is read by name when a cluster needs it
+//! ([`packed_store`]). For objects that the controller only compares with what they should be, it
+//! watches the metadata ([`metadata`]). It reads the rest by name when a cluster needs it
 //! ([`contents`]).
 //!
-//! Invariant: a heartbeat or a renewed lease makes no cluster due. What does is told by
-//! [`changes`]: no object is serialised for it.
+//! Invariant: a heartbeat or a renewed lease makes no cluster due. [`changes`] decides which
+//! changes do, and serializes no object for it.
 
 mod changes;
 mod contents;
@@ -110,7 +110,7 @@ struct CacheRoom {
 
 impl CacheRoom {
     /// `limit`: the memory limit in bytes; where there is none, it is as with 4 GiB.
-    fn of(limit: Option<u64>) -> Self {
+    fn from_limit(limit: Option<u64>) -> Self {
         let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(4 << 30);
         Self { objects: limit / 16 * 3, metadata: limit / 32, contents: limit / 8 }
     }
@@ -118,57 +118,58 @@ impl CacheRoom {
 
 impl ObjectCaches {
     /// Starts the watches. Readiness waits until each cache was filled once.
-    pub(crate) fn start(
+    pub(crate) fn start_watches(
         databases: &[&'static ManagedDatabase],
         runtime: &Runtime,
         client: Client,
         namespace: Option<String>,
         queue: WorkQueue,
-        heard: &HeartbeatTracker,
+        heartbeats: &HeartbeatTracker,
     ) -> Self {
-        let known: Arc<[&'static ManagedDatabase]> = databases.into();
+        let managed_databases: Arc<[&'static ManagedDatabase]> = databases.into();
         let watches = WatchFactory {
-            databases: known,
+            databases: managed_databases,
             runtime: runtime.clone(),
-            metadata: metadata::client(client.clone()),
+            metadata: metadata::metadata_client(client.clone()),
             client,
             namespace,
             queue,
             listing: Arc::default(),
-            room: CacheRoom::of(memory_limit()),
+            room: CacheRoom::from_limit(memory_limit()),
         };
-        let all = || watcher::Config::default().page_size(PAGE);
-        let ours = || all().labels("app.kubernetes.io/managed-by=navigator");
+        let all_objects = || watcher::Config::default().page_size(PAGE);
+        let managed_objects = || all_objects().labels("app.kubernetes.io/managed-by=navigator");
         // Our API server sends what is there as one stream of one revision. Pages of many Pilots take
         // longer than it knows that revision: their heartbeats are the changes that it keeps.
-        let streamed = || watcher::Config::default().streaming_lists();
+        let streamed_lists = || watcher::Config::default().streaming_lists();
         Self {
             clusters: databases
                 .iter()
-                .map(|database| (*database, watches.clusters(database, streamed())))
+                .map(|database| (*database, watches.watch_clusters(database, streamed_lists())))
                 .collect(),
             // Unmanaged Pilots too: silent ones are marked and abandoned ones collected.
-            pilots: watches.pilots(streamed(), heard),
-            leases: watches.leases(all()),
-            sets: watches.typed("watch-statefulsets", ours(), |_| {}),
-            pods: watches.typed("watch-pods", ours(), stripping::strip_pod),
-            claims: watches.typed("watch-claims", ours(), stripping::strip_claim),
+            pilots: watches.watch_pilots(streamed_lists(), heartbeats),
+            leases: watches.watch_leases(all_objects()),
+            sets: watches.watch_typed("watch-statefulsets", managed_objects(), |_| {}),
+            pods: watches.watch_typed("watch-pods", managed_objects(), stripping::strip_pod),
+            claims: watches.watch_typed("watch-claims", managed_objects(), stripping::strip_claim),
             others: vec![
-                watches.other::<Service>("watch-services", ours()),
-                watches.other::<ServiceAccount>("watch-serviceaccounts", ours()),
-                watches.other::<Role>("watch-roles", ours()),
-                watches.other::<RoleBinding>("watch-rolebindings", ours()),
-                watches.other::<PodDisruptionBudget>("watch-budgets", ours()),
-                watches.other::<NetworkPolicy>("watch-networkpolicies", ours()),
-                watches.other::<ConfigMap>("watch-configmaps", ours()),
-                watches.other::<Secret>("watch-secrets", ours()),
+                watches.watch_metadata::<Service>("watch-services", managed_objects()),
+                watches
+                    .watch_metadata::<ServiceAccount>("watch-serviceaccounts", managed_objects()),
+                watches.watch_metadata::<Role>("watch-roles", managed_objects()),
+                watches.watch_metadata::<RoleBinding>("watch-rolebindings", managed_objects()),
+                watches.watch_metadata::<PodDisruptionBudget>("watch-budgets", managed_objects()),
+                watches.watch_metadata::<NetworkPolicy>("watch-networkpolicies", managed_objects()),
+                watches.watch_metadata::<ConfigMap>("watch-configmaps", managed_objects()),
+                watches.watch_metadata::<Secret>("watch-secrets", managed_objects()),
             ],
             contents: ReadContents::new(watches.room.contents),
         }
     }
 
     /// Waits until the caches hold what the server held.
-    pub(crate) async fn filled(&self) {
+    pub(crate) async fn wait_until_filled(&self) {
         let Self { clusters, pilots, leases, sets, pods, claims, others, .. } = self;
         for (_, store) in clusters {
             store.until_filled().await;
@@ -192,11 +193,12 @@ impl ObjectCaches {
     pub(crate) fn all_clusters(
         &self,
     ) -> impl Iterator<Item = (&'static ManagedDatabase, Arc<DynamicObject>)> {
-        let of = |(database, store): &(&'static ManagedDatabase, PackedStore<DynamicObject>)| {
-            let database = *database;
-            store.state().into_iter().map(move |cluster| (database, cluster))
-        };
-        self.clusters.iter().flat_map(of)
+        let with_database =
+            |(database, store): &(&'static ManagedDatabase, PackedStore<DynamicObject>)| {
+                let database = *database;
+                store.all_objects().into_iter().map(move |cluster| (database, cluster))
+            };
+        self.clusters.iter().flat_map(with_database)
     }
 
     /// Returns a cluster from the caches.
@@ -207,74 +209,83 @@ impl ObjectCaches {
         name: &str,
     ) -> Option<Arc<DynamicObject>> {
         let (_, store) =
-            self.clusters.iter().find(|(known, _)| known.names.kind == database.names.kind)?;
-        store.named(namespace, name)
+            self.clusters.iter().find(|(other, _)| other.names.kind == database.names.kind)?;
+        store.get_object(namespace, name)
     }
 
     /// Returns kind and name of the cluster that has this uid, if there is one.
-    pub(crate) fn living(&self, uid: &str) -> Option<(&'static str, String)> {
-        let has = |cluster: &DynamicObject| cluster.metadata.uid.as_deref() == Some(uid);
-        let found = self.all_clusters().find(|(_, cluster)| has(cluster));
-        found.map(|(database, cluster)| {
+    pub(crate) fn find_cluster_by_uid(&self, uid: &str) -> Option<(&'static str, String)> {
+        let has_uid = |cluster: &DynamicObject| cluster.metadata.uid.as_deref() == Some(uid);
+        let entry = self.all_clusters().find(|(_, cluster)| has_uid(cluster));
+        entry.map(|(database, cluster)| {
             (database.names.kind, cluster.metadata.name.clone().unwrap_or_default())
         })
     }
 
     /// Returns the metadata of an object that was made for a cluster, by kind and name: a StatefulSet
     /// or an object of one of the other kinds.
-    pub(crate) fn made(&self, kind: &str, namespace: &str, name: &str) -> Option<ObjectMeta> {
+    pub(crate) fn object_metadata(
+        &self,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Option<ObjectMeta> {
         if kind == StatefulSet::KIND {
-            return self.sets.named(namespace, name).map(|set| set.metadata.clone());
+            return self.sets.get_object(namespace, name).map(|set| set.metadata.clone());
         }
         let (_, store) = self.others.iter().find(|(resource, _)| resource.kind == kind)?;
-        store.named(namespace, name).map(|object| object.metadata.clone())
+        store.get_object(namespace, name).map(|object| object.metadata.clone())
     }
 
     /// Returns an object as it was read, if the watch knows no other version of it.
-    pub(super) fn as_read(
+    pub(super) fn cached_object(
         &self,
         resource: &ApiResource,
-        known: &ObjectMeta,
+        cached: &ObjectMeta,
     ) -> Option<DynamicObject> {
-        let version = known.resource_version.as_deref().unwrap_or_default();
-        self.contents.of_version(&content_key(resource, known), version)
+        let version = cached.resource_version.as_deref().unwrap_or_default();
+        self.contents.of_version(&content_key(resource, cached), version)
     }
 
     /// Keeps an object that was read.
-    pub(super) fn keep_read(&self, resource: &ApiResource, object: &mut DynamicObject) {
+    pub(super) fn cache_object(&self, resource: &ApiResource, object: &mut DynamicObject) {
         stripping::strip_notes(&mut object.metadata);
-        self.contents.keep(content_key(resource, &object.metadata), object);
+        self.contents.insert_object(content_key(resource, &object.metadata), object);
     }
 
     /// Returns the objects of a cluster from the caches.
-    pub(crate) fn objects(&self, desired: &DesiredCluster) -> ClusterObjects {
+    pub(crate) fn cluster_objects(&self, desired: &DesiredCluster) -> ClusterObjects {
         let key = desired.key();
         ClusterObjects {
             sets: self.sets.of_cluster(&key),
             pods: self.pods.of_cluster(&key),
             pilots: self.pilots.of_cluster(&key),
             claims: self.claims.of_cluster(&key),
-            account: self.account(desired.database, &desired.namespace, &desired.name),
+            account: self.service_account(desired.database, &desired.namespace, &desired.name),
         }
     }
 
     /// Returns the metadata of the ServiceAccount of a cluster's pods.
-    pub(crate) fn account(
+    pub(crate) fn service_account(
         &self,
         database: &ManagedDatabase,
         namespace: &str,
         cluster: &str,
     ) -> Option<ObjectMeta> {
-        self.made(ServiceAccount::KIND, namespace, &database.names.service_account(cluster))
+        self.object_metadata(
+            ServiceAccount::KIND,
+            namespace,
+            &database.names.service_account(cluster),
+        )
     }
 
     /// Returns the pilot that holds the cluster's LeaderLease.
     pub(crate) fn leader(&self, desired: &DesiredCluster) -> Option<String> {
         let name = (desired.database.names.leader_lease)(&desired.name);
-        let lease = self.leases.named(&desired.namespace, &name)?;
+        let lease = self.leases.get_object(&desired.namespace, &name)?;
         let owners = lease.metadata.owner_references.as_deref().unwrap_or_default();
-        let ours = owners.iter().any(|owner| owner.uid == desired.uid);
-        lease.spec.holder_identity.clone().filter(|holder| ours && !holder.is_empty())
+        let is_owned = owners.iter().any(|owner| owner.uid == desired.uid);
+        lease.spec.holder_identity.clone().filter(|holder| is_owned && !holder.is_empty())
     }
 
     /// Returns the kind of which the objects of a namespace took more room than there is, so that none
@@ -286,24 +297,25 @@ impl ObjectCaches {
             (PersistentVolumeClaim::KIND, self.claims.leaves_out(namespace)),
         ];
         let others = self.others.iter();
-        let others = others.map(|(of, store)| (of.kind.as_str(), store.leaves_out(namespace)));
-        let mut all = typed.into_iter().chain(others);
-        all.find_map(|(kind, is_left_out)| is_left_out.then_some(kind))
+        let others =
+            others.map(|(resource, store)| (resource.kind.as_str(), store.leaves_out(namespace)));
+        let mut kinds = typed.into_iter().chain(others);
+        kinds.find_map(|(kind, is_left_out)| is_left_out.then_some(kind))
     }
 
     /// Returns the StatefulSets and the objects of the other kinds in the caches: what was made for
     /// clusters, without pods and claims.
-    pub(crate) fn kept(&self) -> Vec<ManagedObject> {
-        let sets = self.sets.state().into_iter().map(|set| ManagedObject {
+    pub(crate) fn managed_objects(&self) -> Vec<ManagedObject> {
+        let sets = self.sets.all_objects().into_iter().map(|set| ManagedObject {
             resource: ApiResource::erase::<StatefulSet>(&()),
             meta: set.metadata.clone(),
         });
         let others = self.others.iter().flat_map(|(resource, store)| {
-            let kept = |object: Arc<ObjectMetadata>| ManagedObject {
+            let managed_object = |object: Arc<ObjectMetadata>| ManagedObject {
                 resource: resource.clone(),
                 meta: object.metadata.clone(),
             };
-            store.state().into_iter().map(kept)
+            store.all_objects().into_iter().map(managed_object)
         });
         sets.chain(others).collect()
     }
@@ -311,19 +323,19 @@ impl ObjectCaches {
     /// Returns the cluster that an object names by its label.
     pub(crate) fn key_of(&self, meta: &ObjectMeta) -> Option<ClusterKey> {
         let databases: Vec<_> = self.databases().collect();
-        of_meta(&databases, meta)
+        key_from_metadata(&databases, meta)
     }
 
     /// Returns the metadata of the objects of the kind `resource` that name the cluster by their
     /// label.
-    pub(crate) fn others(
+    pub(crate) fn other_objects(
         &self,
         resource: &ApiResource,
         desired: &DesiredCluster,
     ) -> Vec<ObjectMeta> {
-        let found = self.others.iter().find(|(known, _)| known == resource);
-        let of_cluster = found.map(|(_, store)| store.of_cluster(&desired.key()));
-        of_cluster.into_iter().flatten().map(|object| object.metadata.clone()).collect()
+        let cache = self.others.iter().find(|(other, _)| other == resource);
+        let cluster_objects = cache.map(|(_, store)| store.of_cluster(&desired.key()));
+        cluster_objects.into_iter().flatten().map(|object| object.metadata.clone()).collect()
     }
 }
 
@@ -331,32 +343,34 @@ impl ObjectCaches {
 impl ObjectCaches {
     /// Makes caches that hold those of `objects` that the watches would deliver, stripped as the
     /// watches would.
-    pub(crate) fn holding(
+    pub(crate) fn with_objects(
         databases: &[&'static ManagedDatabase],
         objects: &[serde_json::Value],
     ) -> Self {
-        let holding = HeldObjects { databases: databases.into(), objects };
+        let held_objects = HeldObjects { databases: databases.into(), objects };
         Self {
             clusters: databases
                 .iter()
-                .map(|database| (*database, holding.filled(database.names.kind, true, |_| {})))
+                .map(|database| {
+                    (*database, held_objects.fill_store(database.names.kind, true, |_| {}))
+                })
                 .collect(),
-            pilots: holding.filled("Pilot", true, stripping::strip_pilot),
-            leases: holding.filled("LeaderLease", true, |_| {}),
-            sets: holding.filled("StatefulSet", false, |_| {}),
-            pods: holding.filled("Pod", false, stripping::strip_pod),
-            claims: holding.filled("PersistentVolumeClaim", false, stripping::strip_claim),
+            pilots: held_objects.fill_store("Pilot", true, stripping::strip_pilot),
+            leases: held_objects.fill_store("LeaderLease", true, |_| {}),
+            sets: held_objects.fill_store("StatefulSet", false, |_| {}),
+            pods: held_objects.fill_store("Pod", false, stripping::strip_pod),
+            claims: held_objects.fill_store("PersistentVolumeClaim", false, stripping::strip_claim),
             others: vec![
-                holding.other::<Service>(),
-                holding.other::<ServiceAccount>(),
-                holding.other::<Role>(),
-                holding.other::<RoleBinding>(),
-                holding.other::<PodDisruptionBudget>(),
-                holding.other::<NetworkPolicy>(),
-                holding.other::<ConfigMap>(),
-                holding.other::<Secret>(),
+                held_objects.metadata_store::<Service>(),
+                held_objects.metadata_store::<ServiceAccount>(),
+                held_objects.metadata_store::<Role>(),
+                held_objects.metadata_store::<RoleBinding>(),
+                held_objects.metadata_store::<PodDisruptionBudget>(),
+                held_objects.metadata_store::<NetworkPolicy>(),
+                held_objects.metadata_store::<ConfigMap>(),
+                held_objects.metadata_store::<Secret>(),
             ],
-            contents: ReadContents::new(CacheRoom::of(None).contents),
+            contents: ReadContents::new(CacheRoom::from_limit(None).contents),
         }
     }
 }
@@ -374,66 +388,72 @@ struct HeldObjects<'a> {
 
 #[cfg(test)]
 impl HeldObjects<'_> {
-    fn filled<K: Packable>(&self, kind: &str, all: bool, strip: fn(&mut K)) -> PackedStore<K> {
+    fn fill_store<K: Packable>(&self, kind: &str, all: bool, strip: fn(&mut K)) -> PackedStore<K> {
         let managed_by = crate::api::names::label::K8S_MANAGED_BY;
-        let mut writer =
-            StoreWriter::new(&self.databases).with_room(CacheRoom::of(Some(256 << 20)).objects);
+        let mut writer = StoreWriter::new(&self.databases)
+            .with_room(CacheRoom::from_limit(Some(256 << 20)).objects);
         for object in self.objects.iter().filter(|object| object["kind"] == kind) {
             if all || object["metadata"]["labels"][managed_by] == "navigator" {
                 let mut object: K =
                     serde_json::from_value(object.clone()).expect("it is of its kind");
                 stripping::strip_notes(object.meta_mut());
                 strip(&mut object);
-                writer.apply(&watcher::Event::Apply(object));
+                writer.apply_event(&watcher::Event::Apply(object));
             }
         }
         writer.reader()
     }
 
-    fn other<K: kube::Resource<DynamicType = ()>>(
+    fn metadata_store<K: kube::Resource<DynamicType = ()>>(
         &self,
     ) -> (ApiResource, PackedStore<ObjectMetadata>) {
         let resource = ApiResource::erase::<K>(&());
-        (resource.clone(), self.filled(&resource.kind, false, |_| {}))
+        (resource.clone(), self.fill_store(&resource.kind, false, |_| {}))
     }
 }
 
 /// Returns the clusters of an object, by its labels: of each database at most one.
-fn keys(
+fn cluster_keys(
     databases: &[&'static ManagedDatabase],
     meta: &ObjectMeta,
 ) -> impl Iterator<Item = ClusterKey> {
     let labels = meta.labels.as_ref();
     databases.iter().filter_map(move |database| {
-        key(database, meta, labels?.get(database.names.cluster_label)?.clone())
+        cluster_key(database, meta, labels?.get(database.names.cluster_label)?.clone())
     })
 }
 
 /// Returns the cluster of an object, by its label.
-fn of_meta(databases: &[&'static ManagedDatabase], meta: &ObjectMeta) -> Option<ClusterKey> {
-    keys(databases, meta).next()
+fn key_from_metadata(
+    databases: &[&'static ManagedDatabase],
+    meta: &ObjectMeta,
+) -> Option<ClusterKey> {
+    cluster_keys(databases, meta).next()
 }
 
 /// Returns the cluster of a Pilot, by its label or its spec. If the label is taken off, the cluster
 /// must still become due.
-fn of_pilot(databases: &[&'static ManagedDatabase], pilot: &Pilot) -> Option<ClusterKey> {
-    of_meta(databases, &pilot.metadata).or_else(|| {
+fn key_from_pilot(databases: &[&'static ManagedDatabase], pilot: &Pilot) -> Option<ClusterKey> {
+    key_from_metadata(databases, &pilot.metadata).or_else(|| {
         let cluster = pilot.spec.cluster_ref.as_ref()?;
         let database = databases.iter().find(|database| database.names.kind == cluster.kind)?;
-        key(database, &pilot.metadata, cluster.name.clone())
+        cluster_key(database, &pilot.metadata, cluster.name.clone())
     })
 }
 
 /// Returns the cluster of a LeaderLease, by its owner: pilots make their lease without labels.
-fn of_lease(databases: &[&'static ManagedDatabase], lease: &LeaderLease) -> Option<ClusterKey> {
+fn key_from_lease(
+    databases: &[&'static ManagedDatabase],
+    lease: &LeaderLease,
+) -> Option<ClusterKey> {
     let owners = lease.metadata.owner_references.as_ref()?;
     databases.iter().find_map(|database| {
         let owner = owners.iter().find(|owner| owner.kind == database.names.kind)?;
-        key(database, &lease.metadata, owner.name.clone())
+        cluster_key(database, &lease.metadata, owner.name.clone())
     })
 }
 
-fn key(database: &ManagedDatabase, meta: &ObjectMeta, name: String) -> Option<ClusterKey> {
+fn cluster_key(database: &ManagedDatabase, meta: &ObjectMeta, name: String) -> Option<ClusterKey> {
     Some(ClusterKey { kind: database.names.kind, namespace: meta.namespace.clone()?, name })
 }
 
@@ -447,7 +467,7 @@ struct WatchRules<K> {
     strip: fn(&mut K),
     /// Returns the cluster of an object.
     key: KeyOf<K>,
-    /// Does the change from one object to the other make its cluster due?
+    /// Returns whether the change from one object to the other makes its cluster due.
     is_due: IsDue<K>,
     /// Hears of each object that arrives.
     hear: Box<dyn Fn(&K) + Send>,
@@ -461,7 +481,7 @@ struct WatchRules<K> {
 }
 
 impl WatchFactory {
-    fn typed<K>(
+    fn watch_typed<K>(
         &self,
         task: &'static str,
         config: watcher::Config,
@@ -477,59 +497,64 @@ impl WatchFactory {
         let databases = Arc::clone(&self.databases);
         let rules = WatchRules {
             strip,
-            key: Box::new(move |object: &K| of_meta(&databases, object.meta())),
+            key: Box::new(move |object: &K| key_from_metadata(&databases, object.meta())),
             is_due: Box::new(changes::is_other_version),
             listing: Some(Arc::clone(&self.listing)),
             room: self.room.objects,
             ..WatchRules::new(task)
         };
-        self.spawn(self.api(), config, rules)
+        self.spawn_watch(self.typed_api(), config, rules)
     }
 
-    fn leases(&self, config: watcher::Config) -> PackedStore<LeaderLease> {
+    fn watch_leases(&self, config: watcher::Config) -> PackedStore<LeaderLease> {
         let databases = Arc::clone(&self.databases);
         let rules = WatchRules {
-            key: Box::new(move |lease: &LeaderLease| of_lease(&databases, lease)),
+            key: Box::new(move |lease: &LeaderLease| key_from_lease(&databases, lease)),
             is_due: Box::new(changes::changes_holder),
             ..WatchRules::new("watch-leaderleases")
         };
-        self.spawn(self.api(), config, rules)
+        self.spawn_watch(self.typed_api(), config, rules)
     }
 
     /// Starts the watch of one database's clusters.
-    fn clusters(
+    fn watch_clusters(
         &self,
         database: &'static ManagedDatabase,
         config: watcher::Config,
     ) -> PackedStore<DynamicObject> {
-        let resource = database.resource();
+        let resource = database.api_resource();
         let rules = WatchRules {
             key: Box::new(|cluster: &DynamicObject| {
-                key(database, &cluster.metadata, cluster.metadata.name.clone()?)
+                cluster_key(database, &cluster.metadata, cluster.metadata.name.clone()?)
             }),
-            is_due: Box::new(changes::changes_wish),
+            is_due: Box::new(changes::changes_desired_state),
             ..WatchRules::new("watch-clusters")
         };
-        self.spawn(self.dynamic_api(&self.client, &resource), config, rules)
+        self.spawn_watch(self.dynamic_api(&self.client, &resource), config, rules)
     }
 
     /// Starts the watch of Pilots. Each change is recorded in `heard`, also where it makes no
     /// cluster due.
-    fn pilots(&self, config: watcher::Config, heard: &HeartbeatTracker) -> PackedStore<Pilot> {
-        let (hears, away) = (heard.clone(), heard.clone());
-        let (keys, parts) = (Arc::clone(&self.databases), Arc::clone(&self.databases));
+    fn watch_pilots(
+        &self,
+        config: watcher::Config,
+        heartbeats: &HeartbeatTracker,
+    ) -> PackedStore<Pilot> {
+        let (report_tracker, outage_tracker) = (heartbeats.clone(), heartbeats.clone());
+        let (key_databases, part_databases) =
+            (Arc::clone(&self.databases), Arc::clone(&self.databases));
         let rules = WatchRules {
             strip: stripping::strip_pilot,
-            key: Box::new(move |pilot: &Pilot| of_pilot(&keys, pilot)),
-            is_due: Box::new(move |before, now| changes::changes_plan(&parts, before, now)),
-            hear: Box::new(move |pilot| hears.note(pilot, Instant::now())),
-            failed: Box::new(move || away.api_is_away(Instant::now())),
+            key: Box::new(move |pilot: &Pilot| key_from_pilot(&key_databases, pilot)),
+            is_due: Box::new(move |old, new| changes::changes_plan(&part_databases, old, new)),
+            hear: Box::new(move |pilot| report_tracker.record_heartbeat(pilot, Instant::now())),
+            failed: Box::new(move || outage_tracker.api_is_away(Instant::now())),
             ..WatchRules::new("watch-pilots")
         };
-        self.spawn(self.api(), config, rules)
+        self.spawn_watch(self.typed_api(), config, rules)
     }
 
-    fn other<K: kube::Resource<DynamicType = ()>>(
+    fn watch_metadata<K: kube::Resource<DynamicType = ()>>(
         &self,
         task: &'static str,
         config: watcher::Config,
@@ -537,17 +562,19 @@ impl WatchFactory {
         let resource = ApiResource::erase::<K>(&());
         let databases = Arc::clone(&self.databases);
         let rules = WatchRules {
-            key: Box::new(move |object: &ObjectMetadata| of_meta(&databases, &object.metadata)),
+            key: Box::new(move |object: &ObjectMetadata| {
+                key_from_metadata(&databases, &object.metadata)
+            }),
             is_due: Box::new(changes::is_other_version),
             listing: Some(Arc::clone(&self.listing)),
             room: self.room.metadata,
             ..WatchRules::new(task)
         };
-        let store = self.spawn(self.dynamic_api(&self.metadata, &resource), config, rules);
+        let store = self.spawn_watch(self.dynamic_api(&self.metadata, &resource), config, rules);
         (resource, store)
     }
 
-    fn api<K>(&self) -> Api<K>
+    fn typed_api<K>(&self) -> Api<K>
     where
         K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
     {
@@ -567,7 +594,12 @@ impl WatchFactory {
         }
     }
 
-    fn spawn<K>(&self, api: Api<K>, config: watcher::Config, rules: WatchRules<K>) -> PackedStore<K>
+    fn spawn_watch<K>(
+        &self,
+        api: Api<K>,
+        config: watcher::Config,
+        rules: WatchRules<K>,
+    ) -> PackedStore<K>
     where
         K: Packable + Debug + Send + Sync,
         K::DynamicType: Eq + Hash + Clone + Send + Sync + Unpin,
@@ -575,10 +607,10 @@ impl WatchFactory {
         let task = rules.task;
         let writer = StoreWriter::new(&self.databases).with_room(rules.room);
         let store = writer.reader();
-        let ready = self.runtime.readiness().add(task);
+        let readiness_handle = self.runtime.readiness().add(task);
         let (queue, shutdown) = (self.queue.clone(), self.runtime.shutdown());
-        let pump = pump(api, config, writer, queue, rules, ready, shutdown);
-        self.runtime.tasks().spawn_vital(task, pump);
+        let watch_task = run_watch(api, config, writer, queue, rules, readiness_handle, shutdown);
+        self.runtime.tasks().spawn_vital(task, watch_task);
         store
     }
 }
@@ -601,20 +633,20 @@ impl<K> WatchRules<K> {
 
 /// Runs the watch that fills one cache, and makes clusters due when an object has changed in what
 /// counts.
-async fn pump<K>(
+async fn run_watch<K>(
     api: Api<K>,
     config: watcher::Config,
     mut writer: StoreWriter<K>,
     queue: WorkQueue,
     rules: WatchRules<K>,
-    ready: readiness::ReadinessHandle,
+    readiness_handle: readiness::ReadinessHandle,
     shutdown: Shutdown,
 ) where
     K: Packable + Debug + Send + Sync,
     K::DynamicType: Eq + Hash + Clone + Send + Sync,
 {
     // Dropped once the cache is filled.
-    let mut ready = Some(ready);
+    let mut readiness_handle = Some(readiness_handle);
     let mut last_error = String::new();
     let mut turn: Option<OwnedMutexGuard<()>> = None;
     let watch = || Box::pin(watcher(api.clone(), config.clone()).default_backoff());
@@ -649,19 +681,19 @@ async fn pump<K>(
                 (rules.strip)(object);
             }),
         };
-        let due = match &event {
+        let due_key = match &event {
             watcher::Event::Apply(object) | watcher::Event::InitApply(object) => {
                 (rules.hear)(object);
-                let before = writer.known(object);
-                let is_due = before.as_ref().is_none_or(|before| {
-                    before.meta().uid != object.meta().uid || (rules.is_due)(before, object)
+                let old = writer.stored_object(object);
+                let is_due = old.as_ref().is_none_or(|old| {
+                    old.meta().uid != object.meta().uid || (rules.is_due)(old, object)
                 });
                 if is_due { (rules.key)(object) } else { None }
             }
             watcher::Event::Delete(object) => (rules.key)(object),
             watcher::Event::Init | watcher::Event::InitDone => None,
         };
-        writer.apply(&event);
+        writer.apply_event(&event);
         match (&event, &rules.listing) {
             // The first page is read when the stream is polled next.
             (watcher::Event::Init, Some(listing)) => {
@@ -674,7 +706,7 @@ async fn pump<K>(
             _ => {}
         }
         // After the cache, so that a worker that is waiting sees the change.
-        if let Some(key) = due {
+        if let Some(key) = due_key {
             queue.add(key);
         }
         if let watcher::Event::Delete(object) = &event
@@ -684,10 +716,11 @@ async fn pump<K>(
         }
         if matches!(event, watcher::Event::InitDone) {
             last_error.clear();
-            ready.take();
+            readiness_handle.take();
             // An object that was deleted while the watch was down is seen by the reconcile of its
             // cluster, as a missing object.
-            for key in writer.reader().state().iter().filter_map(|object| (rules.key)(object)) {
+            for key in writer.reader().all_objects().iter().filter_map(|object| (rules.key)(object))
+            {
                 queue.add(key);
             }
         }

@@ -42,14 +42,14 @@ use crate::api::{
     },
     predicate::DATA_OUTLIVES_POD,
     repair_report::RepairReport,
-    silence::says_unheard,
+    silence::is_silent_reason,
     v1beta1::{
         Blocker, ForgottenNode, Health, NodeChange, Pilot, PilotIntent, PilotPhase,
         PilotSecurityStatus, PilotSpec, PilotStatus,
     },
 };
 
-/// Annotation on a Pilot: the controller wrote `spec.phase`, not a person.
+/// Annotation on a Pilot: the controller wrote `spec.phase`, not a user.
 pub(crate) const PHASE_OWNER: &str = "navigator.jetstack.io/phase-owner";
 
 /// The objects of one cluster, as the caches or the server have them.
@@ -66,7 +66,7 @@ pub(crate) struct ClusterObjects {
 /// The facts about a cluster that the plan and the status are made from.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ObservedCluster {
-    /// Wanted pools in the order of the spec, then pools that are no longer wanted.
+    /// Desired pools in the order of the spec, then pools that are no longer desired.
     pub(crate) pools: Vec<ObservedPool>,
     /// A StatefulSet, Pilot or claim with a name that the cluster needs has another owner, or is of
     /// another store: no step is taken. Before the first node, any object counts.
@@ -81,15 +81,16 @@ pub(crate) struct ObservedCluster {
 }
 
 impl ObservedCluster {
-    /// Has the cluster a Pilot of its own? Until then nothing runs that an object of doubtful origin
-    /// could hold up.
+    /// Returns whether the cluster has a Pilot of its own. Until then nothing runs that an object
+    /// of doubtful origin could block.
     pub(crate) fn has_nodes(&self) -> bool {
         let mut members = self.pools.iter().flat_map(|pool| pool.members.values());
         members.any(|member| member.pilot.as_ref().is_some_and(|pilot| pilot.owned))
     }
 
-    /// Is nothing written for the cluster? That is so while something of it is of another store, and
-    /// before its first node while a name that it needs is taken.
+    /// Returns whether the controller writes nothing for the cluster. That is so while one of its
+    /// objects is of another store. Before its first node, it is also so while a name that the
+    /// cluster needs is taken.
     pub(crate) fn is_left_alone(&self) -> bool {
         let stalled = self.stalled.as_ref();
         stalled.is_some_and(|cause| cause.reason == STORE_MISMATCH || !self.has_nodes())
@@ -178,7 +179,7 @@ pub(crate) struct PilotFacts {
     pub(crate) uid: String,
     pub(crate) resource_version: String,
     pub(crate) spec: PilotSpec,
-    /// The controller wrote `spec.phase`, not a person.
+    /// Whether the controller wrote `spec.phase`, not a user.
     pub(crate) phase_ours: bool,
     /// The Pilot is owned by this cluster; false for one that can be adopted.
     pub(crate) owned: bool,
@@ -189,7 +190,7 @@ pub(crate) struct PilotFacts {
     /// The node keeps data that must not be lost.
     pub(crate) keeps_data: bool,
     pub(crate) ready: bool,
-    /// Age of the pilot's report, which no object says; see [`ObservedCluster::hear`].
+    /// Age of the pilot's report, which no object says; see [`ObservedCluster::set_heartbeats`].
     pub(crate) hearing: HeartbeatAge,
     /// The node is, or was, a member of the database cluster.
     pub(crate) identity: bool,
@@ -198,7 +199,7 @@ pub(crate) struct PilotFacts {
     pub(crate) machine: Option<String>,
     /// The database answered its pilot at least once, so it may have joined the other nodes.
     pub(crate) answered: bool,
-    /// The pilot says that no process of the database runs.
+    /// Whether the pilot reports that no process of the database runs.
     pub(crate) idle: bool,
     /// The host passed the pilot's checks, which include whose data are on the volume.
     pub(crate) checked: bool,
@@ -218,8 +219,8 @@ pub(crate) struct PilotFacts {
     pub(crate) certificates: Option<(String, String)>,
     pub(crate) users: Option<(String, String)>,
     pub(crate) running_hash: Option<String>,
-    /// Config hash that was wanted when the database was started; `None` for a pilot that does not act
-    /// on `spec.restart_for`.
+    /// Config hash that was desired when the database was started; `None` for a pilot that does not
+    /// act on `spec.restart_for`.
     pub(crate) started_for: Option<String>,
     /// The pilot reports that the database cannot be run with the spec of the Pilot.
     pub(crate) failed: bool,
@@ -248,16 +249,16 @@ pub(crate) struct PilotFacts {
     pub(crate) node_id: Option<String>,
     /// How far the node's database is with forgetting other nodes.
     pub(crate) forgotten: Vec<ForgottenNode>,
-    /// Uid of the claim or pod whose data a person gave up.
+    /// Uid of the claim or pod whose data the user discarded.
     pub(crate) given_up: Option<String>,
-    /// Id of the database cluster that the node begins anew, as a person says.
+    /// Id of the database cluster that the node may form again, as the user approved.
     pub(crate) unsafe_bootstrap: Option<String>,
-    /// The pilot says that its volume holds no data of a database.
+    /// Whether the pilot reports that its volume holds no data of a database.
     pub(crate) emptied: bool,
     /// Config hash of the template of which the node's next pod is made, where the node has not had
     /// its turn in a change.
     pub(crate) pinned: Option<String>,
-    /// A request that a pod of the node leave its machine, and what the answer was said to wait for.
+    /// A request to evict a pod of the node, and what the eviction was last reported to wait for.
     pub(crate) leave: Option<LeaveRequest>,
     pub(crate) leave_waits: Option<String>,
     /// Message of the Ready condition while that is not True.
@@ -277,13 +278,14 @@ pub(crate) struct BlockerFacts {
 }
 
 impl PilotFacts {
-    /// Is the pilot about to restart its database, or at it?
-    pub(crate) fn restarts(&self) -> bool {
-        let told =
+    /// Returns whether the pilot is about to restart its database, or is restarting it.
+    pub(crate) fn is_restarting(&self) -> bool {
+        let is_restart_requested =
             self.spec.restart_for.is_some() && self.spec.restart_for == self.spec.config_hash;
-        let due = self.started_for.is_some() && self.started_for != self.spec.restart_for;
-        let rejected = matches!(self.validated, Some(Err(_)));
-        told && due && !rejected && !self.hearing.is_over()
+        let is_restart_pending =
+            self.started_for.is_some() && self.started_for != self.spec.restart_for;
+        let is_rejected = matches!(self.validated, Some(Err(_)));
+        is_restart_requested && is_restart_pending && !is_rejected && !self.hearing.is_over()
     }
 }
 
@@ -295,7 +297,7 @@ impl BlockerFacts {
         Self { predicate, message, against: vec![NodeChange::Stop] }
     }
 
-    pub(crate) fn speaks_against(&self, change: &NodeChange) -> bool {
+    pub(crate) fn blocks_change(&self, change: &NodeChange) -> bool {
         self.against.contains(change)
     }
 }
@@ -318,93 +320,97 @@ pub(crate) struct BehindFacts {
 
 impl BehindFacts {
     /// Returns the facts unless `pilot` has a user's report that counts.
-    fn of(report: BehindReplica, pilot: &ObjectMeta, now: Timestamp) -> Option<Self> {
-        let repair = RepairReport::read(pilot, report.since, now);
-        let report_flaw = repair.flaw();
+    fn from_report(report: BehindReplica, pilot: &ObjectMeta, now: Timestamp) -> Option<Self> {
+        let repair = RepairReport::from_metadata(pilot, report.since, now);
+        let report_flaw = repair.rejection_reason();
         (repair != RepairReport::Repaired).then_some(Self { report, report_flaw })
     }
 }
 
 impl ObservedCluster {
     /// Returns the facts on which the specs of Pilots depend.
-    pub(crate) fn existing(&self) -> Vec<ExistingPool> {
-        let one = |pool: &ObservedPool| ExistingPool {
+    pub(crate) fn existing_pools(&self) -> Vec<ExistingPool> {
+        let existing_pool = |pool: &ObservedPool| ExistingPool {
             pool: pool.name.clone(),
-            eligible: pool.staying(|member| member.is_some_and(Member::eligible)),
-            unknown: pool.staying(|member| member.is_none_or(|member| member.pilot.is_none())),
+            eligible: pool.count_staying(|member| member.is_some_and(Member::is_eligible)),
+            unknown: pool
+                .count_staying(|member| member.is_none_or(|member| member.pilot.is_none())),
             parts: pool.pilots().next().map(|pilot| pilot.spec.parts.clone()),
         };
-        self.pools.iter().map(one).collect()
+        self.pools.iter().map(existing_pool).collect()
     }
 
     /// Adds the age of each pilot's report; `heard` returns it by the uid of the Pilot.
-    pub(crate) fn hear(&mut self, heard: impl Fn(&str) -> HeartbeatAge) {
+    pub(crate) fn set_heartbeats(&mut self, heartbeat_of: impl Fn(&str) -> HeartbeatAge) {
         for member in self.pools.iter_mut().flat_map(|pool| pool.members.values_mut()) {
             if let Some(pilot) = &mut member.pilot {
-                pilot.hearing = heard(&pilot.uid);
+                pilot.hearing = heartbeat_of(&pilot.uid);
             }
-            excuse(member);
+            clear_expected_failure(member);
         }
     }
 
-    /// Adds for how long each node has not served; `see` is told by the uid of the Pilot whether it
-    /// serves.
-    pub(crate) fn see(&mut self, see: impl Fn(&str, bool) -> Duration) {
+    /// Adds for how long each node has not served; `see` receives the uid of the Pilot and whether
+    /// its node serves.
+    pub(crate) fn record_unavailability(
+        &mut self,
+        unavailable_for: impl Fn(&str, bool) -> Duration,
+    ) {
         for member in self.pools.iter_mut().flat_map(|pool| pool.members.values_mut()) {
-            let serves = member.serving();
+            let is_serving = member.is_serving();
             if let Some(pilot) = &mut member.pilot {
-                pilot.hearing.gone = see(&pilot.uid, serves);
+                pilot.hearing.gone = unavailable_for(&pilot.uid, is_serving);
             }
         }
     }
 
     /// Returns the cluster as it would be with `to` replicas in `pool`.
-    pub(crate) fn resized(&self, pool: &str, to: u32) -> Self {
-        let mut resized = self.clone();
-        for set in resized.pools.iter_mut().filter(|found| found.name == pool) {
+    pub(crate) fn with_replicas(&self, pool: &str, replicas: u32) -> Self {
+        let mut cluster = self.clone();
+        for set in cluster.pools.iter_mut().filter(|other| other.name == pool) {
             if let Some(set) = &mut set.set {
-                set.replicas = to;
+                set.replicas = replicas;
             }
         }
-        resized
+        cluster
     }
 }
 
 impl Member {
-    /// Does the node serve, according to both the kubelet and its own pilot? One whose pilot is
-    /// about to restart it counts as down already.
-    pub(crate) fn serving(&self) -> bool {
+    /// Returns whether the node serves, according to both the kubelet and its own pilot. A node
+    /// whose pilot is about to restart it already counts as unavailable.
+    pub(crate) fn is_serving(&self) -> bool {
         self.pod.as_ref().is_some_and(|pod| pod.ready && !pod.terminating)
-            && self.pilot.as_ref().is_some_and(|pilot| pilot.ready && !pilot.restarts())
+            && self.pilot.as_ref().is_some_and(|pilot| pilot.ready && !pilot.is_restarting())
     }
 
     pub(crate) fn intent(&self) -> PilotIntent {
         self.pilot.as_ref().and_then(|pilot| pilot.spec.phase.clone()).unwrap_or_default()
     }
 
-    /// Is `intent` the node's intended phase, and did the controller write it?
-    pub(crate) fn intends(&self, intent: &PilotIntent) -> bool {
+    /// Returns whether `intent` is the node's intended phase, and the controller wrote it.
+    pub(crate) fn has_intent(&self, intent: &PilotIntent) -> bool {
         self.intent() == *intent && self.pilot.as_ref().is_some_and(|pilot| pilot.phase_ours)
     }
 
-    /// Returns the phase that a person wrote, which the controller therefore leaves alone.
-    pub(crate) fn held(&self) -> Option<PilotIntent> {
+    /// Returns the phase that a user wrote, which the controller therefore does not change.
+    pub(crate) fn user_intent(&self) -> Option<PilotIntent> {
         let pilot = self.pilot.as_ref()?;
         let intent = self.intent();
-        let acts = matches!(
+        let has_effect = matches!(
             intent,
             PilotIntent::Fenced | PilotIntent::Stopped | PilotIntent::Decommissioned
         );
-        (acts && !pilot.phase_ours).then_some(intent)
+        (has_effect && !pilot.phase_ours).then_some(intent)
     }
 
-    /// Is the node asked to leave, by a person or by the controller?
-    pub(crate) fn asked_to_leave(&self) -> bool {
+    /// Returns whether a user or the controller requested the decommission of the node.
+    pub(crate) fn is_decommission_requested(&self) -> bool {
         self.intent() == PilotIntent::Decommissioned
     }
 
     /// Returns the uid of what holds the node's data: its claim, or its pod.
-    pub(crate) fn data(&self) -> Option<String> {
+    pub(crate) fn data_uid(&self) -> Option<String> {
         match (&self.claim, &self.pod) {
             (Some(claim), _) => Some(claim.uid.clone()),
             (None, Some(pod)) if pod.holds_data => Some(pod.uid.clone()),
@@ -412,58 +418,69 @@ impl Member {
         }
     }
 
-    /// Did a person give up the data that the node has now, or had last? Data of a node that serves are
-    /// not lost, whatever a person says.
-    pub(crate) fn abandoned(&self) -> bool {
-        let word = self.pilot.as_ref().and_then(|pilot| pilot.given_up.as_ref());
-        word.is_some_and(|word| self.data().is_none_or(|data| data == *word)) && !self.serving()
+    /// Returns whether the user discarded the data that the node has now, or had last. Data of a
+    /// node that serves are not lost, whatever the user declares.
+    pub(crate) fn is_data_discarded(&self) -> bool {
+        let discarded_uid = self.pilot.as_ref().and_then(|pilot| pilot.given_up.as_ref());
+        discarded_uid.is_some_and(|uid| self.data_uid().is_none_or(|data| data == *uid))
+            && !self.is_serving()
     }
 
-    /// Has a node that does not serve been away for longer than a start or a restart takes?
-    pub(crate) fn lasts_away(&self) -> bool {
+    /// Returns whether a node that does not serve has been unavailable for longer than a start or a
+    /// restart takes.
+    pub(crate) fn has_lasting_failure(&self) -> bool {
         let pilot = self.pilot.as_ref();
         match &self.pod {
-            _ if self.held().is_some() => true,
+            _ if self.user_intent().is_some() => true,
             None => {
-                let refused = self.refused.as_ref().is_some_and(|refused| refused.lasts);
-                refused || pilot.is_some_and(|pilot| pilot.hearing.is_over())
+                let has_lasting_refusal =
+                    self.refused.as_ref().is_some_and(|failure| failure.lasts);
+                has_lasting_refusal || pilot.is_some_and(|pilot| pilot.hearing.is_over())
             }
             Some(pod) if pod.terminating => pod.overdue,
-            Some(pod) => self.fails() || pod.trouble.as_ref().is_some_and(|found| found.lasts),
+            Some(pod) => {
+                self.has_failed() || pod.trouble.as_ref().is_some_and(|failure| failure.lasts)
+            }
         }
     }
 
-    /// Does the controller get no report from the pilot, although the kubelet finds the pod ready?
-    pub(crate) fn unheard(&self) -> bool {
-        let ready = self.pod.as_ref().is_some_and(|pod| pod.ready && !pod.terminating);
-        let silent = |pilot: &PilotFacts| pilot.hearing.is_over() || pilot.marked_unheard;
-        ready && self.pilot.as_ref().is_some_and(silent)
+    /// Returns whether the pilot is silent, although the kubelet finds the pod ready.
+    pub(crate) fn is_silent(&self) -> bool {
+        let is_ready = self.pod.as_ref().is_some_and(|pod| pod.ready && !pod.terminating);
+        let is_pilot_silent = |pilot: &PilotFacts| pilot.hearing.is_over() || pilot.marked_unheard;
+        is_ready && self.pilot.as_ref().is_some_and(is_pilot_silent)
     }
 
     /// Returns when the pod has a valid token again, at the latest. `None` unless the API rejects
-    /// the pilot because its ServiceAccount was deleted and made again.
-    pub(crate) fn turned_away(&self) -> Option<Timestamp> {
+    /// the pilot because its ServiceAccount was deleted and recreated.
+    pub(crate) fn unauthorized_until(&self) -> Option<Timestamp> {
         let pod = self.pod.as_ref().filter(|pod| pod.started && !pod.terminating)?;
-        let unheard = self.pilot.as_ref().is_some_and(|pilot| pilot.marked_unheard);
-        pod.token_renewed_by.filter(|_| unheard)
+        let is_silent = self.pilot.as_ref().is_some_and(|pilot| pilot.marked_unheard);
+        pod.token_renewed_by.filter(|_| is_silent)
     }
 
-    /// Does the pilot of the current pod report that its database cannot be run?
-    pub(crate) fn fails(&self) -> bool {
+    /// Returns whether the pilot of the current pod reports that its database cannot be run.
+    pub(crate) fn has_failed(&self) -> bool {
         let (Some(pod), Some(pilot)) = (&self.pod, &self.pilot) else { return false };
         pilot.failed && !pilot.hearing.is_over() && pilot.instance.as_ref() == Some(&pod.uid)
     }
 
-    /// Does the pilot of the current pod report that its database runs, and that it does not serve? Not
-    /// while data are streamed to or from the node, or while it is about to restart.
+    /// Returns whether the pilot of the current pod reports that its database runs and does not
+    /// serve. Returns false while data are streamed to or from the node, or while it is about to
+    /// restart.
     pub(crate) fn runs_without_serving(&self) -> bool {
         let (Some(pod), Some(pilot)) = (&self.pod, &self.pilot) else { return false };
-        let speaks = pilot.hearing.is_fresh() && pilot.instance.as_ref() == Some(&pod.uid);
-        let runs = !pilot.idle && !pilot.ready && !pilot.failed && !pilot.stopped;
-        speaks && runs && !self.at_work() && !pilot.restarts() && !pilot.decommissioned
+        let is_reporting = pilot.hearing.is_fresh() && pilot.instance.as_ref() == Some(&pod.uid);
+        let is_running = !pilot.idle && !pilot.ready && !pilot.failed && !pilot.stopped;
+        is_reporting
+            && is_running
+            && !self.at_work()
+            && !pilot.is_restarting()
+            && !pilot.decommissioned
     }
 
-    /// Does a current report of the pilot say that data are streamed to or from the node?
+    /// Returns whether a current report of the pilot shows that data are streamed to or from the
+    /// node.
     pub(crate) fn at_work(&self) -> bool {
         self.pilot.as_ref().is_some_and(|pilot| pilot.at_work && !pilot.hearing.is_over())
     }
@@ -471,97 +488,106 @@ impl Member {
     /// Would the data of this node be deleted with its pod?
     pub(crate) fn dies_with_pod(&self) -> bool {
         // Without a Pilot there is no report that the pod holds no data.
-        let has = self.pilot.as_ref().is_none_or(|pilot| pilot.identity && !pilot.decommissioned);
-        let keeps = self.pilot.as_ref().is_none_or(|pilot| pilot.keeps_data);
-        has && keeps && self.pod.as_ref().is_some_and(|pod| pod.holds_data && pod.started)
+        let may_have_identity =
+            self.pilot.as_ref().is_none_or(|pilot| pilot.identity && !pilot.decommissioned);
+        let keeps_data = self.pilot.as_ref().is_none_or(|pilot| pilot.keeps_data);
+        may_have_identity
+            && keeps_data
+            && self.pod.as_ref().is_some_and(|pod| pod.holds_data && pod.started)
     }
 
-    /// May the other nodes elect this node?
-    pub(crate) fn eligible(&self) -> bool {
+    /// Returns whether the other nodes may elect this node.
+    pub(crate) fn is_eligible(&self) -> bool {
         self.pilot.as_ref().is_some_and(|pilot| pilot.eligible)
     }
 
-    pub(crate) fn decommissioned(&self) -> bool {
+    pub(crate) fn is_decommissioned(&self) -> bool {
         self.pilot.as_ref().is_some_and(|pilot| pilot.decommissioned)
     }
 
-    /// Is the node a member of the database cluster, or was it one?
+    /// Returns whether the node is a member of the database cluster, or was one.
     pub(crate) fn has_identity(&self) -> bool {
         self.pilot.as_ref().is_some_and(|pilot| pilot.identity)
     }
 
-    /// Does the pilot of the node's current pod say that no data lie on its volume?
+    /// Returns whether the pilot of the node's current pod reports that its volume holds no data.
     pub(crate) fn is_empty(&self) -> bool {
         let Self { pod: Some(pod), pilot: Some(pilot), .. } = self else { return false };
         pilot.emptied && pilot.instance.as_ref() == Some(&pod.uid)
     }
 
-    /// Did the database never run on this node? Then nothing can be lost with the node.
+    /// Returns whether the database never ran on this node. Then nothing can be lost with the node.
     pub(crate) fn never_ran(&self) -> bool {
-        let started = self.pod.as_ref().is_some_and(|pod| pod.started || pod.ready);
-        !started && !self.has_identity() && self.is_first_life()
+        let has_started = self.pod.as_ref().is_some_and(|pod| pod.started || pod.ready);
+        !has_started && !self.has_identity() && self.is_first_life()
     }
 
-    /// Does the node hold data of the database cluster, or may it? It may where its volume is older
-    /// than its Pilot, and no pilot has reported yet what the volume holds.
+    /// Returns whether the node holds, or may hold, data of the database cluster. It may if its
+    /// volume is older than its Pilot, and no pilot has reported yet what the volume holds.
     pub(crate) fn may_be_member(&self) -> bool {
-        let unread = self.pilot.as_ref().is_some_and(|pilot| !pilot.checked);
-        self.has_identity() || (unread && !self.is_first_life())
+        let is_unread = self.pilot.as_ref().is_some_and(|pilot| !pilot.checked);
+        self.has_identity() || (is_unread && !self.is_first_life())
     }
 
-    /// Returns whether the node has no pod, and a volume that was there before its Pilot or a pod of
-    /// it, and that no pilot has read. A StatefulSet makes claims together with pods, so such a claim
-    /// is of an earlier life of the cluster: it was made again, or put back from a copy of its
-    /// objects. What the Pilot notes of earlier claims does not count, since it may be of that copy.
+    /// Returns whether the node has no pod, and a volume that existed before its Pilot or a pod of
+    /// it, and that no pilot has read. A StatefulSet creates claims together with pods, so such a
+    /// claim is of an earlier life of the cluster. The cluster was recreated, or restored from a
+    /// copy of its objects. What the Pilot notes of earlier claims does not count, since it may be
+    /// of that copy.
     fn has_unread_volume(&self) -> bool {
-        let kept = self.claim.as_ref().is_some_and(|claim| claim.holds_data);
-        let unread = self.pilot.as_ref().is_none_or(|pilot| !pilot.checked);
-        self.pod.is_none() && kept && unread && !self.decommissioned() && !self.abandoned()
+        let has_data = self.claim.as_ref().is_some_and(|claim| claim.holds_data);
+        let is_unread = self.pilot.as_ref().is_none_or(|pilot| !pilot.checked);
+        self.pod.is_none()
+            && has_data
+            && is_unread
+            && !self.is_decommissioned()
+            && !self.is_data_discarded()
     }
 
-    /// Was the volume made later than this Pilot? An older volume may hold data of an earlier node
-    /// of this name. Creation times do not tell: claim and Pilot are on servers with clocks of
-    /// their own.
+    /// Returns whether the volume was created later than this Pilot. An older volume may hold data
+    /// of an earlier node of this name. Creation times do not show this: claim and Pilot are on
+    /// servers with clocks of their own.
     pub(crate) fn is_first_life(&self) -> bool {
         let Some(claim) = self.claim.as_ref().filter(|claim| claim.holds_data) else { return true };
-        let noted = |pilot: &PilotFacts| {
-            pilot.earlier_claim.as_ref().is_some_and(|earlier| *earlier != claim.uid)
+        let has_other_claim = |pilot: &PilotFacts| {
+            pilot.earlier_claim.as_ref().is_some_and(|earlier_uid| *earlier_uid != claim.uid)
         };
-        self.pilot.as_ref().is_none_or(noted)
+        self.pilot.as_ref().is_none_or(has_other_claim)
     }
 
-    /// Did the database never answer its pilot, and is it not running now? Then it never joined the
-    /// other nodes, and nothing can be lost with the node.
+    /// Returns whether the database never answered its pilot, and is not running now. Then it never
+    /// joined the other nodes, and nothing can be lost with the node.
     ///
-    /// Only the pilot of the current pod can tell, and only while it reports. If the volume is
-    /// older than the Pilot, the pilot must also have read whose data the volume holds.
+    /// Only the pilot of the current pod can report this, and only while it reports. If the volume
+    /// is older than the Pilot, the pilot must also have read whose data the volume holds.
     pub(crate) fn never_served(&self) -> bool {
         let (Some(pod), Some(pilot)) = (&self.pod, &self.pilot) else { return false };
-        let speaks = pilot.instance.as_ref() == Some(&pod.uid) && pilot.hearing.is_fresh();
+        let is_reporting = pilot.instance.as_ref() == Some(&pod.uid) && pilot.hearing.is_fresh();
         let knows_data = self.is_first_life() || pilot.checked;
         let never_up = !pod.ready && !pilot.ready && pilot.idle;
-        speaks && knows_data && never_up && !pilot.answered && !pilot.identity
+        is_reporting && knows_data && never_up && !pilot.answered && !pilot.identity
     }
 }
 
 impl ObservedPool {
     /// Returns the number of nodes that exist, or come back, and were not asked to leave, of those
     /// that `is` is true of.
-    fn staying(&self, is: impl Fn(Option<&Member>) -> bool) -> u32 {
-        let nodes = self.replicas().max(self.returning());
+    fn count_staying(&self, is_counted: impl Fn(Option<&Member>) -> bool) -> u32 {
+        let nodes = self.replicas().max(self.returning_replicas());
         let members = (0..nodes).map(|ordinal| self.members.get(&ordinal));
-        let leaves = |member: &Member| member.intends(&PilotIntent::Decommissioned);
-        let staying = members.filter(|member| !member.is_some_and(leaves) && is(*member)).count();
-        u32::try_from(staying).unwrap_or(u32::MAX)
+        let is_leaving = |member: &Member| member.has_intent(&PilotIntent::Decommissioned);
+        let count =
+            members.filter(|member| !member.is_some_and(is_leaving) && is_counted(*member)).count();
+        u32::try_from(count).unwrap_or(u32::MAX)
     }
 
     fn pilots(&self) -> impl Iterator<Item = &PilotFacts> {
         self.members.values().filter_map(|member| member.pilot.as_ref())
     }
 
-    /// May at least one node of the pool be elected?
-    pub(crate) fn eligible(&self) -> bool {
-        self.members.values().any(Member::eligible)
+    /// Returns whether at least one node of the pool may be elected.
+    pub(crate) fn has_eligible_node(&self) -> bool {
+        self.members.values().any(Member::is_eligible)
     }
 
     pub(crate) fn replicas(&self) -> u32 {
@@ -570,55 +596,55 @@ impl ObservedPool {
 
     /// Returns the replicas that the StatefulSet needs, at least, to have a pod for every node that
     /// joined the database cluster and did not leave it. With fewer, data would be unavailable.
-    pub(crate) fn returning(&self) -> u32 {
+    pub(crate) fn returning_replicas(&self) -> u32 {
         if self.orphan {
             return 0;
         }
-        let gone = |member: &Member| member.decommissioned() || member.abandoned();
-        self.one_past_last(|member| member.may_be_member() && !gone(member))
+        let is_gone = |member: &Member| member.is_decommissioned() || member.is_data_discarded();
+        self.one_past_last(|member| member.may_be_member() && !is_gone(member))
     }
 
     /// Returns the replicas that bring back each node that has data, and each of the first `wanted`
     /// nodes whose volume was kept and may hold them. The others miss such a node until it starts,
     /// and may not serve without it, so none of their reports may hold its start.
-    pub(crate) fn returning_of(&self, wanted: u32) -> u32 {
-        let later = self.replicas()..wanted.max(self.replicas());
-        let mut later = self.members.range(later).rev();
-        let last = later.find(|(_, member)| member.has_unread_volume());
-        self.returning().max(last.map_or(0, |(ordinal, _)| ordinal + 1))
+    pub(crate) fn returning_of(&self, desired_replicas: u32) -> u32 {
+        let later_ordinals = self.replicas()..desired_replicas.max(self.replicas());
+        let mut later_nodes = self.members.range(later_ordinals).rev();
+        let last_node = later_nodes.find(|(_, member)| member.has_unread_volume());
+        self.returning_replicas().max(last_node.map_or(0, |(ordinal, _)| ordinal + 1))
     }
 
     /// Returns the replicas with which a StatefulSet is made. Pods that a deleted StatefulSet left
     /// as orphans are kept. Volumes of an earlier cluster of this name hold the members of the
     /// database cluster: all of them start, because a quorum may need them. Those that the spec
     /// does not want move their data away and leave like any other node.
-    pub(crate) fn initial(&self) -> u32 {
-        let kept = |member: &Member| {
+    pub(crate) fn initial_replicas(&self) -> u32 {
+        let has_data = |member: &Member| {
             let claim = member.claim.as_ref();
-            claim.is_some_and(|claim| claim.holds_data) && !member.decommissioned()
+            claim.is_some_and(|claim| claim.holds_data) && !member.is_decommissioned()
         };
-        self.returning().max(self.living()).max(self.one_past_last(kept))
+        self.returning_replicas().max(self.living_replicas()).max(self.one_past_last(has_data))
     }
 
     /// Returns the replicas that the StatefulSet needs to end no pod that lives.
-    pub(crate) fn living(&self) -> u32 {
+    pub(crate) fn living_replicas(&self) -> u32 {
         self.one_past_last(|member| member.pod.as_ref().is_some_and(|pod| !pod.terminating))
     }
 
-    fn one_past_last(&self, is: impl Fn(&Member) -> bool) -> u32 {
-        let last = self.members.iter().rev().find(|(_, member)| is(member));
-        last.map_or(0, |(ordinal, _)| ordinal + 1)
+    fn one_past_last(&self, is_counted: impl Fn(&Member) -> bool) -> u32 {
+        let last_node = self.members.iter().rev().find(|(_, member)| is_counted(member));
+        last_node.map_or(0, |(ordinal, _)| ordinal + 1)
     }
 
     /// Returns the ordinals that the StatefulSet runs, with the members that have an object
     /// already.
-    pub(crate) fn running(&self) -> impl Iterator<Item = (u32, Option<&Member>)> {
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = (u32, Option<&Member>)> {
         (0..self.replicas()).map(|ordinal| (ordinal, self.members.get(&ordinal)))
     }
 }
 
 /// Turns the objects of a cluster into facts.
-pub(crate) fn observe(
+pub(crate) fn observe_cluster(
     desired: &DesiredCluster,
     objects: &ClusterObjects,
     now: Timestamp,
@@ -635,16 +661,17 @@ pub(crate) fn observe(
     let mut stalled = None;
     for set in &objects.sets {
         let name = set.metadata.name.clone().unwrap_or_default();
-        if !owned(&set.metadata, desired) {
+        if !is_owned_by(&set.metadata, desired) {
             if pools.iter().any(|pool| pool.set_name == name) {
-                stalled = stalled.or_else(|| Some(foreign("StatefulSet", &set.metadata, desired)));
+                stalled =
+                    stalled.or_else(|| Some(foreign_cause("StatefulSet", &set.metadata, desired)));
             }
             continue;
         }
-        let known = pools.iter().position(|pool| pool.set_name == name);
-        let index = known.unwrap_or_else(|| {
+        let existing_index = pools.iter().position(|pool| pool.set_name == name);
+        let index = existing_index.unwrap_or_else(|| {
             pools.push(ObservedPool {
-                name: label(&set.metadata, desired.database.names.pool_label),
+                name: label_value(&set.metadata, desired.database.names.pool_label),
                 set_name: name,
                 ..ObservedPool::default()
             });
@@ -664,7 +691,7 @@ pub(crate) fn observe(
     }
     add_orphans(&mut pools, desired, objects);
     for pod in &objects.pods {
-        if let Some(member) = member(&mut pools, pod.metadata.name.as_deref()) {
+        if let Some(member) = get_or_insert_node(&mut pools, pod.metadata.name.as_deref()) {
             let template = newest_template(pod, &objects.sets);
             let token_renewed_by = renewed_by(&pod.metadata, objects.account.as_ref(), now);
             let facts = pod_facts(pod, desired, now);
@@ -672,10 +699,12 @@ pub(crate) fn observe(
         }
     }
     for pilot in &objects.pilots {
-        let Some(member) = member(&mut pools, pilot.metadata.name.as_deref()) else { continue };
-        let controller = controller(&pilot.metadata);
-        if controller.is_some() && !owned(&pilot.metadata, desired) {
-            stalled = stalled.or_else(|| Some(foreign("Pilot", &pilot.metadata, desired)));
+        let Some(member) = get_or_insert_node(&mut pools, pilot.metadata.name.as_deref()) else {
+            continue;
+        };
+        let controller = controller_owner(&pilot.metadata);
+        if controller.is_some() && !is_owned_by(&pilot.metadata, desired) {
+            stalled = stalled.or_else(|| Some(foreign_cause("Pilot", &pilot.metadata, desired)));
             continue;
         }
         member.pilot = Some(pilot_facts(desired.database, pilot, controller.is_some(), now));
@@ -683,7 +712,9 @@ pub(crate) fn observe(
     let prefix = format!("{}-", desired.database.names.data_volume);
     for claim in &objects.claims {
         let name = claim.metadata.name.as_deref().unwrap_or_default();
-        let Some(member) = member(&mut pools, name.strip_prefix(&prefix)) else { continue };
+        let Some(member) = get_or_insert_node(&mut pools, name.strip_prefix(&prefix)) else {
+            continue;
+        };
         member.claim = Some(claim_facts(claim, desired.database.names, now));
         tell_lost_volume(member);
     }
@@ -692,8 +723,8 @@ pub(crate) fn observe(
 
 /// Adds the pools of which only Pilots are left.
 fn add_orphans(pools: &mut Vec<ObservedPool>, desired: &DesiredCluster, objects: &ClusterObjects) {
-    for pilot in objects.pilots.iter().filter(|pilot| owned(&pilot.metadata, desired)) {
-        let name = label(&pilot.metadata, desired.database.names.pool_label);
+    for pilot in objects.pilots.iter().filter(|pilot| is_owned_by(&pilot.metadata, desired)) {
+        let name = label_value(&pilot.metadata, desired.database.names.pool_label);
         let set = pilot.metadata.name.as_deref().and_then(|name| name.rsplit_once('-'));
         let Some((set_name, _)) = set.filter(|_| !name.is_empty()) else { continue };
         if pools.iter().any(|pool| pool.set_name == set_name) {
@@ -713,52 +744,59 @@ fn tell_lost_volume(member: &mut Member) {
     }
 }
 
-/// Clears the missed deadline of a pod whose node moves data, or is kept down by a person: such a
-/// pod is not broken.
-fn excuse(member: &mut Member) {
-    let busy = member.held().is_some() || member.at_work();
-    if let Some(pod) = member.pod.as_mut().filter(|_| busy) {
+/// Clears the missed deadline of a pod whose node moves data, or is kept down by a user: such a pod
+/// is not broken.
+fn clear_expected_failure(member: &mut Member) {
+    let is_busy = member.user_intent().is_some() || member.at_work();
+    if let Some(pod) = member.pod.as_mut().filter(|_| is_busy) {
         pod.trouble.take_if(|trouble| trouble.reason == "ProgressDeadlineExceeded");
     }
 }
 
 /// Returns the member with the name `<set>-<ordinal>`; adds it for the first object of that name.
-fn member<'a>(pools: &'a mut [ObservedPool], name: Option<&str>) -> Option<&'a mut Member> {
+fn get_or_insert_node<'a>(
+    pools: &'a mut [ObservedPool],
+    name: Option<&str>,
+) -> Option<&'a mut Member> {
     let (set, ordinal) = name?.rsplit_once('-')?;
     let ordinal: u32 = ordinal.parse().ok()?;
     let pool = pools.iter_mut().find(|pool| pool.set_name == set)?;
-    let name = names::pilot(set, ordinal);
+    let name = names::pilot_name(set, ordinal);
     Some(pool.members.entry(ordinal).or_insert_with(|| Member { name, ..Member::default() }))
 }
 
-pub(crate) fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
+pub(crate) fn controller_owner(meta: &ObjectMeta) -> Option<&OwnerReference> {
     meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }
 
 /// Returns the uid of the cluster that an object was made for: from its annotation, else from its
 /// controller reference. Pilots have such a reference, and so has every object that a release
 /// before 0.3 made.
-pub(crate) fn made_for(meta: &ObjectMeta) -> Option<&str> {
-    let marked = meta.annotations.as_ref().and_then(|all| all.get(annotation::CLUSTER_UID));
-    let owner = || controller(meta).map(|owner| owner.uid.as_str());
-    marked.map(String::as_str).or_else(owner)
+pub(crate) fn owner_uid(meta: &ObjectMeta) -> Option<&str> {
+    let annotated_uid =
+        meta.annotations.as_ref().and_then(|entries| entries.get(annotation::CLUSTER_UID));
+    let owner = || controller_owner(meta).map(|owner| owner.uid.as_str());
+    annotated_uid.map(String::as_str).or_else(owner)
 }
 
-/// Was the object made for this cluster?
-pub(crate) fn owned(meta: &ObjectMeta, desired: &DesiredCluster) -> bool {
-    made_for(meta) == Some(desired.uid.as_str())
+/// Returns whether the object was created for this cluster.
+pub(crate) fn is_owned_by(meta: &ObjectMeta, desired: &DesiredCluster) -> bool {
+    owner_uid(meta) == Some(desired.uid.as_str())
 }
 
-/// Was the object made for an earlier cluster of this name? There is one cluster of a name at a
-/// time, so the earlier one is gone.
-pub(crate) fn former(meta: &ObjectMeta, desired: &DesiredCluster) -> bool {
+/// Returns whether the object was created for an earlier cluster of this name. There is one cluster
+/// of a name at a time, so the earlier one is gone.
+pub(crate) fn is_from_earlier_cluster(meta: &ObjectMeta, desired: &DesiredCluster) -> bool {
     let labels = meta.labels.as_ref();
-    let has = |key, value| labels.and_then(|all| all.get(key)).is_some_and(|found| found == value);
-    let marked = meta.annotations.as_ref().is_some_and(|a| a.contains_key(annotation::CLUSTER_UID));
-    marked
-        && !owned(meta, desired)
-        && has(names::label::K8S_MANAGED_BY, "navigator")
-        && has(desired.database.names.cluster_label, desired.name.as_str())
+    let has_label = |key, value| {
+        labels.and_then(|entries| entries.get(key)).is_some_and(|other| other == value)
+    };
+    let is_marked =
+        meta.annotations.as_ref().is_some_and(|a| a.contains_key(annotation::CLUSTER_UID));
+    is_marked
+        && !is_owned_by(meta, desired)
+        && has_label(names::label::K8S_MANAGED_BY, "navigator")
+        && has_label(desired.database.names.cluster_label, desired.name.as_str())
 }
 
 /// Returns the owner references of an object without those to clusters, which own no object in
@@ -767,25 +805,25 @@ pub(crate) fn owners_but_ours(meta: &ObjectMeta) -> Vec<&OwnerReference> {
     meta.owner_references.iter().flatten().filter(|owner| !is_cluster(owner)).collect()
 }
 
-/// Is the owner of a kind that we serve?
+/// Returns whether the owner is of a kind that we serve.
 pub(crate) fn is_cluster(owner: &OwnerReference) -> bool {
     owner.api_version.split('/').next() == Some(crate::api::GROUP)
 }
 
-/// Says why an object with a name that the cluster needs cannot be used, and what a person can do.
-pub(crate) fn foreign(kind: &str, meta: &ObjectMeta, desired: &DesiredCluster) -> StallCause {
+/// Returns why an object with a name that the cluster needs cannot be used, and the user's remedy.
+pub(crate) fn foreign_cause(kind: &str, meta: &ObjectMeta, desired: &DesiredCluster) -> StallCause {
     let name = meta.name.as_deref().unwrap_or_default();
     let cluster = desired.database.names.kind;
-    if former(meta, desired) {
-        let uid = made_for(meta).unwrap_or_default();
+    if is_from_earlier_cluster(meta, desired) {
+        let uid = owner_uid(meta).unwrap_or_default();
         let message = format!(
             "{kind} {name:?} was made for an earlier {cluster} of this name (uid {uid}), and is \
              left alone: {}",
-            ways(kind, name, desired)
+            adopt_hint(kind, name, desired)
         );
         return StallCause { reason: "ForeignObject", message };
     }
-    match controller(meta) {
+    match controller_owner(meta) {
         Some(owner) if owner.kind == cluster && owner.name == desired.name => StallCause {
             reason: "ForeignObject",
             message: format!(
@@ -800,12 +838,12 @@ pub(crate) fn foreign(kind: &str, meta: &ObjectMeta, desired: &DesiredCluster) -
             reason: "ForeignObject",
             message: format!("{kind} {name:?} belongs to {} {:?}", owner.kind, owner.name),
         },
-        None if made_for(meta).is_some() => StallCause {
+        None if owner_uid(meta).is_some() => StallCause {
             reason: "NameConflict",
-            message: match label(meta, desired.database.names.cluster_label).as_str() {
+            message: match label_value(meta, desired.database.names.cluster_label).as_str() {
                 other if other.is_empty() || other == desired.name => format!(
                     "{kind} {name:?} was made for another cluster (uid {})",
-                    made_for(meta).unwrap_or_default()
+                    owner_uid(meta).unwrap_or_default()
                 ),
                 other => format!(
                     "{kind} {name:?} belongs to {cluster} {other:?}, and is left alone: {RENAME}"
@@ -816,17 +854,17 @@ pub(crate) fn foreign(kind: &str, meta: &ObjectMeta, desired: &DesiredCluster) -
             reason: "ForeignObject",
             message: format!(
                 "{kind} {name:?} exists and bears no mark of Navigator's: {}",
-                ways(kind, name, desired)
+                adopt_hint(kind, name, desired)
             ),
         },
     }
 }
 
-/// What a person can do where another cluster has a name that this one needs.
+/// What the user can do if another cluster has a name that this one needs.
 pub(crate) const RENAME: &str = "give this cluster, its node pool or its user another name";
 
-/// Says what a person can do about an object with a name that the cluster needs.
-fn ways(kind: &str, name: &str, desired: &DesiredCluster) -> String {
+/// Returns what the user can do about an object with a name that the cluster needs.
+fn adopt_hint(kind: &str, name: &str, desired: &DesiredCluster) -> String {
     let kind = kind.to_lowercase();
     let (namespace, uid, key) = (&desired.namespace, &desired.uid, annotation::CLUSTER_UID);
     format!(
@@ -837,32 +875,32 @@ fn ways(kind: &str, name: &str, desired: &DesiredCluster) -> String {
 }
 
 /// Returns a stall cause if the object is marked with the identity of another store than ours.
-pub(crate) fn other_store(meta: &ObjectMeta, store_id: &str) -> Option<StallCause> {
-    let marked = meta.annotations.as_ref()?.get(annotation::STORE_ID)?;
-    (marked != store_id).then(|| StallCause {
+pub(crate) fn store_mismatch(meta: &ObjectMeta, store_id: &str) -> Option<StallCause> {
+    let marked_id = meta.annotations.as_ref()?.get(annotation::STORE_ID)?;
+    (marked_id != store_id).then(|| StallCause {
         reason: STORE_MISMATCH,
         message: format!(
-            "{:?} was made for store {marked:?}, this is store {store_id:?}; nothing is changed",
+            "{:?} was made for store {marked_id:?}, this is store {store_id:?}; nothing is changed",
             meta.name.as_deref().unwrap_or_default()
         ),
     })
 }
 
-fn label(meta: &ObjectMeta, key: &str) -> String {
+fn label_value(meta: &ObjectMeta, key: &str) -> String {
     meta.labels.as_ref().and_then(|labels| labels.get(key)).cloned().unwrap_or_default()
 }
 
 fn pod_facts(pod: &Pod, desired: &DesiredCluster, now: Timestamp) -> PodFacts {
     let status = pod.status.clone().unwrap_or_default();
-    let ready = status.conditions.iter().flatten().find(|c| c.type_ == "Ready");
-    let is_ready = ready.is_some_and(|condition| condition.status == "True");
+    let ready_condition = status.conditions.iter().flatten().find(|c| c.type_ == "Ready");
+    let is_ready = ready_condition.is_some_and(|condition| condition.status == "True");
     let annotations = pod.metadata.annotations.as_ref();
-    let ours = status
+    let database_container = status
         .container_statuses
         .iter()
         .flatten()
         .find(|container| container.name == desired.database.names.container);
-    let started = ours.is_some_and(|container| {
+    let has_started = database_container.is_some_and(|container| {
         let state = container.state.as_ref();
         container.restart_count > 0
             || state.is_some_and(|s| s.running.is_some() || s.terminated.is_some())
@@ -873,7 +911,7 @@ fn pod_facts(pod: &Pod, desired: &DesiredCluster, now: Timestamp) -> PodFacts {
         machine: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
         ready: is_ready,
         terminating: pod.metadata.deletion_timestamp.is_some(),
-        orphan: controller(&pod.metadata).is_none(),
+        orphan: controller_owner(&pod.metadata).is_none(),
         overdue: pod
             .metadata
             .deletion_timestamp
@@ -881,11 +919,11 @@ fn pod_facts(pod: &Pod, desired: &DesiredCluster, now: Timestamp) -> PodFacts {
             .is_some_and(|end| age(end.0, now) > LINGERS),
         holds_data: holds_data(pod, desired),
         mounts_users: mounts_users(pod),
-        started,
+        started: has_started,
         hash: annotations.and_then(|a| a.get(annotation::CONFIG_HASH)).cloned().unwrap_or_default(),
         template: None,
-        installers: installer::installers(pod, now),
-        trouble: if is_ready { None } else { trouble(pod, desired, now) },
+        installers: installer::installer_containers(pod, now),
+        trouble: if is_ready { None } else { pod_failure(pod, desired, now) },
         token_renewed_by: None,
     }
 }
@@ -896,10 +934,10 @@ fn newest_template(pod: &Pod, sets: &[Arc<StatefulSet>]) -> Option<String> {
     let (name, _) = pod.metadata.name.as_deref()?.rsplit_once('-')?;
     let set = sets.iter().find(|set| set.metadata.name.as_deref() == Some(name))?;
     let status = set.status.as_ref()?;
-    let made_of = pod.metadata.labels.as_ref()?.get("controller-revision-hash")?;
-    let newest = status.observed_generation == set.metadata.generation
-        && status.update_revision.as_ref() == Some(made_of);
-    newest.then(|| template_hash(set).unwrap_or_default().to_owned())
+    let pod_revision = pod.metadata.labels.as_ref()?.get("controller-revision-hash")?;
+    let is_newest = status.observed_generation == set.metadata.generation
+        && status.update_revision.as_ref() == Some(pod_revision);
+    is_newest.then(|| template_hash(set).unwrap_or_default().to_owned())
 }
 
 fn annotation_of(meta: &ObjectMeta, key: &str) -> Option<String> {
@@ -911,8 +949,9 @@ fn template_hash(set: &StatefulSet) -> Option<&str> {
     template.annotations.as_ref()?.get(annotation::CONFIG_HASH).map(String::as_str)
 }
 
-/// Is the data volume a part of the pod? The volumes of the pod decide, not the cluster's spec:
-/// persistence that is added later does not reach an existing pod.
+/// Returns whether the pod mounts the users of the database. Here and in `holds_data`, the volumes
+/// of the pod decide, not the cluster's spec: persistence that is added later does not reach an
+/// existing pod.
 fn mounts_users(pod: &Pod) -> bool {
     let mut volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     volumes.any(|volume| volume.name == names::USERS_VOLUME)
@@ -937,34 +976,42 @@ const WAITING: &[(&str, &str)] = &[
     ("RunContainerError", "NodesNotReady"),
 ];
 
-fn trouble(pod: &Pod, desired: &DesiredCluster, now: Timestamp) -> Option<PodFailure> {
+fn pod_failure(pod: &Pod, desired: &DesiredCluster, now: Timestamp) -> Option<PodFailure> {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let status = pod.status.as_ref()?;
-    let condition = |type_: &str| {
+    let false_condition = |type_: &str| {
         status.conditions.iter().flatten().find(|c| c.type_ == type_ && c.status == "False")
     };
-    let since = |type_: &str| condition(type_)?.last_transition_time.as_ref().map(|since| since.0);
+    let false_since =
+        |type_: &str| false_condition(type_)?.last_transition_time.as_ref().map(|since| since.0);
     let containers = status.init_container_statuses.iter().chain(&status.container_statuses);
     for container in containers.flatten() {
-        let Some(waiting) = container.state.as_ref().and_then(|state| state.waiting.as_ref())
+        let Some(waiting_state) = container.state.as_ref().and_then(|state| state.waiting.as_ref())
         else {
             continue;
         };
-        let waits_for = waiting.reason.as_deref().unwrap_or_default();
-        if let Some((_, reason)) = WAITING.iter().find(|(listed, _)| *listed == waits_for) {
-            let message = waiting.message.as_deref().unwrap_or_default();
+        let waits_for = waiting_state.reason.as_deref().unwrap_or_default();
+        if let Some((_, reason)) =
+            WAITING.iter().find(|(listed_reason, _)| *listed_reason == waits_for)
+        {
+            let message = waiting_state.message.as_deref().unwrap_or_default();
             let message = format!("{name}: container {}: {waits_for}: {message}", container.name);
-            return Some(PodFailure { reason, message, lasts: lasts(since("Ready"), now) });
+            return Some(PodFailure {
+                reason,
+                message,
+                lasts: is_lasting(false_since("Ready"), now),
+            });
         }
     }
     if let Some(unschedulable) =
-        condition("PodScheduled").filter(|c| c.reason.as_deref() == Some("Unschedulable"))
+        false_condition("PodScheduled").filter(|c| c.reason.as_deref() == Some("Unschedulable"))
     {
         let message = unschedulable.message.as_deref().unwrap_or_default();
-        let (message, lasts) = (format!("{name}: {message}"), lasts(since("PodScheduled"), now));
-        return Some(PodFailure { reason: "Unschedulable", message, lasts });
+        let (message, is_lasting) =
+            (format!("{name}: {message}"), is_lasting(false_since("PodScheduled"), now));
+        return Some(PodFailure { reason: "Unschedulable", message, lasts: is_lasting });
     }
-    let since = since("Ready")?;
+    let since = false_since("Ready")?;
     (age(since, now) > desired.strategy.progress_deadline).then(|| PodFailure {
         reason: "ProgressDeadlineExceeded",
         message: format!("{name} has not been ready since {since}"),
@@ -980,9 +1027,9 @@ const LINGERS: Duration = Duration::from_secs(30);
 /// wait is only reported.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Has the failure lasted long? One without a start time counts as lasting, because its age would
-/// never be known.
-fn lasts(since: Option<Timestamp>, now: Timestamp) -> bool {
+/// Returns whether the failure has lasted long. One without a start time counts as lasting, because
+/// its age would never be known.
+fn is_lasting(since: Option<Timestamp>, now: Timestamp) -> bool {
     since.is_none_or(|since| age(since, now) >= PATIENCE)
 }
 
@@ -990,26 +1037,30 @@ fn age(since: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(since)).unwrap_or_default()
 }
 
-pub(crate) fn condition<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+pub(crate) fn find_condition<'a>(
+    conditions: &'a [Condition],
+    type_: &str,
+) -> Option<&'a Condition> {
     conditions.iter().find(|condition| condition.type_ == type_)
 }
 
 /// Returns reason and message of a pilot's condition that is there and not True.
-fn untrue(status: &PilotStatus, type_: &str) -> Option<(String, String)> {
-    let found = condition(&status.conditions, type_)?;
-    (found.status != "True").then(|| (found.reason.clone(), found.message.clone()))
+fn unmet_condition(status: &PilotStatus, type_: &str) -> Option<(String, String)> {
+    let condition = find_condition(&status.conditions, type_)?;
+    (condition.status != "True").then(|| (condition.reason.clone(), condition.message.clone()))
 }
 
 fn pilot_facts(
     database: &ManagedDatabase,
     pilot: &Pilot,
-    owned: bool,
+    is_owned: bool,
     now: Timestamp,
 ) -> PilotFacts {
     let (spec, status) = (&pilot.spec, &pilot.status);
-    let reports = (database.reports)(status);
-    let is = |type_: &str| condition(&status.conditions, type_).is_some_and(|c| c.status == "True");
-    let ready = condition(&status.conditions, "Ready");
+    let node_report = (database.reports)(status);
+    let is_true =
+        |type_: &str| find_condition(&status.conditions, type_).is_some_and(|c| c.status == "True");
+    let ready_condition = find_condition(&status.conditions, "Ready");
     let decommission = status.decommission.as_ref();
     let annotations = pilot.metadata.annotations.as_ref();
     PilotFacts {
@@ -1017,72 +1068,77 @@ fn pilot_facts(
         resource_version: pilot.metadata.resource_version.clone().unwrap_or_default(),
         spec: spec.clone(),
         phase_ours: annotations.is_some_and(|a| a.contains_key(PHASE_OWNER)),
-        owned,
-        elected: reports.elected,
+        owned: is_owned,
+        elected: node_report.elected,
         eligible: (database.eligible)(spec),
         // A spec that takes data away from a node is there before the data have gone.
         keeps_data: (database.keeps_data)(spec)
-            || status.blockers.iter().any(|one| one.predicate == DATA_OUTLIVES_POD.name),
-        ready: ready.is_some_and(|condition| condition.status == "True"),
+            || status.blockers.iter().any(|blocker| blocker.predicate == DATA_OUTLIVES_POD.name),
+        ready: ready_condition.is_some_and(|condition| condition.status == "True"),
         hearing: HeartbeatAge::default(),
         identity: status.identity.is_some(),
         instance: status.instance.as_ref().and_then(|instance| instance.uid.clone()),
         machine: status.instance.as_ref().and_then(|instance| instance.node.clone()),
-        answered: answered(status, &reports),
+        answered: has_database_answered(status, &node_report),
         idle: status.phase.is_some() && status.process.is_none(),
-        checked: is("PreflightPassed"),
-        earlier_claim: annotations.and_then(|all| all.get(annotation::EARLIER_CLAIM)).cloned(),
-        decommissioned: is("Decommissioned"),
-        stopped: status.phase == Some(PilotPhase::Stopped) || is("Stopped"),
+        checked: is_true("PreflightPassed"),
+        earlier_claim: annotations
+            .and_then(|entries| entries.get(annotation::EARLIER_CLAIM))
+            .cloned(),
+        decommissioned: is_true("Decommissioned"),
+        stopped: status.phase == Some(PilotPhase::Stopped) || is_true("Stopped"),
         irreversible: decommission.is_some_and(|progress| progress.irreversible),
         // A report about a process that has ended does not count as work.
-        at_work: (reports.moves_data && status.process.is_some())
+        at_work: (node_report.moves_data && status.process.is_some())
             || status.phase == Some(PilotPhase::Decommissioning),
         progress: decommission.map(|progress| {
-            let left = progress.bytes_left.map(|bytes| format!(", {bytes} bytes left"));
+            let bytes_left = progress.bytes_left.map(|bytes| format!(", {bytes} bytes left"));
             let percent = progress.percent.map(|percent| format!(", {percent} %"));
             let message = progress.message.as_deref().unwrap_or("moving data away");
-            format!("{message}{}{}", percent.unwrap_or_default(), left.unwrap_or_default())
+            format!("{message}{}{}", percent.unwrap_or_default(), bytes_left.unwrap_or_default())
         }),
         security: status.security.clone(),
-        certificates: untrue(status, "CertificatesValid"),
-        users: untrue(status, "UsersApplied"),
+        certificates: unmet_condition(status, "CertificatesValid"),
+        users: unmet_condition(status, "UsersApplied"),
         running_hash: status.config_hash.clone(),
         started_for: status.started_for.clone(),
         failed: status.phase == Some(PilotPhase::Failed),
-        validated: validated(pilot),
+        validated: validation_result(pilot),
         version: status.version.clone(),
         program: status.pilot_program.clone(),
-        successor: untrue(status, "ProgramCurrent"),
+        successor: unmet_condition(status, "ProgramCurrent"),
         health: status.health.clone(),
         full: ["Writable", "PreflightPassed"].into_iter().find_map(|type_| {
-            let found = condition(&status.conditions, type_)?;
-            (found.reason == "DiskFull").then(|| found.message.clone())
+            let condition = find_condition(&status.conditions, type_)?;
+            (condition.reason == "DiskFull").then(|| condition.message.clone())
         }),
         cluster_id: status.identity.as_ref().and_then(|identity| identity.cluster_id.clone()),
         // Only a member is in the cluster of this name.
-        cluster_name: reports.cluster_name.filter(|_| status.identity.is_some()),
-        load: reports.load,
-        behind: reports.behind.and_then(|report| BehindFacts::of(report, &pilot.metadata, now)),
-        cleanup: condition(&status.conditions, CLEANUP_DUE).map(|condition| CleanupFacts {
+        cluster_name: node_report.cluster_name.filter(|_| status.identity.is_some()),
+        load: node_report.load,
+        behind: node_report
+            .behind
+            .and_then(|report| BehindFacts::from_report(report, &pilot.metadata, now)),
+        cleanup: find_condition(&status.conditions, CLEANUP_DUE).map(|condition| CleanupFacts {
             due: condition.status != "False",
             message: condition.message.clone(),
         }),
         node_id: status.identity.as_ref().and_then(|identity| identity.node_id.clone()),
         forgotten: status.forgotten.clone(),
         blockers: status.blockers.iter().map(blocker_facts).collect(),
-        given_up: annotations.and_then(|all| all.get(annotation::GIVE_UP)).cloned(),
+        given_up: annotations.and_then(|entries| entries.get(annotation::GIVE_UP)).cloned(),
         unsafe_bootstrap: annotation_of(&pilot.metadata, annotation::UNSAFE_BOOTSTRAP),
-        emptied: condition(&status.conditions, VOLUME_HOLDS_DATA)
+        emptied: find_condition(&status.conditions, VOLUME_HOLDS_DATA)
             .is_some_and(|condition| condition.status == "False"),
-        pinned: annotations.and_then(|all| all.get(annotation::PINNED_POD)).cloned(),
-        leave: LeaveRequest::read(&pilot.metadata),
-        leave_waits: annotations.and_then(|all| all.get(annotation::LEAVE_WAITS)).cloned(),
-        not_ready: ready
+        pinned: annotations.and_then(|entries| entries.get(annotation::PINNED_POD)).cloned(),
+        leave: LeaveRequest::from_metadata(&pilot.metadata),
+        leave_waits: annotations.and_then(|entries| entries.get(annotation::LEAVE_WAITS)).cloned(),
+        not_ready: ready_condition
             .filter(|condition| condition.status != "True")
             .map(|condition| format!("{}: {}", condition.reason, condition.message)),
-        joins_in_vain: ready.is_some_and(|ready| joins_in_vain(ready, status)),
-        marked_unheard: ready.is_some_and(|ready| says_unheard(&ready.reason)),
+        joins_in_vain: ready_condition.is_some_and(|condition| joins_in_vain(condition, status)),
+        marked_unheard: ready_condition
+            .is_some_and(|condition| is_silent_reason(&condition.reason)),
     }
 }
 
@@ -1091,23 +1147,25 @@ fn pilot_facts(
 const ELECTION_PATIENCE: Duration = Duration::from_secs(300);
 
 /// All times are of the pilot's clock. A node may have been stopped for long before its process began.
-fn joins_in_vain(ready: &Condition, status: &PilotStatus) -> bool {
-    let begun = status.process.as_ref().and_then(|process| process.start_time.as_ref());
-    let (Some(heard), Some(begun)) = (&status.last_heartbeat_time, begun) else { return false };
-    let since = begun.0.max(ready.last_transition_time.0);
-    let waits = ready.status == "False" && ready.reason == "Joining";
-    waits && age(since, heard.0) >= ELECTION_PATIENCE
+fn joins_in_vain(ready_condition: &Condition, status: &PilotStatus) -> bool {
+    let started_at = status.process.as_ref().and_then(|process| process.start_time.as_ref());
+    let (Some(last_heartbeat), Some(started_at)) = (&status.last_heartbeat_time, started_at) else {
+        return false;
+    };
+    let since = started_at.0.max(ready_condition.last_transition_time.0);
+    let is_waiting = ready_condition.status == "False" && ready_condition.reason == "Joining";
+    is_waiting && age(since, last_heartbeat.0) >= ELECTION_PATIENCE
 }
 
 fn blocker_facts(blocker: &Blocker) -> BlockerFacts {
     let (predicate, message) = (blocker.predicate.clone(), blocker.message.clone());
-    BlockerFacts { predicate, message, against: blocker.changes() }
+    BlockerFacts { predicate, message, against: blocker.blocked_changes() }
 }
 
-/// Has the database ever answered its pilot? The fields that tell come from the database, and the
-/// pilot keeps them over restarts of both. A node that never was a member has no data, so its
-/// answers do not count.
-fn answered(status: &PilotStatus, reports: &NodeReport) -> bool {
+/// Returns whether the database has ever answered its pilot. The fields that show this come from
+/// the database, and the pilot keeps them over restarts of both. A node that never was a member has
+/// no data, so its answers do not count.
+fn has_database_answered(status: &PilotStatus, reports: &NodeReport) -> bool {
     if reports.outsider && status.identity.is_none() {
         return false;
     }
@@ -1118,8 +1176,9 @@ fn answered(status: &PilotStatus, reports: &NodeReport) -> bool {
         || reports.answered
 }
 
-fn validated(pilot: &Pilot) -> Option<Result<(), String>> {
-    let newest = pilot.status.observed_generation == pilot.metadata.generation;
-    let applied = condition(&pilot.status.conditions, "ConfigApplied").filter(|_| newest)?;
-    Some(if applied.reason == "ConfigRejected" { Err(applied.message.clone()) } else { Ok(()) })
+fn validation_result(pilot: &Pilot) -> Option<Result<(), String>> {
+    let is_newest = pilot.status.observed_generation == pilot.metadata.generation;
+    let condition =
+        find_condition(&pilot.status.conditions, "ConfigApplied").filter(|_| is_newest)?;
+    Some(if condition.reason == "ConfigRejected" { Err(condition.message.clone()) } else { Ok(()) })
 }

@@ -19,7 +19,7 @@ use tracing::{info, warn};
 use super::{
     context::{ControllerContext, Error, MANAGER},
     object_caches::ManagedObject,
-    observe::{is_cluster, made_for, owners_but_ours},
+    observe::{is_cluster, owner_uid, owners_but_ours},
 };
 use crate::{
     api::names::{FINALIZER_TEARDOWN, annotation},
@@ -31,14 +31,14 @@ const CHECK_EVERY: Duration = Duration::from_secs(10);
 
 /// Checks our objects for references to clusters every ten seconds until shutdown.
 pub(crate) async fn watch_over(ctx: Arc<ControllerContext>, shutdown: Shutdown) {
-    let mut alone = OrphanReports::default();
+    let mut orphan_reports = OrphanReports::default();
     loop {
-        match give_up(&ctx).await {
+        match remove_owner_references(&ctx).await {
             Ok(()) => {}
             Err(Error::NotLeading) => return,
             Err(error) => warn!(error = %chain(&error), "Failed to take owner references away"),
         }
-        for set in alone.found(without_cluster(&ctx)) {
+        for set in orphan_reports.record_orphans(find_orphans(&ctx)) {
             let OrphanStatefulSet { namespace, name, kind, cluster, uid } = set;
             warn!(
                 namespace,
@@ -59,30 +59,31 @@ pub(crate) async fn watch_over(ctx: Arc<ControllerContext>, shutdown: Shutdown) 
 /// Removes clusters from the owner references of objects in Kubernetes; the annotation with the
 /// cluster's uid takes their place. Waits until a cluster has its finalizer: without either,
 /// deleting the cluster would leave its objects behind.
-pub(crate) async fn give_up(ctx: &ControllerContext) -> Result<(), Error> {
+pub(crate) async fn remove_owner_references(ctx: &ControllerContext) -> Result<(), Error> {
     if ctx.settings.owner_references {
         return Ok(());
     }
-    let mut first = None;
-    for ManagedObject { resource, meta } in ctx.stores.kept() {
-        let owned = meta.owner_references.iter().flatten().any(is_cluster);
-        let unready = || cluster(ctx, &meta).is_some_and(|cluster| !has_finalizer(&cluster));
-        if !owned || meta.deletion_timestamp.is_some() || unready() {
+    let mut first_error = None;
+    for ManagedObject { resource, meta } in ctx.stores.managed_objects() {
+        let is_owned = meta.owner_references.iter().flatten().any(is_cluster);
+        let lacks_finalizer =
+            || find_cluster(ctx, &meta).is_some_and(|cluster| !has_finalizer(&cluster));
+        if !is_owned || meta.deletion_timestamp.is_some() || lacks_finalizer() {
             continue;
         }
-        match rewrite(ctx, &resource, &meta).await {
+        match rewrite_owners(ctx, &resource, &meta).await {
             Err(Error::NotLeading) => return Err(Error::NotLeading),
             // The cached object is old, or gone: the next check sees that.
             Ok(()) | Err(Error::Conflict { .. }) => {}
             Err(error) => {
-                first.get_or_insert(error);
+                first_error.get_or_insert(error);
             }
         }
     }
-    first.map_or(Ok(()), Err)
+    first_error.map_or(Ok(()), Err)
 }
 
-async fn rewrite(
+async fn rewrite_owners(
     ctx: &ControllerContext,
     resource: &ApiResource,
     meta: &ObjectMeta,
@@ -93,13 +94,13 @@ async fn rewrite(
         "uid": meta.uid,
         "resourceVersion": meta.resource_version,
         "ownerReferences": owners_but_ours(meta),
-        "annotations": {annotation::CLUSTER_UID: made_for(meta)},
+        "annotations": {annotation::CLUSTER_UID: owner_uid(meta)},
     }});
     let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-    match ctx.write(resource, namespace)?.patch(name, &params, &Patch::Merge(&patch)).await {
+    match ctx.write_api(resource, namespace)?.patch(name, &params, &Patch::Merge(&patch)).await {
         Ok(_) => info!(namespace, kind, name, "Took the owner reference of an older release away"),
         Err(kube::Error::Api(status)) if status.code == 404 => {}
-        Err(error) => return Err(Error::request("patch", kind, name, error)),
+        Err(error) => return Err(Error::from_request("patch", kind, name, error)),
     }
     Ok(())
 }
@@ -115,13 +116,13 @@ pub(crate) struct OrphanStatefulSet {
 }
 
 /// Returns the StatefulSets whose cluster is not in the caches.
-pub(crate) fn without_cluster(ctx: &ControllerContext) -> BTreeSet<OrphanStatefulSet> {
-    let mut found = BTreeSet::new();
-    for set in ctx.stores.sets.state() {
+pub(crate) fn find_orphans(ctx: &ControllerContext) -> BTreeSet<OrphanStatefulSet> {
+    let mut orphans = BTreeSet::new();
+    for set in ctx.stores.sets.all_objects() {
         let meta = &set.metadata;
-        let (Some(key), Some(uid)) = (ctx.stores.key_of(meta), made_for(meta)) else { continue };
-        if cluster(ctx, meta).is_none() {
-            found.insert(OrphanStatefulSet {
+        let (Some(key), Some(uid)) = (ctx.stores.key_of(meta), owner_uid(meta)) else { continue };
+        if find_cluster(ctx, meta).is_none() {
+            orphans.insert(OrphanStatefulSet {
                 namespace: key.namespace,
                 name: meta.name.clone().unwrap_or_default(),
                 kind: key.kind,
@@ -130,13 +131,13 @@ pub(crate) fn without_cluster(ctx: &ControllerContext) -> BTreeSet<OrphanStatefu
             });
         }
     }
-    found
+    orphans
 }
 
 /// Returns the cluster that an object was made for, if it is in the caches.
-fn cluster(ctx: &ControllerContext, meta: &ObjectMeta) -> Option<Arc<DynamicObject>> {
-    let (key, uid) = (ctx.stores.key_of(meta)?, made_for(meta)?);
-    let database = ctx.stores.databases().find(|known| known.names.kind == key.kind)?;
+fn find_cluster(ctx: &ControllerContext, meta: &ObjectMeta) -> Option<Arc<DynamicObject>> {
+    let (key, uid) = (ctx.stores.key_of(meta)?, owner_uid(meta)?);
+    let database = ctx.stores.databases().find(|other| other.names.kind == key.kind)?;
     let cluster = ctx.stores.cluster(database, &key.namespace, &key.name)?;
     (cluster.metadata.uid.as_deref() == Some(uid)).then_some(cluster)
 }
@@ -155,12 +156,12 @@ struct OrphanReports {
 
 impl OrphanReports {
     /// Returns the StatefulSets to report now, from those that this check found.
-    fn found(&mut self, now: BTreeSet<OrphanStatefulSet>) -> Vec<OrphanStatefulSet> {
-        let lasting: BTreeSet<_> = now.intersection(&self.seen).cloned().collect();
-        let fresh = lasting.difference(&self.told).cloned().collect();
-        self.told = lasting;
-        self.seen = now;
-        fresh
+    fn record_orphans(&mut self, current: BTreeSet<OrphanStatefulSet>) -> Vec<OrphanStatefulSet> {
+        let lasting_orphans: BTreeSet<_> = current.intersection(&self.seen).cloned().collect();
+        let new_orphans = lasting_orphans.difference(&self.told).cloned().collect();
+        self.told = lasting_orphans;
+        self.seen = current;
+        new_orphans
     }
 }
 
@@ -179,11 +180,11 @@ mod tests {
         };
         let (mut alone, is, none) =
             (OrphanReports::default(), BTreeSet::from([one.clone()]), Vec::new());
-        assert_eq!(alone.found(is.clone()), none, "a cache may be behind another");
-        assert_eq!(alone.found(is.clone()), std::slice::from_ref(&one));
-        assert_eq!(alone.found(is.clone()), none, "it was told");
-        assert_eq!(alone.found(BTreeSet::new()), none);
-        alone.found(is.clone());
-        assert_eq!(alone.found(is), [one], "it was gone, and is there again");
+        assert_eq!(alone.record_orphans(is.clone()), none, "a cache may be behind another");
+        assert_eq!(alone.record_orphans(is.clone()), std::slice::from_ref(&one));
+        assert_eq!(alone.record_orphans(is.clone()), none, "it was told");
+        assert_eq!(alone.record_orphans(BTreeSet::new()), none);
+        alone.record_orphans(is.clone());
+        assert_eq!(alone.record_orphans(is), [one], "it was gone, and is there again");
     }
 }

@@ -1,10 +1,10 @@
-//! Whose an object or a claim is, and whether another cluster has a name that this one needs.
+//! Owners of objects and claims, and whether another cluster has a name that this one needs.
 //!
-//! A name never decides: cluster `logs` with pool `prod-hot` and cluster `logs-prod` with pool `hot`
-//! need the same names, and claims outlive their clusters. A claim is ours when it bears the
-//! cluster's uid. One without the uid of a living cluster, whose labels name exactly this cluster and
-//! pool, is an earlier cluster's of this name, or was made by a release before 0.3: it is taken up,
-//! and gets the uid.
+//! A name never decides: cluster `logs` with pool `prod-hot` and cluster `logs-prod` with pool
+//! `hot` need the same names, and claims outlive their clusters. A claim is ours if it has the
+//! cluster's uid. Another claim may have no uid of a living cluster, and labels that name exactly
+//! this cluster and pool. It is of an earlier cluster of this name, or a release before 0.3 created
+//! it. The controller adopts it and adds the uid.
 
 use k8s_openapi::{
     api::core::v1::PersistentVolumeClaim, apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -16,7 +16,8 @@ use super::{
     desired_state::{DesiredCluster, StallCause},
     object_caches::ObjectCaches,
     observe::{
-        ClaimMarks, ObservedCluster, ObservedPool, RENAME, foreign, former, made_for, owned,
+        ClaimMarks, ObservedCluster, ObservedPool, RENAME, foreign_cause, is_from_earlier_cluster,
+        is_owned_by, owner_uid,
     },
 };
 use crate::api::{
@@ -28,9 +29,9 @@ use crate::api::{
 /// Whose a claim is, for one pool of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ClaimOwner {
-    /// The claim bears the cluster's uid.
+    /// The claim has the cluster's uid.
     Ours,
-    /// Its labels name this cluster and pool, and it bears the uid of no living cluster.
+    /// Its labels name this cluster and pool, and it has the uid of no living cluster.
     Free,
     /// Neither a uid nor a label says whose it is.
     Unmarked,
@@ -48,7 +49,7 @@ pub(crate) fn claim_owner(
     if claim.uid.as_ref().is_some_and(|uid| *uid == desired.uid) {
         return ClaimOwner::Ours;
     }
-    if let Some((kind, name)) = claim.uid.as_ref().and_then(|uid| stores.living(uid)) {
+    if let Some((kind, name)) = claim.uid.as_ref().and_then(|uid| stores.find_cluster_by_uid(uid)) {
         return ClaimOwner::Other(format!("{kind} {name:?}"));
     }
     let kind = desired.database.names.kind;
@@ -56,19 +57,22 @@ pub(crate) fn claim_owner(
         (Some(cluster), _) if *cluster != desired.name => {
             ClaimOwner::Other(format!("{kind} {cluster:?}"))
         }
-        (Some(_), Some(of)) if of == pool => ClaimOwner::Free,
-        (Some(_), Some(of)) => ClaimOwner::Other(format!("node pool {of:?} of this cluster")),
+        (Some(_), Some(other_pool)) if other_pool == pool => ClaimOwner::Free,
+        (Some(_), Some(other_pool)) => {
+            ClaimOwner::Other(format!("node pool {other_pool:?} of this cluster"))
+        }
         (None, _) | (_, None) => ClaimOwner::Unmarked,
     }
 }
 
-/// Was the object made for an earlier cluster of this name, which is gone?
+/// Returns whether the object was created for an earlier cluster of this name, which is gone.
 pub(crate) fn is_left_behind(
     stores: &ObjectCaches,
     desired: &DesiredCluster,
     meta: &ObjectMeta,
 ) -> bool {
-    former(meta, desired) && made_for(meta).is_none_or(|uid| stores.living(uid).is_none())
+    is_from_earlier_cluster(meta, desired)
+        && owner_uid(meta).is_none_or(|uid| stores.find_cluster_by_uid(uid).is_none())
 }
 
 /// Returns why a name that the cluster needs cannot be used: an object or a claim of this name is
@@ -81,29 +85,33 @@ pub(super) async fn name_conflict(
     observed: &ObservedCluster,
 ) -> Result<Option<StallCause>, Error> {
     let has_nodes = observed.has_nodes();
-    let mut asked = needed(desired);
-    asked.retain(|object| !has_nodes || object.kind == "StatefulSet");
-    for ObjectName { kind, name } in asked {
-        let Some(found) = ctx.stores.made(kind, &desired.namespace, &name) else { continue };
-        let may_be_taken_over =
-            kind != "StatefulSet" && is_left_behind(&ctx.stores, desired, &found);
-        if owned(&found, desired) || may_be_taken_over {
+    let mut objects = required_objects(desired);
+    objects.retain(|object| !has_nodes || object.kind == "StatefulSet");
+    for ObjectName { kind, name } in objects {
+        let Some(existing) = ctx.stores.object_metadata(kind, &desired.namespace, &name) else {
+            continue;
+        };
+        let can_be_adopted =
+            kind != "StatefulSet" && is_left_behind(&ctx.stores, desired, &existing);
+        if is_owned_by(&existing, desired) || can_be_adopted {
             continue;
         }
-        let conflict = if kind == "Secret" && made_for(&found).is_none() {
-            secret_conflict(&ctx.stores, desired, &found)
+        let conflict = if kind == "Secret" && owner_uid(&existing).is_none() {
+            secret_conflict(&ctx.stores, desired, &existing)
         } else {
-            Some(foreign(kind, &found, desired))
+            Some(foreign_cause(kind, &existing, desired))
         };
         if conflict.is_some() {
             return Ok(conflict);
         }
     }
     for pool in &observed.pools {
-        let Some(wanted) = desired.pool(&pool.name).filter(|wanted| wanted.persistent()) else {
+        let Some(desired_pool) =
+            desired.pool(&pool.name).filter(|desired_pool| desired_pool.is_persistent())
+        else {
             continue;
         };
-        for ordinal in 0..wanted.replicas.max(pool.initial()) {
+        for ordinal in 0..desired_pool.replicas.max(pool.initial_replicas()) {
             if let Some(stalled) = claim_conflict(ctx, desired, pool, ordinal).await? {
                 return Ok(Some(stalled));
             }
@@ -113,47 +121,48 @@ pub(super) async fn name_conflict(
 }
 
 /// Returns why a Secret cannot be used: it is another cluster's. Secrets of users outlive their
-/// cluster and bear no uid, so their label decides.
+/// cluster and have no uid, so their label decides.
 pub(crate) fn secret_conflict(
     stores: &ObjectCaches,
     desired: &DesiredCluster,
-    found: &ObjectMeta,
+    existing: &ObjectMeta,
 ) -> Option<StallCause> {
-    let (kind, name) = match made_for(found) {
+    let (kind, name) = match owner_uid(existing) {
         Some(uid) if uid == desired.uid => return None,
-        Some(uid) => stores.living(uid)?,
+        Some(uid) => stores.find_cluster_by_uid(uid)?,
         None => {
-            let cluster = ClaimMarks::of(found, desired.database.names).cluster;
+            let cluster = ClaimMarks::from_metadata(existing, desired.database.names).cluster;
             let other = cluster.filter(|cluster| *cluster != desired.name)?;
             (desired.database.names.kind, other)
         }
     };
-    let secret = found.name.as_deref().unwrap_or_default();
-    Some(taken("Secret", secret, &format!("{kind} {name:?}")))
+    let secret = existing.name.as_deref().unwrap_or_default();
+    Some(name_conflict_cause("Secret", secret, &format!("{kind} {name:?}")))
 }
 
-/// Returns the names of the objects that are made for the cluster as it is wanted now.
-pub(crate) fn needed(desired: &DesiredCluster) -> Vec<ObjectName> {
+/// Returns the names of the objects that are created for the cluster as it is desired now.
+pub(crate) fn required_objects(desired: &DesiredCluster) -> Vec<ObjectName> {
     let (names, cluster) = (desired.database.names, desired.name.as_str());
-    let rungs = &desired.round.in_force;
-    let (encrypts, asks) = (rungs.encrypts(), rungs.authentication == Authentication::Password);
+    let modes = &desired.round.in_force;
+    let (is_encrypted, requires_password) =
+        (modes.has_encryption(), modes.authentication == Authentication::Password);
     let security = desired.security.as_ref();
-    let admin = security.is_none_or(|security| security.admin_secret.is_none());
+    let has_managed_admin = security.is_none_or(|security| security.admin_secret.is_none());
     let services = (desired.database.services)(desired);
-    let mut needed = names.objects(cluster);
-    needed.retain(|ObjectName { kind, name }| match *kind {
+    let mut objects = names.cluster_objects(cluster);
+    objects.retain(|ObjectName { kind, name }| match *kind {
         "Service" => services.iter().any(|service| service.wanted && service.name == *name),
         "NetworkPolicy" => desired.network.is_some(),
-        "Secret" if *name == names.admin_secret(cluster) => asks && admin,
-        "Secret" if *name == names.pilot_secret(cluster) => asks,
-        "ConfigMap" | "Secret" => encrypts,
+        "Secret" if *name == names.admin_secret(cluster) => requires_password && has_managed_admin,
+        "Secret" if *name == names.pilot_secret(cluster) => requires_password,
+        "ConfigMap" | "Secret" => is_encrypted,
         _ => true,
     });
-    needed.extend(desired.pools.iter().flat_map(|pool| names.pool_objects(cluster, &pool.name)));
-    let users = security.iter().flat_map(|security| &security.users).filter(|_| asks);
-    let made = users.filter(|user| user.password_secret.is_none());
-    needed.extend(made.map(|user| names.user_object(cluster, &user.name)));
-    needed
+    objects.extend(desired.pools.iter().flat_map(|pool| names.pool_objects(cluster, &pool.name)));
+    let users = security.iter().flat_map(|security| &security.users).filter(|_| requires_password);
+    let managed_users = users.filter(|user| user.password_secret.is_none());
+    objects.extend(managed_users.map(|user| names.user_object(cluster, &user.name)));
+    objects
 }
 
 async fn claim_conflict(
@@ -165,21 +174,22 @@ async fn claim_conflict(
     let name = claim_name(desired, &pool.set_name, ordinal);
     let has_pod = pool.members.get(&ordinal).is_some_and(|member| member.pod.is_some());
     // The StatefulSet makes no claim of a later node yet: nodes are added one by one.
-    let is_later = pool.set.is_some() && ordinal > pool.replicas().max(pool.returning());
-    let found = match ctx.stores.claims.named(&desired.namespace, &name) {
+    let is_later = pool.set.is_some() && ordinal > pool.replicas().max(pool.returning_replicas());
+    let existing = match ctx.stores.claims.get_object(&desired.namespace, &name) {
         Some(claim) => Some(claim.metadata.clone()),
         // The node's pod uses it already.
         None if has_pod || is_later => None,
         // No cache holds a claim without our labels.
         None => {
             let resource = ApiResource::erase::<PersistentVolumeClaim>(&());
-            let found = ctx.read(&resource, &desired.namespace).get_opt(&name).await;
-            let found = found.map_err(|e| Error::request("get", &resource.kind, &name, e))?;
-            found.map(|claim| claim.metadata)
+            let result = ctx.read_api(&resource, &desired.namespace).get_opt(&name).await;
+            let response =
+                result.map_err(|e| Error::from_request("get", &resource.kind, &name, e))?;
+            response.map(|claim| claim.metadata)
         }
     };
-    let Some(found) = found else { return Ok(None) };
-    let marks = ClaimMarks::of(&found, desired.database.names);
+    let Some(existing) = existing else { return Ok(None) };
+    let marks = ClaimMarks::from_metadata(&existing, desired.database.names);
     let (namespace, uid, key) = (&desired.namespace, &desired.uid, annotation::CLUSTER_UID);
     let (reason, message) = match claim_owner(&ctx.stores, desired, &pool.name, &marks) {
         ClaimOwner::Ours | ClaimOwner::Free => return Ok(None),
@@ -193,13 +203,13 @@ async fn claim_conflict(
             ),
         ),
         ClaimOwner::Other(owner) => {
-            return Ok(Some(taken("PersistentVolumeClaim", &name, &owner)));
+            return Ok(Some(name_conflict_cause("PersistentVolumeClaim", &name, &owner)));
         }
     };
     Ok(Some(StallCause { reason, message }))
 }
 
-fn taken(kind: &str, name: &str, owner: &str) -> StallCause {
+fn name_conflict_cause(kind: &str, name: &str, owner: &str) -> StallCause {
     let message = format!("{kind} {name:?} belongs to {owner}, and is left alone: {RENAME}");
     StallCause { reason: "NameConflict", message }
 }
@@ -207,5 +217,5 @@ fn taken(kind: &str, name: &str, owner: &str) -> StallCause {
 /// Returns the name of the claim of a node, which Kubernetes makes of the names of the volume and of
 /// the pod.
 pub(crate) fn claim_name(desired: &DesiredCluster, set: &str, ordinal: u32) -> String {
-    format!("{}-{}", desired.database.names.data_volume, names::pilot(set, ordinal))
+    format!("{}-{}", desired.database.names.data_volume, names::pilot_name(set, ordinal))
 }

@@ -1,6 +1,6 @@
-//! The status page: clusters, nodes, operations and what holds them up, on one screen.
+//! The status page: clusters, nodes, operations and what blocks them, on one screen.
 //!
-//! Owns the two paths and who may read them. All data come from a [`SnapshotSource`], so the page
+//! Owns the two paths and the access to them. All data come from a [`SnapshotSource`], so the page
 //! sends no request to another server and can change nothing. It is one file that loads nothing
 //! from elsewhere; what it shows is `/status.json`, which `status` makes.
 
@@ -60,18 +60,19 @@ const PAGE: &str = include_str!("page/page.html");
 const RECENT: Duration = Duration::from_secs(1);
 
 /// Serves `/` and `/status.json`.
-pub fn router(source: SnapshotSource, readers: PageAccess) -> Router {
-    let answers = Arc::new(ResponseCache { source, last: Mutex::new(None) });
+pub fn build_router(source: SnapshotSource, readers: PageAccess) -> Router {
+    let response_cache = Arc::new(ResponseCache { source, last: Mutex::new(None) });
     Router::new()
-        .route("/", get(async || html()))
-        .route("/status.json", get(json))
-        .with_state(answers)
-        .layer(middleware::from_fn_with_state(readers, admit))
+        .route("/", get(async || serve_html()))
+        .route("/status.json", get(serve_json))
+        .with_state(response_cache)
+        .layer(middleware::from_fn_with_state(readers, check_access))
 }
 
 /// Returns the body of `/status.json`.
-pub fn json_of(seen: &FleetSnapshot) -> Vec<u8> {
-    serde_json::to_vec(&status::status(seen)).expect("keys are texts, and nothing of it can fail")
+pub fn json_of(snapshot: &FleetSnapshot) -> Vec<u8> {
+    serde_json::to_vec(&status::status_page(snapshot))
+        .expect("keys are texts, and nothing of it can fail")
 }
 
 struct ResponseCache {
@@ -79,32 +80,33 @@ struct ResponseCache {
     last: Mutex<Option<(Instant, Bytes)>>,
 }
 
-async fn json(State(answers): State<Arc<ResponseCache>>) -> Response {
+async fn serve_json(State(response_cache): State<Arc<ResponseCache>>) -> Response {
     let body = {
-        let mut last = answers.last.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*last {
-            Some((at, body)) if at.elapsed() < RECENT => body.clone(),
+        let mut last_response = response_cache.last.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last_response {
+            Some((created_at, body)) if created_at.elapsed() < RECENT => body.clone(),
             _ => {
-                let body = Bytes::from(json_of(&(answers.source)()));
-                last.insert((Instant::now(), body)).1.clone()
+                let body = Bytes::from(json_of(&(response_cache.source)()));
+                last_response.insert((Instant::now(), body)).1.clone()
             }
         }
     };
-    let mut headers = guarded();
+    let mut headers = guarded_headers();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     (headers, body).into_response()
 }
 
-fn html() -> Response {
-    let mut headers = guarded();
+fn serve_html() -> Response {
+    let mut headers = guarded_headers();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     (headers, PAGE).into_response()
 }
 
 /// Returns headers that keep browsers from doing more with an answer than showing it.
-fn guarded() -> HeaderMap {
+fn guarded_headers() -> HeaderMap {
     static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
-        HeaderValue::from_str(&policy()).expect("hashes in base64 are visible ASCII")
+        HeaderValue::from_str(&content_security_policy())
+            .expect("hashes in base64 are visible ASCII")
     });
     HeaderMap::from_iter([
         (header::CONTENT_SECURITY_POLICY, POLICY.clone()),
@@ -120,11 +122,11 @@ fn guarded() -> HeaderMap {
 
 /// Returns the content security policy: only the page's own script and style, by their hashes, and
 /// requests to this server.
-fn policy() -> String {
+fn content_security_policy() -> String {
     let hash = |tag: &str| {
-        let (from, to) = (format!("<{tag}>"), format!("</{tag}>"));
-        let inside = PAGE.split_once(&from).and_then(|(_, rest)| rest.split_once(&to));
-        let digest = Sha256::digest(inside.map_or("", |(inside, _)| inside));
+        let (start_tag, end_tag) = (format!("<{tag}>"), format!("</{tag}>"));
+        let content = PAGE.split_once(&start_tag).and_then(|(_, rest)| rest.split_once(&end_tag));
+        let digest = Sha256::digest(content.map_or("", |(content, _)| content));
         format!("'sha256-{}'", BASE64_STANDARD.encode(digest))
     };
     format!(
@@ -135,7 +137,7 @@ fn policy() -> String {
     )
 }
 
-async fn admit(State(readers): State<PageAccess>, request: Request, next: Next) -> Response {
+async fn check_access(State(readers): State<PageAccess>, request: Request, next: Next) -> Response {
     let refusal = match readers {
         PageAccess::All => None,
         PageAccess::Nobody => Some((StatusCode::NOT_FOUND, "the status page is turned off\n")),
@@ -152,8 +154,8 @@ async fn admit(State(readers): State<PageAccess>, request: Request, next: Next) 
     }
 }
 
-/// Does the request come from this machine, and does its Host header name this machine? Any other
-/// name may belong to an attacker who makes it resolve to this machine.
+/// Returns whether the request comes from this machine, and its Host header names this machine. Any
+/// other name may belong to an attacker who makes it resolve to this machine.
 fn is_local(request: &Request) -> bool {
     let peer = request.extensions().get::<PeerAddress>();
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
@@ -177,7 +179,7 @@ mod tests {
     use super::*;
 
     async fn code(readers: PageAccess, peer: Option<&str>, host: &str, path: &str) -> u16 {
-        let router = router(Arc::new(|| FleetSnapshot::nothing(Vec::new())), readers);
+        let router = build_router(Arc::new(|| FleetSnapshot::empty(Vec::new())), readers);
         let mut request =
             Request::get(path).header(header::HOST, host).body(Body::empty()).unwrap();
         request.extensions_mut().extend(
@@ -224,10 +226,10 @@ mod tests {
         let counted = Arc::clone(&looks);
         let source: SnapshotSource = Arc::new(move || {
             counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            FleetSnapshot::nothing(Vec::new())
+            FleetSnapshot::empty(Vec::new())
         });
         tokio::time::pause();
-        let router = router(source, PageAccess::All);
+        let router = build_router(source, PageAccess::All);
         let ask = async || {
             let request = Request::get("/status.json").body(Body::empty()).unwrap();
             assert_eq!(router.clone().oneshot(request).await.unwrap().status(), 200);

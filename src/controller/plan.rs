@@ -46,14 +46,14 @@ mod volumes;
 
 pub(crate) use behind::ReplicasBehind;
 use candidate::{Candidate, Verdict, World};
-pub(crate) use deliver::{PilotRollout, RolloutState, pilots};
-pub(crate) use drain::{DrainHold, drain_hold, nodes};
-pub(crate) use pin::{BirthSpec, newborn, pinned, pinned_to};
+pub(crate) use deliver::{PilotRollout, RolloutState, pilot_rollout};
+pub(crate) use drain::{DrainHold, drain_hold, node_count};
+pub(crate) use pin::{BirthSpec, pinned_template, pinned_to, revision_for_new_pod};
 pub(crate) use remedy::Remedy;
-pub(crate) use renewal::{turned_away, waits_for_renewal};
-pub(crate) use roll::{outdated, without_restart};
+pub(crate) use renewal::{describe_unauthorized, waits_for_renewal};
+pub(crate) use roll::{is_outdated, without_restart};
 pub(crate) use step::{ClaimRef, PlannedStep};
-pub(crate) use vacate::{LeaveAnswer, VACATE_POD, answers};
+pub(crate) use vacate::{LeaveAnswer, VACATE_POD, eviction_answers};
 
 /// The kind of change that is under way in a cluster; `status.operation.type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +105,7 @@ impl OperationType {
     }
 
     /// Returns the reason of the Ready condition while the operation lasts.
-    pub(crate) fn reason(self) -> &'static str {
+    pub(crate) fn ready_reason(self) -> &'static str {
         match self {
             Self::Bootstrap | Self::Start => "BootstrapInProgress",
             Self::ScaleUp => "ScaleUpInProgress",
@@ -132,12 +132,12 @@ pub(crate) struct StepBlocker {
 }
 
 impl From<AwaitedStep> for StepBlocker {
-    fn from(awaited: AwaitedStep) -> Self {
+    fn from(awaited_step: AwaitedStep) -> Self {
         Self {
             predicate: predicate::MAX_UNAVAILABLE.name.into(),
-            step: format!("{}/{}", awaited.step, awaited.pilot),
-            message: awaited.message,
-            remedy: awaited.remedy,
+            step: format!("{}/{}", awaited_step.step, awaited_step.pilot),
+            message: awaited_step.message,
+            remedy: awaited_step.remedy,
         }
     }
 }
@@ -170,7 +170,7 @@ impl AwaitedStep {
     }
 
     /// Says what is waited for, and what a person can do where the wait does not end by itself.
-    pub(crate) fn sentence(&self) -> String {
+    pub(crate) fn description(&self) -> String {
         match &self.remedy {
             Remedy::Wait => self.message.clone(),
             remedy => format!("{}; {remedy}", self.message),
@@ -192,20 +192,22 @@ impl Plan {
 
     /// Notes a wait. One that needs a person is told before one that ends by itself; a further one
     /// that needs a person becomes a block, so that its way out is told as well.
-    fn wait_for(&mut self, awaited: AwaitedStep) -> Option<StepBlocker> {
-        let needs = |awaited: &AwaitedStep| awaited.remedy != Remedy::Wait;
+    fn wait_for(&mut self, awaited_step: AwaitedStep) -> Option<StepBlocker> {
+        let needs_action = |awaited_step: &AwaitedStep| awaited_step.remedy != Remedy::Wait;
         match &self.waiting {
-            Some(known) if needs(known) => needs(&awaited).then(|| awaited.into()),
-            Some(_) if !needs(&awaited) => None,
+            Some(first_wait) if needs_action(first_wait) => {
+                needs_action(&awaited_step).then(|| awaited_step.into())
+            }
+            Some(_) if !needs_action(&awaited_step) => None,
             _ => {
-                self.waiting = Some(awaited);
+                self.waiting = Some(awaited_step);
                 None
             }
         }
     }
 
     /// Notes the first wait, all blocks, and the operation of the candidate that is preferred most.
-    fn note(&mut self, operation: Option<OperationType>, verdict: Verdict) {
+    fn apply_verdict(&mut self, operation: Option<OperationType>, verdict: Verdict) {
         match verdict {
             Verdict::Go(step) => {
                 self.step = Some(step);
@@ -213,10 +215,10 @@ impl Plan {
                 return;
             }
             Verdict::Held { waiting, mut blocked } => {
-                blocked.extend(waiting.and_then(|awaited| self.wait_for(awaited)));
-                let new = |block: &StepBlocker| !self.blocked.contains(block);
-                let blocked: Vec<_> = blocked.into_iter().filter(new).collect();
-                self.blocked.extend(blocked);
+                blocked.extend(waiting.and_then(|awaited_step| self.wait_for(awaited_step)));
+                let is_new = |block: &StepBlocker| !self.blocked.contains(block);
+                let new_blockers: Vec<_> = blocked.into_iter().filter(is_new).collect();
+                self.blocked.extend(new_blockers);
             }
         }
         self.operation = self.operation.or(operation);
@@ -224,14 +226,14 @@ impl Plan {
 
     /// Does it tell something that only a person ends?
     fn needs_person(&self) -> bool {
-        let waiting = self.waiting.iter().map(|awaited| &awaited.remedy);
-        let mut told = self.blocked.iter().map(|block| &block.remedy).chain(waiting);
-        told.any(Remedy::needs_person)
+        let awaited_remedy = self.waiting.iter().map(|awaited_step| &awaited_step.remedy);
+        let mut remedies = self.blocked.iter().map(|block| &block.remedy).chain(awaited_remedy);
+        remedies.any(Remedy::needs_person)
     }
 }
 
 /// Returns what to do next for the cluster. The caller does it, and asks again.
-pub(crate) fn plan(desired: &DesiredCluster, observed: &ObservedCluster) -> Plan {
+pub(crate) fn plan_next_step(desired: &DesiredCluster, observed: &ObservedCluster) -> Plan {
     let mut plan = Plan::default();
     if desired.deleted || desired.paused || desired.stalled.is_some() || observed.stalled.is_some()
     {
@@ -240,32 +242,34 @@ pub(crate) fn plan(desired: &DesiredCluster, observed: &ObservedCluster) -> Plan
     let world = World { desired, observed };
     if let Some(candidate) = volumes::without_set(world) {
         let operation = candidate.operation;
-        plan.note(operation, gates::judge(world, candidate));
+        plan.apply_verdict(operation, gates::check_gates(world, candidate));
         return plan;
     }
-    for candidates in sources(world) {
-        let mut first_has_its_turn = false;
+    for candidates in candidate_sources(world) {
+        let mut is_first_turn_kept = false;
         for candidate in candidates(world, &plan) {
-            let (operation, first) = (candidate.operation, candidate.in_place_of.clone());
-            let mut verdict = gates::judge(world, candidate);
-            match (&mut verdict, first) {
-                (first, None) => first_has_its_turn = gates::holds_for_a_moment(world, first),
-                (Verdict::Go(step), Some(first)) => {
-                    let in_turn =
-                        !first_has_its_turn && gates::first_spoke_last(world, &first, step);
-                    if !in_turn && !gates::are_apart(world, &first, step) {
+            let (operation, first_node) = (candidate.operation, candidate.in_place_of.clone());
+            let mut verdict = gates::check_gates(world, candidate);
+            match (&mut verdict, first_node) {
+                (first_verdict, None) => {
+                    is_first_turn_kept = gates::is_held_briefly(world, first_verdict);
+                }
+                (Verdict::Go(step), Some(first_node)) => {
+                    let is_in_turn = !is_first_turn_kept
+                        && gates::is_first_report_newer(world, &first_node, step);
+                    if !is_in_turn && !gates::are_apart(world, &first_node, step) {
                         verdict = gates::HELD;
                     }
                 }
                 (Verdict::Held { waiting, blocked }, Some(_)) => {
                     // Of one that is tried in place of the first, only what a person has to know.
-                    let told = plan.needs_person();
-                    let is_new = |remedy: &Remedy| !told && remedy.needs_person();
-                    *waiting = waiting.take().filter(|awaited| is_new(&awaited.remedy));
+                    let needs_person = plan.needs_person();
+                    let is_new = |remedy: &Remedy| !needs_person && remedy.needs_person();
+                    *waiting = waiting.take().filter(|awaited_step| is_new(&awaited_step.remedy));
                     blocked.retain(|block| is_new(&block.remedy));
                 }
             }
-            plan.note(operation, verdict);
+            plan.apply_verdict(operation, verdict);
             if plan.step.is_some() {
                 return plan;
             }
@@ -286,39 +290,39 @@ pub(crate) fn replicas_behind<'a>(
 type CandidateSource = fn(World<'_>, &Plan) -> Vec<Candidate>;
 
 /// Returns the sources of candidates in order of preference.
-fn sources(world: World<'_>) -> &'static [CandidateSource] {
+fn candidate_sources(world: World<'_>) -> &'static [CandidateSource] {
     if world.desired.stopped { &STOPPED } else { &RUNNING }
 }
 
-static STOPPED: [CandidateSource; 1] = [stop::stop];
+static STOPPED: [CandidateSource; 1] = [stop::stop_cluster];
 
 static RUNNING: [CandidateSource; 16] = [
-    stop::resume,
+    stop::start_cluster,
     begin_anew::begin_anew,
-    repair::replace,
-    repair::renew,
-    departure::finish,
-    tidy::clean_up,
-    absence::settle,
-    vacate::vacate,
-    volumes::grow,
-    renewal::renew,
+    repair::recover_broken_nodes,
+    repair::replace_nodes,
+    departure::finish_decommissions,
+    tidy::prune_objects,
+    absence::wait_for_nodes,
+    vacate::evict_nodes,
+    volumes::grow_volumes,
+    renewal::recreate_unauthorized_pods,
     growth::try_pods,
-    departure::shrink,
-    roll::roll,
-    secure::hold,
-    growth::grow,
-    deliver::deliver,
+    departure::scale_down,
+    roll::restart_outdated_nodes,
+    secure::report_blockers,
+    growth::scale_up,
+    deliver::deliver_next_pilot,
 ];
 
 /// Returns the operation that was begun; it goes on until every node serves. `None` when nothing
 /// was begun: nodes that do not serve then have reasons of their own.
-fn under_way(desired: &DesiredCluster) -> Option<OperationType> {
-    let initialized = super::observe::condition(&desired.status.conditions, "Initialized")
+fn current_operation(desired: &DesiredCluster) -> Option<OperationType> {
+    let is_initialized = super::observe::find_condition(&desired.status.conditions, "Initialized")
         .is_some_and(|condition| condition.status == "True");
-    if !initialized {
+    if !is_initialized {
         return Some(OperationType::Bootstrap);
     }
-    let begun = desired.status.operation.as_ref()?.type_.as_str();
-    OperationType::ALL.into_iter().find(|operation| operation.as_str() == begun)
+    let operation_type = desired.status.operation.as_ref()?.type_.as_str();
+    OperationType::ALL.into_iter().find(|operation| operation.as_str() == operation_type)
 }

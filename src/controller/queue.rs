@@ -25,9 +25,9 @@ pub(crate) struct ClusterKey {
 
 impl QueueState {
     /// Returns how long this cluster waits after one more failure.
-    fn pause(&mut self, key: &ClusterKey, first: Duration) -> Duration {
+    fn next_backoff(&mut self, key: &ClusterKey, first_delay: Duration) -> Duration {
         let failures = self.failures.entry(key.clone()).or_default();
-        let pause = first.saturating_mul(1 << (*failures).min(10)).min(BACKOFF_MAX);
+        let pause = first_delay.saturating_mul(1 << (*failures).min(10)).min(BACKOFF_MAX);
         *failures += 1;
         // The random part keeps clusters that failed together from coming back together.
         pause.mul_f64(1.0 + rand::random::<f64>() / 5.0)
@@ -85,10 +85,10 @@ pub(crate) enum ReconcileOutcome {
 
 impl ReconcileOutcome {
     /// Returns this outcome, with another reconcile after this time at the latest.
-    pub(crate) fn within(self, time: Duration) -> Self {
+    pub(crate) fn retry_within(self, time: Duration) -> Self {
         match self {
             Self::Settled => Self::Again(time),
-            Self::Again(after) => Self::Again(after.min(time)),
+            Self::Again(delay) => Self::Again(delay.min(time)),
             Self::Failed | Self::Conflict | Self::Gone => self,
         }
     }
@@ -100,36 +100,36 @@ impl WorkQueue {
         self.add_at(key, Instant::now());
     }
 
-    fn add_at(&self, key: ClusterKey, at: Instant) {
-        self.with(|state| {
-            let due = state.due.entry(key).or_insert(at);
-            *due = at.min(*due);
+    fn add_at(&self, key: ClusterKey, time: Instant) {
+        self.with_state(|state| {
+            let due_time = state.due.entry(key).or_insert(time);
+            *due_time = time.min(*due_time);
         });
         self.0.changed.notify_waiters();
     }
 
     /// Waits for the next cluster that is due and that no worker reconciles. Cancel-safe. Every key
-    /// that is taken is given back with [`WorkQueue::done`].
-    pub(crate) async fn take(&self) -> ClusterKey {
+    /// that is taken is given back with [`WorkQueue::finish_reconcile`].
+    pub(crate) async fn take_key(&self) -> ClusterKey {
         loop {
             // Registered before the queue is read, so that no change in between is missed.
             let changed = self.0.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
             let now = Instant::now();
-            let next = self.with(|state| {
-                let waiting =
+            let next_key = self.with_state(|state| {
+                let waiting_keys =
                     || state.due.iter().filter(|(key, _)| !state.running.contains_key(*key));
-                let (key, at) = waiting().min_by_key(|(_, at)| **at)?;
-                let (key, at) = (key.clone(), *at);
-                if at > now {
-                    return Some(Err(at));
+                let (key, due_at) = waiting_keys().min_by_key(|(_, due_at)| **due_at)?;
+                let (key, due_at) = (key.clone(), *due_at);
+                if due_at > now {
+                    return Some(Err(due_at));
                 }
                 state.due.remove(&key);
                 state.running.insert(key.clone(), now);
                 Some(Ok(key))
             });
-            match next {
+            match next_key {
                 Some(Ok(key)) => return key,
                 Some(Err(at)) => tokio::select! {
                     () = sleep_until(at) => {}
@@ -141,34 +141,34 @@ impl WorkQueue {
     }
 
     /// Gives a cluster back to the queue, and decides from `outcome` when it is due again.
-    pub(crate) fn done(&self, key: ClusterKey, outcome: ReconcileOutcome) {
+    pub(crate) fn finish_reconcile(&self, key: ClusterKey, outcome: ReconcileOutcome) {
         let now = Instant::now();
-        self.with(|state| {
+        self.with_state(|state| {
             state.running.remove(&key);
-            let again = match outcome {
+            let retry_delay = match outcome {
                 ReconcileOutcome::Settled | ReconcileOutcome::Gone => {
                     state.failures.remove(&key);
                     None
                 }
-                ReconcileOutcome::Again(after) => {
+                ReconcileOutcome::Again(delay) => {
                     state.failures.remove(&key);
-                    Some(after)
+                    Some(delay)
                 }
-                ReconcileOutcome::Failed => Some(state.pause(&key, BACKOFF_FIRST)),
-                ReconcileOutcome::Conflict => Some(state.pause(&key, CONFLICT_FIRST)),
+                ReconcileOutcome::Failed => Some(state.next_backoff(&key, BACKOFF_FIRST)),
+                ReconcileOutcome::Conflict => Some(state.next_backoff(&key, CONFLICT_FIRST)),
             };
             let failures = state.failures.get(&key).copied().unwrap_or_default();
-            if let Some(after) = again {
-                let at = now + after;
-                let due = state.due.entry(key).or_insert(at);
+            if let Some(delay) = retry_delay {
+                let retry_at = now + delay;
+                let due_time = state.due.entry(key).or_insert(retry_at);
                 // After a failure, an event that came meanwhile waits for the backoff too. A
                 // conflict is often over with the next event.
-                let waits = match outcome {
+                let is_delayed = match outcome {
                     ReconcileOutcome::Failed => true,
                     ReconcileOutcome::Conflict => failures > PATIENT,
                     _ => false,
                 };
-                *due = if waits { at } else { at.min(*due) };
+                *due_time = if is_delayed { retry_at } else { retry_at.min(*due_time) };
             }
         });
         self.0.changed.notify_waiters();
@@ -176,24 +176,25 @@ impl WorkQueue {
 
     /// Returns how many reconciles of the cluster in a row failed or met a conflict.
     pub(crate) fn failures(&self, key: &ClusterKey) -> u32 {
-        self.with(|state| state.failures.get(key).copied().unwrap_or_default())
+        self.with_state(|state| state.failures.get(key).copied().unwrap_or_default())
     }
 
     /// Returns the number of clusters that are due now and not being reconciled.
     pub(crate) fn depth(&self) -> usize {
         let now = Instant::now();
-        self.with(|state| state.due.values().filter(|at| **at <= now).count())
+        self.with_state(|state| state.due.values().filter(|due_at| **due_at <= now).count())
     }
 
     /// Returns the cluster whose reconcile has lasted longest, and when that began.
-    pub(crate) fn longest(&self) -> Option<(ClusterKey, Instant)> {
-        self.with(|state| {
-            let (key, since) = state.running.iter().min_by_key(|(_, since)| **since)?;
-            Some((key.clone(), *since))
+    pub(crate) fn longest_reconcile(&self) -> Option<(ClusterKey, Instant)> {
+        self.with_state(|state| {
+            let (key, started_at) =
+                state.running.iter().min_by_key(|(_, started_at)| **started_at)?;
+            Some((key.clone(), *started_at))
         })
     }
 
-    fn with<T>(&self, f: impl FnOnce(&mut QueueState) -> T) -> T {
+    fn with_state<T>(&self, f: impl FnOnce(&mut QueueState) -> T) -> T {
         f(&mut self.0.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -211,14 +212,14 @@ mod tests {
         let queue = WorkQueue::default();
         queue.add(key("a"));
         queue.add(key("a"));
-        assert_eq!(queue.take().await, key("a"));
+        assert_eq!(queue.take_key().await, key("a"));
         assert_eq!(queue.depth(), 0);
         // Added while it is reconciled: due again, but not to a second worker.
         queue.add(key("a"));
-        let second = tokio::time::timeout(Duration::from_secs(1), queue.take()).await;
+        let second = tokio::time::timeout(Duration::from_secs(1), queue.take_key()).await;
         assert!(second.is_err(), "{second:?}");
-        queue.done(key("a"), ReconcileOutcome::Settled);
-        assert_eq!(queue.take().await, key("a"));
+        queue.finish_reconcile(key("a"), ReconcileOutcome::Settled);
+        assert_eq!(queue.take_key().await, key("a"));
     }
 
     #[tokio::test(start_paused = true)]
@@ -228,22 +229,22 @@ mod tests {
         let mut pauses = Vec::new();
         for _ in 0..10 {
             let before = Instant::now();
-            let taken = queue.take().await;
+            let taken = queue.take_key().await;
             pauses.push(before.elapsed().as_millis());
-            queue.done(taken, ReconcileOutcome::Failed);
+            queue.finish_reconcile(taken, ReconcileOutcome::Failed);
         }
         // The first is due at once; tokio's clock ticks in milliseconds.
         assert_eq!(pauses[0], 0);
         // Twice as long each time, and up to a fifth longer at random.
         assert!(pauses[..8].windows(2).all(|pair| pair[1] >= pair[0]), "{pauses:?}");
         assert!((60_000..=72_001).contains(&pauses[9]), "{pauses:?}");
-        let taken = queue.take().await;
-        queue.done(taken, ReconcileOutcome::Settled);
+        let taken = queue.take_key().await;
+        queue.finish_reconcile(taken, ReconcileOutcome::Settled);
         queue.add(key("a"));
-        let taken = queue.take().await;
-        queue.done(taken, ReconcileOutcome::Failed);
+        let taken = queue.take_key().await;
+        queue.finish_reconcile(taken, ReconcileOutcome::Failed);
         let before = Instant::now();
-        queue.take().await;
+        queue.take_key().await;
         assert!(before.elapsed() <= Duration::from_millis(601));
     }
 }

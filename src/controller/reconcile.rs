@@ -20,9 +20,9 @@ use tracing::info;
 
 use self::{
     budget::keep_budget,
-    confirm::{ConfirmedStep, confirm},
-    failure::note,
-    status_writer::{first_sight, write_status},
+    confirm::{ConfirmedStep, confirm_step},
+    failure::record_failure,
+    status_writer::{write_first_status, write_status},
 };
 use super::{
     context::{ControllerContext, Error},
@@ -30,10 +30,10 @@ use super::{
     ensure, events, execute,
     observe::ObservedCluster,
     ownership::name_conflict,
-    plan::{OperationType, Plan, drain_hold, plan},
+    plan::{OperationType, Plan, drain_hold, plan_next_step},
     queue::{ClusterKey, ReconcileOutcome},
     security, security_round,
-    status::status,
+    status::build_status,
 };
 use crate::api::v1beta1::ClusterStatus;
 
@@ -57,79 +57,84 @@ pub(crate) async fn reconcile(
     failures: u32,
 ) -> (ReconcileOutcome, &'static str) {
     let Some(cluster) = cluster else {
-        ctx.causes.forget(key);
-        ctx.expansion.forget(key);
-        ctx.trust.forget(key);
-        ctx.pace.forget(key);
+        ctx.causes.remove_cluster(key);
+        ctx.expansion.remove_cluster(key);
+        ctx.trust.remove_cluster(key);
+        ctx.pace.remove_cluster(key);
         return (ReconcileOutcome::Gone, "gone");
     };
-    let desired = match read(ctx, database, &cluster, None) {
+    let desired = match parse_desired(ctx, database, &cluster, None) {
         Ok(desired) => desired,
-        Err(error) => return failure::unreadable(key, &error),
+        Err(error) => return failure::report_unreadable(key, &error),
     };
-    match Box::pin(steps(ctx, &cluster, &desired)).await {
+    match Box::pin(run_steps(ctx, &cluster, &desired)).await {
         Ok(outcome) => (outcome, "ok"),
-        Err(error) => failure::handle(ctx, &cluster, &desired, &error, failures).await,
+        Err(error) => failure::handle_error(ctx, &cluster, &desired, &error, failures).await,
     }
 }
 
 /// Runs the steps of one reconcile, a line each.
-async fn steps(
+async fn run_steps(
     ctx: &ControllerContext,
     cluster: &DynamicObject,
     desired: &DesiredCluster,
 ) -> Result<ReconcileOutcome, Error> {
     let now = Timestamp::now();
     if let Some(kind) = ctx.stores.left_out(&desired.namespace) {
-        return failure::left_out(ctx, cluster, desired, kind, now).await;
+        return failure::report_left_out(ctx, cluster, desired, kind, now).await;
     }
     if desired.deleted {
         return teardown::tear_down(ctx, cluster, desired).await;
     }
     let mut observed = observation::from_caches(ctx, desired, now);
     if desired.status.observed_generation.is_none() {
-        return first_sight(ctx, cluster, desired).await;
+        return write_first_status(ctx, cluster, desired).await;
     }
     teardown::keep_finalizer(ctx, cluster, desired).await?;
-    let round = security_round::next(desired, &observed);
-    let desired =
-        &in_round(ctx, cluster, desired, round)?.into_owned().fitting(&observed.existing());
-    observation::ask(ctx, desired, &mut observed).await;
+    let round = security_round::next_security_round(desired, &observed);
+    let desired = &in_round(ctx, cluster, desired, round)?
+        .into_owned()
+        .fit_to_pools(&observed.existing_pools());
+    observation::observe_causes(ctx, desired, &mut observed).await;
     if observed.stalled.is_none() {
         observed.stalled = name_conflict(ctx, desired, &observed).await?;
     }
-    let foreign = observed.stalled.is_some();
-    ensure(ctx, desired, &mut observed).await?;
-    let mut plan = plan(desired, &observed);
-    if !foreign {
+    let is_foreign = observed.stalled.is_some();
+    ensure_cluster(ctx, desired, &mut observed).await?;
+    let mut plan = plan_next_step(desired, &observed);
+    if !is_foreign {
         keep_budget(ctx, desired, &mut observed, &mut plan).await?;
     }
-    let confirmed = note(&mut observed, confirm(ctx, desired, &mut plan, now).await)?;
-    let begun = status(desired, &observed, &plan, now);
+    let confirmed_step =
+        record_failure(&mut observed, confirm_step(ctx, desired, &mut plan, now).await)?;
+    let starting_status = build_status(desired, &observed, &plan, now);
     let mut cluster = Cow::Borrowed(cluster);
     let mut desired = Cow::Borrowed(desired);
     // An operation is written before its first step: neither a conflict nor a crash after the step
     // loses what was begun.
-    if confirmed.is_some() && operation_type(&begun) != operation_type(&desired.status) {
-        let written = write_status(ctx, &cluster, &desired, begun.clone(), &plan).await?;
-        cluster = written.map_or(cluster, Cow::Owned);
-        desired.to_mut().status = begun;
+    if confirmed_step.is_some()
+        && operation_type(&starting_status) != operation_type(&desired.status)
+    {
+        let written_cluster =
+            write_status(ctx, &cluster, &desired, starting_status.clone(), &plan).await?;
+        cluster = written_cluster.map_or(cluster, Cow::Owned);
+        desired.to_mut().status = starting_status;
     }
-    note(&mut observed, Box::pin(execute(ctx, confirmed)).await)?;
-    let status = status(&desired, &observed, &plan, now);
-    let later = ctx.pace.waits(&desired.key(), &desired.status, &status);
-    let later = later.filter(|_| desired.status != status);
-    if later.is_none() {
+    record_failure(&mut observed, Box::pin(execute_confirmed(ctx, confirmed_step)).await)?;
+    let status = build_status(&desired, &observed, &plan, now);
+    let status_delay = ctx.pace.remaining_delay(&desired.key(), &desired.status, &status);
+    let status_delay = status_delay.filter(|_| desired.status != status);
+    if status_delay.is_none() {
         write_status(ctx, &cluster, &desired, status, &plan).await?;
     }
-    answers::answer(ctx, &desired, &observed, &plan).await?;
-    let next = next(&plan, &observed, &desired);
+    answers::answer_requests(ctx, &desired, &observed, &plan).await?;
+    let outcome = next_outcome(&plan, &observed, &desired);
     // Certificates grow old, and Secrets that people name are not watched.
-    let secured = desired.security.as_ref().map(|_| SECURITY_LOOK);
-    let in_the_way = observed.refused.as_ref().filter(|cause| cause.is_about_origin());
-    let in_the_way = in_the_way.map(|_| WHILE_FOREIGN);
-    let waits = [later, secured, in_the_way].into_iter().flatten().min();
-    Ok(waits.map_or(next, |waits| next.within(waits)))
+    let security_delay = desired.security.as_ref().map(|_| SECURITY_LOOK);
+    let conflict_cause = observed.refused.as_ref().filter(|cause| cause.is_about_origin());
+    let conflict_delay = conflict_cause.map(|_| WHILE_FOREIGN);
+    let delay = [status_delay, security_delay, conflict_delay].into_iter().flatten().min();
+    Ok(delay.map_or(outcome, |delay| outcome.retry_within(delay)))
 }
 
 fn operation_type(status: &ClusterStatus) -> Option<&str> {
@@ -137,7 +142,7 @@ fn operation_type(status: &ClusterStatus) -> Option<&str> {
 }
 
 /// Describes the cluster object in the terms that every database shares.
-fn read(
+fn parse_desired(
     ctx: &ControllerContext,
     database: &'static ManagedDatabase,
     cluster: &DynamicObject,
@@ -160,12 +165,12 @@ fn in_round<'a>(
     if round == desired.round {
         return Ok(Cow::Borrowed(desired));
     }
-    Ok(Cow::Owned(read(ctx, desired.database, cluster, Some(round))?))
+    Ok(Cow::Owned(parse_desired(ctx, desired.database, cluster, Some(round))?))
 }
 
 /// Makes every object that the cluster needs, unless nothing may be changed. An object of doubtful
 /// origin stops what needs it.
-async fn ensure(
+async fn ensure_cluster(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     observed: &mut ObservedCluster,
@@ -174,12 +179,12 @@ async fn ensure(
         return Ok(());
     }
     // Before any pod: what pods mount, and what their nodes are signed by, is there.
-    let mut findings = security::keep(ctx, desired, Timestamp::now()).await?;
+    let mut findings = security::ensure_security(ctx, desired, Timestamp::now()).await?;
     observed.refused = findings.refusal.take();
     observed.security = findings;
-    let secured = observed.refused.take();
-    match ensure::ensure(ctx, desired, observed).await {
-        Ok(refused) => observed.refused = secured.or(refused),
+    let security_refusal = observed.refused.take();
+    match ensure::ensure_objects(ctx, desired, observed).await {
+        Ok(refusal) => observed.refused = security_refusal.or(refusal),
         // The status shows the object of another owner as if the caches had found it.
         Err(Error::Foreign(stalled)) => observed.stalled = Some(stalled),
         Err(error) => return Err(error),
@@ -188,11 +193,14 @@ async fn ensure(
 }
 
 /// Carries out the step on which caches and server agree, if there is one.
-async fn execute(ctx: &ControllerContext, confirmed: Option<ConfirmedStep>) -> Result<(), Error> {
-    let Some(ConfirmedStep { operation, step, desired, observed }) = confirmed else {
+async fn execute_confirmed(
+    ctx: &ControllerContext,
+    confirmed_step: Option<ConfirmedStep>,
+) -> Result<(), Error> {
+    let Some(ConfirmedStep { operation, step, desired, observed }) = confirmed_step else {
         return Ok(());
     };
-    execute::execute(ctx, &desired, &observed, &step).await?;
+    execute::execute_step(ctx, &desired, &observed, &step).await?;
     info!(
         namespace = desired.namespace,
         name = desired.name,
@@ -203,15 +211,19 @@ async fn execute(ctx: &ControllerContext, confirmed: Option<ConfirmedStep>) -> R
     // A step that is part of no operation counts under its own name.
     let operation = operation.map_or(step.name(), OperationType::as_str);
     ctx.metrics.steps.with_label_values(&[desired.database.names.kind, operation]).inc();
-    if let Some(notice) = events::of_step(&step) {
+    if let Some(notice) = events::notice_for_step(&step) {
         ctx.events.publish(&desired, &notice).await;
     }
     Ok(())
 }
 
 /// Decides when to reconcile again.
-fn next(plan: &Plan, observed: &ObservedCluster, desired: &DesiredCluster) -> ReconcileOutcome {
-    let reports_are_due =
+fn next_outcome(
+    plan: &Plan,
+    observed: &ObservedCluster,
+    desired: &DesiredCluster,
+) -> ReconcileOutcome {
+    let needs_reports =
         || drain_hold(desired, observed, plan).is_some_and(|hold| hold.ends_by_reports());
     if observed.refused.as_ref().is_some_and(|cause| !cause.is_about_origin()) {
         ReconcileOutcome::Failed
@@ -221,7 +233,7 @@ fn next(plan: &Plan, observed: &ObservedCluster, desired: &DesiredCluster) -> Re
         ReconcileOutcome::Again(AFTER_A_STEP)
     } else if desired.paused || desired.stalled.is_some() {
         ReconcileOutcome::Settled
-    } else if plan.operation.is_some() || plan.waiting.is_some() || reports_are_due() {
+    } else if plan.operation.is_some() || plan.waiting.is_some() || needs_reports() {
         ReconcileOutcome::Again(WHILE_WAITING)
     } else {
         ReconcileOutcome::Settled

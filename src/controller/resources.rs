@@ -64,17 +64,17 @@ impl From<DesiredObject> for PreparedObject {
 }
 
 impl DesiredObject {
-    fn other<K>(object: &K) -> Self
+    fn from_object<K>(object: &K) -> Self
     where
         K: kube::Resource<DynamicType = ()> + Serialize,
     {
-        Self::Other(PreparedObject::of(object))
+        Self::Other(PreparedObject::from_object(object))
     }
 }
 
 impl PreparedObject {
     /// Makes a prepared object of what an object should be.
-    pub(crate) fn of<K>(object: &K) -> Self
+    pub(crate) fn from_object<K>(object: &K) -> Self
     where
         K: kube::Resource<DynamicType = ()> + Serialize,
     {
@@ -99,35 +99,42 @@ impl PreparedObject {
 
 /// Returns the objects that a cluster needs, without Pilots and the budget, in the order in which
 /// they are made. `pinned` returns the config hash of the older template that a pool keeps, if any.
-pub(crate) fn resources<'a>(
+pub(crate) fn build_resources<'a>(
     desired: &DesiredCluster,
     observed: &'a ObservedCluster,
     settings: &ObjectSettings,
-    pinned: impl Fn(&'a ObservedPool) -> Option<&'a str>,
+    pin_of: impl Fn(&'a ObservedPool) -> Option<&'a str>,
 ) -> Vec<DesiredObject> {
-    let mut resources = services::services(desired, settings);
+    let mut resources = services::build_services(desired, settings);
     resources.extend(network_policy::network_policy(desired, settings));
-    resources.extend(rbac::identity(desired, settings));
+    resources.extend(rbac::pilot_rbac(desired, settings));
     for pool in &desired.pools {
         resources.push(services::pods_service(desired, settings, pool));
     }
     // StatefulSets come last: the objects that they name exist by then.
     for pool in &desired.pools {
-        let found = observed.pools.iter().find(|found| found.name == pool.name);
-        let pin = found.and_then(&pinned);
-        let set = stateful_set(desired, settings, pool, found, found.map_or(0, replicas), pin);
+        let observed_pool = observed.pools.iter().find(|other| other.name == pool.name);
+        let pin = observed_pool.and_then(&pin_of);
+        let set = stateful_set(
+            desired,
+            settings,
+            pool,
+            observed_pool,
+            observed_pool.map_or(0, current_replicas),
+            pin,
+        );
         resources.push(DesiredObject::StatefulSet(set));
     }
     resources
 }
 
 /// Returns the replicas of a pool's StatefulSet: only the plan changes the size of an existing one.
-fn replicas(found: &ObservedPool) -> u32 {
-    found.set.as_ref().map_or_else(|| found.initial(), |set| set.replicas)
+fn current_replicas(pool: &ObservedPool) -> u32 {
+    pool.set.as_ref().map_or_else(|| pool.initial_replicas(), |set| set.replicas)
 }
 
 /// Builds the metadata of an object, with the cluster's uid and the store's identity.
-fn metadata(
+fn build_metadata(
     desired: &DesiredCluster,
     settings: &ObjectSettings,
     name: &str,
@@ -139,7 +146,7 @@ fn metadata(
     ObjectMeta {
         name: Some(name.to_owned()),
         namespace: Some(desired.namespace.clone()),
-        owner_references: settings.owner_references.then(|| vec![desired.owner()]),
+        owner_references: settings.owner_references.then(|| vec![desired.owner_reference()]),
         labels: Some(labels),
         annotations: Some(annotations),
         ..ObjectMeta::default()
@@ -152,13 +159,13 @@ pub(crate) fn cluster_metadata(
     settings: &ObjectSettings,
     name: &str,
 ) -> ObjectMeta {
-    metadata(desired, settings, name, cluster_labels(desired), Labels::new())
+    build_metadata(desired, settings, name, cluster_labels(desired), Labels::new())
 }
 
 /// Returns the labels of everything that belongs to a cluster.
 pub(crate) fn cluster_labels(desired: &DesiredCluster) -> Labels {
     let database = desired.database;
-    let own = [
+    let own_labels = [
         (database.names.cluster_label, desired.name.as_str()),
         (label::K8S_NAME, database.names.word),
         (label::K8S_INSTANCE, &desired.name),
@@ -166,8 +173,8 @@ pub(crate) fn cluster_labels(desired: &DesiredCluster) -> Labels {
         (label::K8S_PART_OF, &desired.name),
         (label::K8S_MANAGED_BY, "navigator"),
     ];
-    let all = own.into_iter().chain(database.labels.iter().copied());
-    all.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+    let all_labels = own_labels.into_iter().chain(database.labels.iter().copied());
+    all_labels.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
 pub(crate) fn pool_labels(desired: &DesiredCluster, pool: &DesiredPool) -> Labels {
@@ -178,7 +185,7 @@ pub(crate) fn pool_labels(desired: &DesiredCluster, pool: &DesiredPool) -> Label
 }
 
 /// Builds a selector from the cluster and pool labels only.
-fn selector(desired: &DesiredCluster, pool: Option<&DesiredPool>) -> Labels {
+fn selector_labels(desired: &DesiredCluster, pool: Option<&DesiredPool>) -> Labels {
     let database = desired.database;
     let mut selector =
         Labels::from([(database.names.cluster_label.to_owned(), desired.name.clone())]);

@@ -20,8 +20,8 @@ use super::{
     desired_state::{DesiredCluster, StallCause},
     observe::{Member, ObservedCluster, ObservedPool},
     plan::{
-        DrainHold, OperationType, PilotRollout, Plan, drain_hold, outdated, pilots, turned_away,
-        waits_for_renewal,
+        DrainHold, OperationType, PilotRollout, Plan, describe_unauthorized, drain_hold,
+        is_outdated, pilot_rollout, waits_for_renewal,
     },
 };
 use crate::{
@@ -30,7 +30,7 @@ use crate::{
 };
 
 pub(crate) use conditions::PILOT_FAILURES;
-pub(crate) use operation::{is_held_long, seconds};
+pub(crate) use operation::{is_held_long, truncate_to_seconds};
 
 /// Numbers of nodes, by state.
 #[derive(Clone, Copy, Debug, Default)]
@@ -62,27 +62,28 @@ struct ConditionInputs<'a> {
 }
 
 /// Computes the status to write; equal to the last one when nothing changed.
-pub(crate) fn status(
+pub(crate) fn build_status(
     desired: &DesiredCluster,
     observed: &ObservedCluster,
     plan: &Plan,
     now: Timestamp,
 ) -> ClusterStatus {
-    let counts = count(desired, observed);
-    let (operation, last_operation) = operation::operation(desired, observed, plan, counts, now);
+    let counts = count_nodes(desired, observed);
+    let (operation, last_operation) =
+        operation::build_operation(desired, observed, plan, counts, now);
     let stalled = desired
         .stalled
         .clone()
         .or_else(|| observed.stalled.clone())
         .or_else(|| observed.refused.clone())
-        .or_else(|| stalled::stalled(desired, observed, plan, operation.as_ref(), now));
-    let health = health(desired, observed, counts);
-    let pilots = pilots(desired, observed);
-    let full = full(observed);
+        .or_else(|| stalled::find_stall_cause(desired, observed, plan, operation.as_ref(), now));
+    let health = cluster_health(desired, observed, counts);
+    let pilots = pilot_rollout(desired, observed);
+    let full_message = full_volume_message(observed);
     let hold = drain_hold(desired, observed, plan);
     let health_of = health.clone();
-    let unheard =
-        counts.serving == 0 && observed.pools.iter().flat_map(existing).any(Member::unheard);
+    let is_silent = counts.serving == 0
+        && observed.pools.iter().flat_map(existing_nodes).any(Member::is_silent);
     let facts = ConditionInputs {
         desired,
         observed,
@@ -90,18 +91,18 @@ pub(crate) fn status(
         counts,
         pilots,
         health: health_of,
-        full,
+        full: full_message,
         stalled,
-        unheard,
-        turned_away: turned_away(observed),
+        unheard: is_silent,
+        turned_away: describe_unauthorized(observed),
         hold,
         now,
     };
-    let conditions = conditions::conditions(&facts);
-    let versions = versions(observed);
+    let conditions = conditions::build_conditions(&facts);
+    let versions = count_versions(observed);
     ClusterStatus {
         observed_generation: Some(desired.generation),
-        phase: Some(phase(&facts).to_owned()),
+        phase: Some(cluster_phase(&facts).to_owned()),
         health,
         version: versions.first().map(|count| count.version.clone()),
         versions,
@@ -114,8 +115,8 @@ pub(crate) fn status(
             .pools
             .iter()
             .find_map(|pool| (desired.database.minimum_masters)(&pool.pilot)),
-        security: security::status(desired, observed),
-        binding: security::binding(desired),
+        security: security::security_status(desired, observed),
+        binding: security::binding_secret(desired),
         replicas: Some(to_i32(counts.existing)),
         ready_replicas: Some(to_i32(counts.serving)),
         node_pools: observed
@@ -131,11 +132,16 @@ pub(crate) fn status(
 
 /// Computes the status of a cluster that is being deleted: its last status, and what the deletion
 /// waits for.
-pub(crate) fn deleting(desired: &DesiredCluster, waits_for: &str, now: Timestamp) -> ClusterStatus {
+pub(crate) fn deleting_status(
+    desired: &DesiredCluster,
+    waits_for: &str,
+    now: Timestamp,
+) -> ClusterStatus {
     let mut conditions = desired.status.conditions.clone();
-    conditions
-        .retain(|known| !["Ready", "Stalled", "Reconciling", "Drainable"].contains(&&*known.type_));
-    let [ready, reconciling] = conditions::deleting(desired, waits_for, now);
+    conditions.retain(|condition| {
+        !["Ready", "Stalled", "Reconciling", "Drainable"].contains(&&*condition.type_)
+    });
+    let [ready, reconciling] = conditions::deleting_conditions(desired, waits_for, now);
     conditions.insert(0, ready);
     conditions.push(reconciling);
     ClusterStatus {
@@ -147,16 +153,17 @@ pub(crate) fn deleting(desired: &DesiredCluster, waits_for: &str, now: Timestamp
 }
 
 /// Computes the status of a cluster whose objects are not known: its last status, and why.
-pub(crate) fn unknown(
+pub(crate) fn unknown_status(
     desired: &DesiredCluster,
     cause: &StallCause,
     now: Timestamp,
 ) -> ClusterStatus {
     let mut conditions = desired.status.conditions.clone();
-    conditions.retain(|known| {
-        !["Ready", "Stalled", "Progressing", "Reconciling", "Drainable"].contains(&&*known.type_)
+    conditions.retain(|condition| {
+        !["Ready", "Stalled", "Progressing", "Reconciling", "Drainable"]
+            .contains(&&*condition.type_)
     });
-    let [ready, stalled] = conditions::unknown(desired, cause, now);
+    let [ready, stalled] = conditions::unknown_conditions(desired, cause, now);
     conditions.insert(0, ready);
     conditions.push(stalled);
     ClusterStatus { conditions, ..desired.status.clone() }
@@ -166,38 +173,42 @@ fn to_i32(count: u32) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
-fn existing(pool: &ObservedPool) -> impl Iterator<Item = &Member> {
+fn existing_nodes(pool: &ObservedPool) -> impl Iterator<Item = &Member> {
     pool.members.values().filter(|member| member.pod.is_some())
 }
 
-fn count(desired: &DesiredCluster, observed: &ObservedCluster) -> NodeCounts {
+fn count_nodes(desired: &DesiredCluster, observed: &ObservedCluster) -> NodeCounts {
     let mut counts = NodeCounts {
         wanted: desired.pools.iter().map(|pool| pool.replicas).sum(),
         ..NodeCounts::default()
     };
     for pool in &observed.pools {
-        let wanted = desired.pool(&pool.name);
-        for member in existing(pool) {
+        let desired_pool = desired.pool(&pool.name);
+        for member in existing_nodes(pool) {
             counts.existing += 1;
-            counts.serving += u32::from(member.serving());
-            counts.current += u32::from(wanted.is_some_and(|wanted| !outdated(member, wanted)));
+            counts.serving += u32::from(member.is_serving());
+            counts.current += u32::from(
+                desired_pool.is_some_and(|desired_pool| !is_outdated(member, desired_pool)),
+            );
         }
     }
     counts
 }
 
 fn pool_status(desired: &DesiredCluster, pool: &ObservedPool) -> NodePoolStatus {
-    let wanted = desired.pool(&pool.name);
-    let count = |is: &dyn Fn(&Member) -> bool| existing(pool).filter(|member| is(member)).count();
+    let desired_pool = desired.pool(&pool.name);
+    let count = |is_counted: &dyn Fn(&Member) -> bool| {
+        existing_nodes(pool).filter(|member| is_counted(member)).count()
+    };
     let database = desired.database;
-    let version = existing(pool)
+    let version = existing_nodes(pool)
         .filter_map(|member| member.pilot.as_ref()?.version.clone())
         .min_by(|a, b| by_version(a, b));
     NodePoolStatus {
         replicas: i32::try_from(count(&|_| true)).ok(),
-        ready_replicas: i64::try_from(count(&Member::serving)).unwrap_or(i64::MAX),
+        ready_replicas: i64::try_from(count(&Member::is_serving)).unwrap_or(i64::MAX),
         updated_replicas: i32::try_from(count(&|member| {
-            wanted.is_some_and(|wanted| !outdated(member, wanted))
+            desired_pool.is_some_and(|desired_pool| !is_outdated(member, desired_pool))
         }))
         .ok(),
         version,
@@ -205,47 +216,51 @@ fn pool_status(desired: &DesiredCluster, pool: &ObservedPool) -> NodePoolStatus 
             "{}={},{}={}",
             database.names.cluster_label, desired.name, database.names.pool_label, pool.name
         )),
-        storage: storage(desired, pool),
-        topology: wanted.map(|wanted| wanted.topology.clone()).or_else(|| {
-            let before = desired.status.node_pools.get(&pool.name)?;
-            before.topology.clone()
+        storage: storage_status(desired, pool),
+        topology: desired_pool.map(|desired_pool| desired_pool.topology.clone()).or_else(|| {
+            let old_status = desired.status.node_pools.get(&pool.name)?;
+            old_status.topology.clone()
         }),
     }
 }
 
-fn storage(desired: &DesiredCluster, pool: &ObservedPool) -> Option<StorageStatus> {
+fn storage_status(desired: &DesiredCluster, pool: &ObservedPool) -> Option<StorageStatus> {
     // Kept claims of nodes that left do not grow; they count where no node runs.
     let members: Vec<&Member> = match pool.replicas() {
         0 => pool.members.values().collect(),
-        _ => pool.running().filter_map(|(_, member)| member).collect(),
+        _ => pool.nodes().filter_map(|(_, member)| member).collect(),
     };
     let claims = members.iter().filter_map(|member| member.claim.as_ref());
-    let smallest = claims
+    let smallest_capacity = claims
         .filter_map(|claim| claim.capacity.clone())
-        .min_by_key(|capacity| quantity::nanos(capacity));
+        .min_by_key(|capacity| quantity::parse_nanos(capacity));
     let claims = members.iter().filter_map(|member| member.claim.as_ref());
-    let asked = claims.filter_map(|claim| claim.requested.clone());
-    let wanted = || desired.pool(&pool.name)?.volume_size().map(str::to_owned);
-    let requested = asked.min_by_key(|size| quantity::nanos(size)).or_else(wanted).map(Quantity);
-    let status = StorageStatus { requested, smallest: smallest.map(Quantity) };
+    let requested_sizes = claims.filter_map(|claim| claim.requested.clone());
+    let desired_size = || desired.pool(&pool.name)?.volume_size().map(str::to_owned);
+    let requested = requested_sizes
+        .min_by_key(|size| quantity::parse_nanos(size))
+        .or_else(desired_size)
+        .map(Quantity);
+    let status = StorageStatus { requested, smallest: smallest_capacity.map(Quantity) };
     (status != StorageStatus::default()).then_some(status)
 }
 
 /// Counts the versions by which data may have been written. A node whose data were given up has
 /// none, until it serves again: its Pilot still names the version that ran before.
-fn versions(observed: &ObservedCluster) -> Vec<VersionCount> {
+fn count_versions(observed: &ObservedCluster) -> Vec<VersionCount> {
     let mut counts: BTreeMap<String, i32> = BTreeMap::new();
-    let given_up = |member: &Member| {
-        let word = member.pilot.as_ref().is_some_and(|pilot| pilot.given_up.is_some());
-        member.abandoned() || (word && !member.serving())
+    let is_discarded = |member: &Member| {
+        let is_discard_requested =
+            member.pilot.as_ref().is_some_and(|pilot| pilot.given_up.is_some());
+        member.is_data_discarded() || (is_discard_requested && !member.is_serving())
     };
     // A volume keeps what was written while its node is stopped.
     let is_kept = |member: &Member| {
-        let holds = member.claim.as_ref().is_some_and(|claim| claim.holds_data);
-        member.pod.is_some() || (holds && !member.decommissioned())
+        let has_data = member.claim.as_ref().is_some_and(|claim| claim.holds_data);
+        member.pod.is_some() || (has_data && !member.is_decommissioned())
     };
     let members = observed.pools.iter().flat_map(|pool| pool.members.values());
-    for member in members.filter(|member| is_kept(member) && !given_up(member)) {
+    for member in members.filter(|member| is_kept(member) && !is_discarded(member)) {
         if let Some(version) = member.pilot.as_ref().and_then(|pilot| pilot.version.clone()) {
             *counts.entry(version).or_default() += 1;
         }
@@ -276,38 +291,45 @@ fn cluster_id(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<St
     let members = || observed.pools.iter().flat_map(|pool| pool.members.values());
     let id = |member: &Member| member.pilot.as_ref()?.cluster_id.clone();
     // A node that is lost may be of the cluster as it was before it was begun anew.
-    members().filter(|member| member.serving()).find_map(id).or_else(|| members().find_map(id))
+    members().filter(|member| member.is_serving()).find_map(id).or_else(|| members().find_map(id))
 }
 
 /// Returns the name of the database cluster as a node reports it, one that serves if there is any.
 fn cluster_name(observed: &ObservedCluster) -> Option<String> {
     let members = || observed.pools.iter().flat_map(|pool| pool.members.values());
     let name = |member: &Member| member.pilot.as_ref()?.cluster_name.clone();
-    members().filter(|member| member.serving()).find_map(name).or_else(|| members().find_map(name))
+    members()
+        .filter(|member| member.is_serving())
+        .find_map(name)
+        .or_else(|| members().find_map(name))
 }
 
 /// Returns the worst health that serving nodes report. Green becomes Yellow while a wanted node
 /// does not serve or a volume is full. When no node serves, the health is Red, or `None` where it
 /// is only that pilots do not report.
-fn health(
+fn cluster_health(
     desired: &DesiredCluster,
     observed: &ObservedCluster,
     counts: NodeCounts,
 ) -> Option<Health> {
-    let members = observed.pools.iter().flat_map(existing).filter(|member| member.serving());
-    let seen = members.filter_map(|member| member.pilot.as_ref()?.health.clone());
+    let members =
+        observed.pools.iter().flat_map(existing_nodes).filter(|member| member.is_serving());
+    let reported_health = members.filter_map(|member| member.pilot.as_ref()?.health.clone());
     let rank = |health: &Health| match health {
         Health::Green => 0,
         Health::Red => 2,
         Health::Yellow | Health::Other(_) => 1,
     };
-    let worst = seen.max_by_key(rank);
-    if worst.is_none() && counts.serving == 0 && initialized(desired) && !desired.stopped {
-        let unheard = observed.pools.iter().flat_map(existing).any(Member::unheard);
-        return (!unheard).then_some(Health::Red);
+    let worst_health = reported_health.max_by_key(rank);
+    if worst_health.is_none() && counts.serving == 0 && is_initialized(desired) && !desired.stopped
+    {
+        let is_silent = observed.pools.iter().flat_map(existing_nodes).any(Member::is_silent);
+        return (!is_silent).then_some(Health::Red);
     }
-    worst.map(|health| match health {
-        Health::Green if counts.serving < counts.wanted || full(observed).is_some() => {
+    worst_health.map(|health| match health {
+        Health::Green
+            if counts.serving < counts.wanted || full_volume_message(observed).is_some() =>
+        {
             Health::Yellow
         }
         health => health,
@@ -315,21 +337,22 @@ fn health(
 }
 
 /// Names the first node that serves and whose volume is full, with its pilot's message.
-fn full(observed: &ObservedCluster) -> Option<String> {
-    let mut members = observed.pools.iter().flat_map(existing).filter(|member| member.serving());
+fn full_volume_message(observed: &ObservedCluster) -> Option<String> {
+    let mut members =
+        observed.pools.iter().flat_map(existing_nodes).filter(|member| member.is_serving());
     members.find_map(|member| {
-        let why = member.pilot.as_ref()?.full.as_ref()?;
-        Some(format!("{}: {why}", member.name))
+        let message = member.pilot.as_ref()?.full.as_ref()?;
+        Some(format!("{}: {message}", member.name))
     })
 }
 
-fn initialized(desired: &DesiredCluster) -> bool {
-    super::observe::condition(&desired.status.conditions, "Initialized")
+fn is_initialized(desired: &DesiredCluster) -> bool {
+    super::observe::find_condition(&desired.status.conditions, "Initialized")
         .is_some_and(|condition| condition.status == "True")
 }
 
 /// Returns the phase, a summary of the status in one word.
-fn phase(facts: &ConditionInputs<'_>) -> &'static str {
+fn cluster_phase(facts: &ConditionInputs<'_>) -> &'static str {
     let ConditionInputs { desired, plan, counts, stalled, .. } = facts;
     if desired.deleted {
         return "Deleting";

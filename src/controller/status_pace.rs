@@ -25,22 +25,24 @@ pub(crate) struct StatusPace(Arc<Mutex<HashMap<ClusterKey, Instant>>>);
 impl StatusPace {
     /// Returns for how long the write of a status can wait that differs from the stored one in words
     /// alone; `None` where it is due.
-    pub(crate) fn waits(
+    pub(crate) fn remaining_delay(
         &self,
         key: &ClusterKey,
-        stored: &ClusterStatus,
-        now: &ClusterStatus,
+        old_status: &ClusterStatus,
+        new_status: &ClusterStatus,
     ) -> Option<Duration> {
-        let written = *self.lock().get(key)?;
-        let left = WORDS_EVERY.checked_sub(written.elapsed()).filter(|left| !left.is_zero())?;
-        (outline(stored) == outline(now)).then_some(left)
+        let written_at = *self.lock().get(key)?;
+        let remaining = WORDS_EVERY
+            .checked_sub(written_at.elapsed())
+            .filter(|remaining| !remaining.is_zero())?;
+        (status_outline(old_status) == status_outline(new_status)).then_some(remaining)
     }
 
-    pub(crate) fn note(&self, key: ClusterKey) {
+    pub(crate) fn record_write(&self, key: ClusterKey) {
         self.lock().insert(key, Instant::now());
     }
 
-    pub(crate) fn forget(&self, key: &ClusterKey) {
+    pub(crate) fn remove_cluster(&self, key: &ClusterKey) {
         self.lock().remove(key);
     }
 
@@ -50,7 +52,7 @@ impl StatusPace {
 }
 
 /// Returns what a status says apart from its sentences, and from counts that go with them.
-fn outline(status: &ClusterStatus) -> ClusterStatus {
+fn status_outline(status: &ClusterStatus) -> ClusterStatus {
     let mut outline = status.clone();
     for condition in &mut outline.conditions {
         condition.message.clear();
@@ -59,8 +61,8 @@ fn outline(status: &ClusterStatus) -> ClusterStatus {
         let Operation { message, steps, blocked_by, .. } = operation;
         *message = None;
         steps.clear();
-        for block in blocked_by {
-            (block.step, block.message) = (None, None);
+        for blocker in blocked_by {
+            (blocker.step, blocker.message) = (None, None);
         }
     }
     (outline.replicas, outline.versions) = (None, Vec::new());
@@ -85,12 +87,12 @@ mod tests {
     async fn words_alone_wait_for_their_time_and_anything_else_does_not() {
         let (pace, key) = (StatusPace::default(), sample::desired(&[("a", 1)], "x").key());
         let (starts, joins) = (said("starts", "False"), said("joins", "False"));
-        assert_eq!(pace.waits(&key, &starts, &joins), None, "nothing was written yet");
-        pace.note(key.clone());
+        assert_eq!(pace.remaining_delay(&key, &starts, &joins), None, "nothing was written yet");
+        pace.record_write(key.clone());
         tokio::time::advance(Duration::from_secs(4)).await;
-        assert_eq!(pace.waits(&key, &starts, &joins), Some(Duration::from_secs(11)));
-        assert_eq!(pace.waits(&key, &joins, &said("serves", "True")), None);
+        assert_eq!(pace.remaining_delay(&key, &starts, &joins), Some(Duration::from_secs(11)));
+        assert_eq!(pace.remaining_delay(&key, &joins, &said("serves", "True")), None);
         tokio::time::advance(Duration::from_secs(11)).await;
-        assert_eq!(pace.waits(&key, &starts, &joins), None);
+        assert_eq!(pace.remaining_delay(&key, &starts, &joins), None);
     }
 }

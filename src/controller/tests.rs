@@ -69,7 +69,7 @@ async fn a_new_cluster_gets_every_object_once_and_then_nothing_is_written() {
 #[tokio::test(start_paused = true)]
 async fn only_a_namespace_that_is_being_deleted_is_told_that_its_pods_are_gone() {
     let harness = Harness::new(1);
-    let leads = || watch::channel(LeaderClaim::unshared()).1;
+    let leads = || watch::channel(LeaderClaim::for_single_process()).1;
     let written = || {
         let conditions = &harness.object("namespaces", "default")["status"]["conditions"];
         conditions.as_array().into_iter().flatten().any(|c| c["status"] == "True")

@@ -23,10 +23,10 @@ pub(super) fn renewed_by(
     account: Option<&ObjectMeta>,
     now: Timestamp,
 ) -> Option<Timestamp> {
-    let made = |meta: &ObjectMeta| meta.creation_timestamp.as_ref().map(|time| time.0);
-    let later = made(account?)?;
-    let by = later.checked_add(RENEWAL).ok()?;
-    (made(pod)? < later && now < by).then_some(by)
+    let created_at = |meta: &ObjectMeta| meta.creation_timestamp.as_ref().map(|time| time.0);
+    let account_created_at = created_at(account?)?;
+    let deadline = account_created_at.checked_add(RENEWAL).ok()?;
+    (created_at(pod)? < account_created_at && now < deadline).then_some(deadline)
 }
 
 #[cfg(test)]

@@ -36,35 +36,37 @@ struct TrustObservation {
 impl TrustObservations {
     /// Notes that this version of an object was read. Returns whether it has been the same for long
     /// enough.
-    pub(crate) fn note(&self, cluster: &ClusterKey, source: &str, version: &str) -> bool {
+    pub(crate) fn record_version(&self, cluster: &ClusterKey, source: &str, version: &str) -> bool {
         let now = Instant::now();
-        let read =
+        let new_observation =
             || TrustObservation { version: version.to_owned(), since: now, is_published: false };
-        let mut all = self.lock();
-        let known = all.entry(cluster.clone()).or_default();
-        let observation = known.entry(source.to_owned()).or_insert_with(read);
+        let mut all_clusters = self.lock();
+        let observations = all_clusters.entry(cluster.clone()).or_default();
+        let observation = observations.entry(source.to_owned()).or_insert_with(new_observation);
         if observation.version != version {
-            *observation = read();
+            *observation = new_observation();
         }
         now.duration_since(observation.since) >= SETTLES_AFTER
     }
 
     /// Returns whether this is the first call about the version of the object that was noted last.
     pub(crate) fn is_first(&self, cluster: &ClusterKey, source: &str) -> bool {
-        let mut all = self.lock();
-        let observation = all.get_mut(cluster).and_then(|known| known.get_mut(source));
-        observation.is_some_and(|one| !std::mem::replace(&mut one.is_published, true))
+        let mut all_clusters = self.lock();
+        let observation =
+            all_clusters.get_mut(cluster).and_then(|observations| observations.get_mut(source));
+        observation
+            .is_some_and(|observation| !std::mem::replace(&mut observation.is_published, true))
     }
 
     /// Forgets an object that has no new CA.
-    pub(crate) fn forget_source(&self, cluster: &ClusterKey, source: &str) {
-        if let Some(known) = self.lock().get_mut(cluster) {
-            known.remove(source);
+    pub(crate) fn remove_source(&self, cluster: &ClusterKey, source: &str) {
+        if let Some(observations) = self.lock().get_mut(cluster) {
+            observations.remove(source);
         }
     }
 
     /// Forgets a cluster that is gone.
-    pub(crate) fn forget(&self, cluster: &ClusterKey) {
+    pub(crate) fn remove_cluster(&self, cluster: &ClusterKey) {
         self.lock().remove(cluster);
     }
 

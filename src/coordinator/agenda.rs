@@ -28,42 +28,43 @@ struct RunAgenda {
 }
 
 impl UpgradeAgenda {
-    pub(crate) fn see_run(&mut self, run: &ClusterUpgrade) {
-        let phase = run.status.as_ref().and_then(|status| status.phase);
-        let under_way = phase == Some(UpgradePhase::InProgress);
-        let agenda = RunAgenda { due: due(run), under_way };
-        self.runs.insert(run.metadata.name.clone().unwrap_or_default(), agenda);
+    pub(crate) fn record_upgrade(&mut self, upgrade: &ClusterUpgrade) {
+        let phase = upgrade.status.as_ref().and_then(|status| status.phase);
+        let is_under_way = phase == Some(UpgradePhase::InProgress);
+        let agenda = RunAgenda { due: next_due_time(upgrade), under_way: is_under_way };
+        self.runs.insert(upgrade.metadata.name.clone().unwrap_or_default(), agenda);
     }
 
-    pub(crate) fn forget_run(&mut self, name: &str) {
+    pub(crate) fn remove_upgrade(&mut self, name: &str) {
         self.runs.remove(name);
     }
 
-    pub(crate) fn forget_runs(&mut self) {
+    pub(crate) fn clear_upgrades(&mut self) {
         self.runs.clear();
     }
 
-    pub(crate) fn see_node(&mut self, node: &ObjectMeta) {
-        let bears =
-            |mark: &str| node.annotations.as_ref().is_some_and(|all| all.contains_key(mark));
+    pub(crate) fn record_node(&mut self, node: &ObjectMeta) {
+        let has_mark = |mark: &str| {
+            node.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(mark))
+        };
         let node = node.name.as_deref().unwrap_or_default();
-        if bears(name::CORDONED_BY) || bears(name::TAINTED_BY) {
+        if has_mark(name::CORDONED_BY) || has_mark(name::TAINTED_BY) {
             self.marked.insert(node.to_owned());
         } else {
             self.marked.remove(node);
         }
     }
 
-    pub(crate) fn forget_node(&mut self, name: &str) {
+    pub(crate) fn remove_node(&mut self, name: &str) {
         self.marked.remove(name);
     }
 
-    pub(crate) fn forget_nodes(&mut self) {
+    pub(crate) fn clear_nodes(&mut self) {
         self.marked.clear();
     }
 
     /// Is there something to do?
-    pub(crate) fn needs_look(&self, now: Timestamp) -> bool {
+    pub(crate) fn needs_reconcile(&self, now: Timestamp) -> bool {
         let is_due = |run: &RunAgenda| run.due.is_some_and(|due| due <= now);
         !self.marked.is_empty() || self.runs.values().any(is_due)
     }
@@ -75,25 +76,26 @@ impl UpgradeAgenda {
 }
 
 /// Returns when there is something to do for an upgrade; `None` where nothing is.
-fn due(run: &ClusterUpgrade) -> Option<Timestamp> {
-    let meta = &run.metadata;
+fn next_due_time(upgrade: &ClusterUpgrade) -> Option<Timestamp> {
+    let meta = &upgrade.metadata;
     let at_once = Some(Timestamp::MIN);
-    let Some(status) = run.status.as_ref().filter(|status| status.is_finished()) else {
+    let Some(status) = upgrade.status.as_ref().filter(|status| status.is_finished()) else {
         return at_once;
     };
-    let held = meta.finalizers.iter().flatten().any(|held| held == name::UPGRADE_FINALIZER);
-    if held {
+    let has_finalizer =
+        meta.finalizers.iter().flatten().any(|finalizer| finalizer == name::UPGRADE_FINALIZER);
+    if has_finalizer {
         return at_once;
     }
     if meta.deletion_timestamp.is_some() {
         return None;
     }
-    let retry = meta.annotations.as_ref().and_then(|all| all.get(name::RETRY));
-    let failed = status.phase == Some(UpgradePhase::Failed);
-    if failed && retry.is_some() && retry != status.retried.as_ref() {
+    let retry = meta.annotations.as_ref().and_then(|annotations| annotations.get(name::RETRY));
+    let has_failed = status.phase == Some(UpgradePhase::Failed);
+    if has_failed && retry.is_some() && retry != status.retried.as_ref() {
         return at_once;
     }
-    let ttl = SignedDuration::from_secs(run.spec.ttl_seconds_after_finished?.into());
+    let ttl = SignedDuration::from_secs(upgrade.spec.ttl_seconds_after_finished?.into());
     status.completion_time.as_ref()?.0.checked_add(ttl).ok()
 }
 
@@ -146,11 +148,11 @@ mod tests {
             ),
         ] {
             let mut agenda = UpgradeAgenda::default();
-            agenda.see_run(&run(&given));
-            assert_eq!(agenda.needs_look(soon), early, "{given}");
-            assert_eq!(agenda.needs_look(later), late, "{given}");
-            agenda.forget_run("a");
-            assert!(!agenda.needs_look(later));
+            agenda.record_upgrade(&run(&given));
+            assert_eq!(agenda.needs_reconcile(soon), early, "{given}");
+            assert_eq!(agenda.needs_reconcile(later), late, "{given}");
+            agenda.remove_upgrade("a");
+            assert!(!agenda.needs_reconcile(later));
         }
     }
 
@@ -161,11 +163,11 @@ mod tests {
             serde_json::from_value::<ObjectMeta>(meta).unwrap()
         };
         let mut agenda = UpgradeAgenda::default();
-        agenda.see_node(&node(json!({"else": "x"})));
-        assert!(!agenda.needs_look(Timestamp::MIN));
-        agenda.see_node(&node(json!({"containership.io/tainted-by": "x"})));
-        assert!(agenda.needs_look(Timestamp::MIN));
-        agenda.see_node(&node(json!({})));
-        assert!(!agenda.needs_look(Timestamp::MIN));
+        agenda.record_node(&node(json!({"else": "x"})));
+        assert!(!agenda.needs_reconcile(Timestamp::MIN));
+        agenda.record_node(&node(json!({"containership.io/tainted-by": "x"})));
+        assert!(agenda.needs_reconcile(Timestamp::MIN));
+        agenda.record_node(&node(json!({})));
+        assert!(!agenda.needs_reconcile(Timestamp::MIN));
     }
 }

@@ -47,47 +47,54 @@ impl FleetReader<'_> {
     /// # Errors
     /// When kube-apiserver does not answer, or refuses. That Navigator's own API does not answer is
     /// none: the view says of its clusters that they do not serve.
-    pub(crate) async fn read(&self, now: Timestamp) -> Result<FleetReading, LookError> {
-        let failed = |what: &'static str| move |error| LookError::request("read", what, error);
+    pub(crate) async fn read_fleet(&self, now: Timestamp) -> Result<FleetReading, LookError> {
+        let read_error =
+            |subject: &'static str| move |error| LookError::for_request("read", subject, error);
         let mut nodes = BTreeMap::new();
-        let all: Api<Node> = Api::all(self.client.clone());
-        let keep = |mut node: Node| {
+        let node_api: Api<Node> = Api::all(self.client.clone());
+        let record_node = |mut node: Node| {
             node.metadata.managed_fields = None;
             nodes.insert(node.metadata.name.clone().unwrap_or_default(), node);
         };
-        pages(&all, keep).await.map_err(failed("nodes"))?;
+        list_in_pages(&node_api, record_node).await.map_err(read_error("nodes"))?;
         let mut volumes = Vec::new();
-        let all: Api<PersistentVolume> = Api::all(self.client.clone());
-        pages(&all, |volume| volumes.push(volume)).await.map_err(failed("volumes"))?;
+        let volume_api: Api<PersistentVolume> = Api::all(self.client.clone());
+        list_in_pages(&volume_api, |volume| volumes.push(volume))
+            .await
+            .map_err(read_error("volumes"))?;
         let claims = volumes::by_claim(&volumes);
-        let (mut found, mut control_planes) = (Vec::new(), Vec::new());
-        let all: Api<Pod> = Api::all(self.client.clone());
-        let keep = |pod: Pod| {
-            found.push(pods::pod(&pod, &claims, self.refusals));
+        let (mut machine_pods, mut control_planes) = (Vec::new(), Vec::new());
+        let pod_api: Api<Pod> = Api::all(self.client.clone());
+        let record_pod = |pod: Pod| {
+            machine_pods.push(pods::machine_pod(&pod, &claims, self.refusals));
             if machines::is_control_plane(&pod) {
                 control_planes.push(pod);
             }
         };
-        pages(&all, keep).await.map_err(failed("pods"))?;
-        let told = self.client.apiserver_version().await.map_err(failed("the version"))?;
+        list_in_pages(&pod_api, record_pod).await.map_err(read_error("pods"))?;
+        let server_version =
+            self.client.apiserver_version().await.map_err(read_error("the version"))?;
         let objects = DatabaseObjects::read(self.client, self.databases).await?;
         let (pilots, clusters) = match &objects {
             DatabaseObjects::Read { pilots, clusters } => {
-                (members::pilots(pilots), members::clusters(clusters))
+                (members::member_pilots(pilots), members::database_clusters(clusters))
             }
-            DatabaseObjects::Silent(why) => {
-                members::silent(&found, self.databases, self.awaited, why)
+            DatabaseObjects::Silent(reason) => {
+                members::members_without_api(&machine_pods, self.databases, self.awaited, reason)
             }
         };
         let view = FleetView {
             now,
-            machines: nodes.values().map(|node| machines::machine(node, &control_planes)).collect(),
-            volumes: volumes.iter().map(|volume| volumes::volume(volume, &nodes)).collect(),
-            pods: found,
+            machines: nodes
+                .values()
+                .map(|node| machines::machine_facts(node, &control_planes))
+                .collect(),
+            volumes: volumes.iter().map(|volume| volumes::machine_volume(volume, &nodes)).collect(),
+            pods: machine_pods,
             pilots,
             clusters,
             others: Vec::new(),
-            api_server: KubeVersion::parse(&told.git_version),
+            api_server: KubeVersion::parse(&server_version.git_version),
             deprecated: Vec::new(),
         };
         Ok(FleetReading { view, nodes })
@@ -95,14 +102,14 @@ impl FleetReader<'_> {
 }
 
 /// Reads all objects of a kind in pages, so that they are never held all at once.
-async fn pages<K>(api: &Api<K>, mut each: impl FnMut(K)) -> kube::Result<()>
+async fn list_in_pages<K>(api: &Api<K>, mut visit: impl FnMut(K)) -> kube::Result<()>
 where
     K: Clone + DeserializeOwned + Debug,
 {
     let mut params = ListParams::default().limit(PAGE);
     loop {
         let page = api.list(&params).await?;
-        page.items.into_iter().for_each(&mut each);
+        page.items.into_iter().for_each(&mut visit);
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
             None => return Ok(()),

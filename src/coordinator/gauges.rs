@@ -31,25 +31,25 @@ impl UpgradeGauges {
         Self { metrics, statuses: BTreeMap::new() }
     }
 
-    pub(crate) fn see(&mut self, event: &Event<ClusterUpgrade>) {
+    pub(crate) fn record_event(&mut self, event: &Event<ClusterUpgrade>) {
         match event {
-            Event::Apply(run) | Event::InitApply(run) => {
-                let name = run.metadata.name.clone().unwrap_or_default();
-                self.statuses.insert(name, run.status.clone().unwrap_or_default());
+            Event::Apply(upgrade) | Event::InitApply(upgrade) => {
+                let name = upgrade.metadata.name.clone().unwrap_or_default();
+                self.statuses.insert(name, upgrade.status.clone().unwrap_or_default());
             }
-            Event::Delete(run) => {
-                self.statuses.remove(run.metadata.name.as_deref().unwrap_or_default());
+            Event::Delete(upgrade) => {
+                self.statuses.remove(upgrade.metadata.name.as_deref().unwrap_or_default());
             }
             Event::Init => self.statuses.clear(),
             Event::InitDone => {}
         }
         // A watch that is filled anew knows all only at its end.
         if !matches!(event, Event::Init | Event::InitApply(_)) {
-            self.show();
+            self.update_gauges();
         }
     }
 
-    fn show(&self) {
+    fn update_gauges(&self) {
         let Metrics { machines, waits, .. } = &self.metrics;
         for phase in PHASES {
             let nodes = self.statuses.values().flat_map(|status| &status.nodes);
@@ -57,17 +57,17 @@ impl UpgradeGauges {
             let gauge = machines.with_label_values(&[format!("{phase:?}")]);
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
-        let mut oldest: BTreeMap<&str, i64> = BTreeMap::new();
+        let mut oldest_starts: BTreeMap<&str, i64> = BTreeMap::new();
         for wait in self.statuses.values().flat_map(|status| &status.waits_for) {
-            if let Some(since) = &wait.since {
-                let since = since.0.as_second();
-                let shown = oldest.entry(&wait.predicate).or_insert(since);
-                *shown = since.min(*shown);
+            if let Some(start_time) = &wait.since {
+                let start_seconds = start_time.0.as_second();
+                let oldest_start = oldest_starts.entry(&wait.predicate).or_insert(start_seconds);
+                *oldest_start = start_seconds.min(*oldest_start);
             }
         }
         waits.reset();
-        for (predicate, since) in oldest {
-            waits.with_label_values(&[predicate]).set(since);
+        for (predicate, start_seconds) in oldest_starts {
+            waits.with_label_values(&[predicate]).set(start_seconds);
         }
     }
 }
@@ -103,13 +103,13 @@ mod tests {
         let machines = |phase: &str| metrics.machines.with_label_values(&[phase]).get();
         let waits = || metrics.waits.collect()[0].get_metric().len();
         for event in [Event::Init, Event::InitApply(first.clone()), Event::InitApply(second)] {
-            gauges.see(&event);
+            gauges.record_event(&event);
             assert_eq!(machines("Drain"), 0, "the watch is not filled yet");
         }
-        gauges.see(&Event::InitDone);
+        gauges.record_event(&Event::InitDone);
         assert_eq!((machines("Drain"), machines("Pending"), machines("Failed")), (1, 1, 1));
         assert_eq!(metrics.waits.with_label_values(&["PeersUp"]).get(), 60);
-        gauges.see(&Event::Delete(first));
+        gauges.record_event(&Event::Delete(first));
         assert_eq!((machines("Drain"), machines("Failed"), waits()), (0, 1, 0));
     }
 }

@@ -29,10 +29,10 @@ use super::{
     terminate::{TerminateCoordinator, TerminateOutlook},
 };
 use crate::{
-    api::containership::{definitions, name},
+    api::containership::{kind_definitions, name},
     engine::hub::{
         DeletionDoubt, HeldDeletion, HubItem, HubKind, HubScope, KINDS, LiveObject,
-        NODE_POOL_LABELS, REGISTRIES, plan, read, read_pools,
+        NODE_POOL_LABELS, REGISTRIES, parse_items, plan_kind, read_pools,
     },
     error::chain,
     runtime::events::EventNotice,
@@ -65,28 +65,32 @@ pub struct HubConfig {
 
 /// Has the cluster manager taken away where that is asked for, and keeps the hub's objects until then.
 /// May be dropped anywhere.
-pub(crate) async fn keep(mut terminate: TerminateCoordinator, mut hub: Option<HubSync>) {
-    let mut due = Instant::now();
+pub(crate) async fn run_hub_loop(mut terminate: TerminateCoordinator, mut hub: Option<HubSync>) {
+    let mut next_round = Instant::now();
     loop {
-        let rest = match terminate.look(Timestamp::now()).await {
+        let pause_time = match terminate.reconcile(Timestamp::now()).await {
             // What another client wrote meanwhile is looked at anew.
             Ok(TerminateOutlook::UnderWay) | Err(LookError::Stale(_)) => OFTEN,
             Ok(TerminateOutlook::Over) => LOOK,
             Ok(TerminateOutlook::Stays { confirmed }) => {
                 if let Some(hub) = hub.as_mut()
-                    && Instant::now() >= due
+                    && Instant::now() >= next_round
                 {
-                    due = Instant::now() + hub.round(&confirmed).await;
+                    next_round = Instant::now() + hub.run_round(&confirmed).await;
                 }
                 let now = Instant::now();
-                if hub.is_some() { LOOK.min(due.saturating_duration_since(now)) } else { LOOK }
+                if hub.is_some() {
+                    LOOK.min(next_round.saturating_duration_since(now))
+                } else {
+                    LOOK
+                }
             }
             Err(error) => {
                 warn!(error = %chain(&error), "The core namespace was not looked at");
                 LOOK
             }
         };
-        sleep(rest).await;
+        sleep(pause_time).await;
     }
 }
 
@@ -120,7 +124,7 @@ impl HubSync {
     ) -> Self {
         let HubConfig { address, folder, scope } = config;
         let is_kept = |kind: &&HubKind| {
-            definitions().iter().any(|served| served.plural == kind.plural)
+            kind_definitions().iter().any(|served| served.plural == kind.plural)
                 && (registries || kind.plural != REGISTRIES.plural)
         };
         Self {
@@ -140,129 +144,131 @@ impl HubSync {
     }
 
     /// Asks for all and writes what is to be written. Returns the pause until the next round.
-    async fn round(&mut self, confirmed: &str) -> Duration {
-        let failed = match self.sync(confirmed).await {
-            Ok(written) => !written,
+    async fn run_round(&mut self, confirmed: &str) -> Duration {
+        let has_failed = match self.sync_objects(confirmed).await {
+            Ok(is_complete) => !is_complete,
             Err(error) => {
                 let note = format!("all stays as it is: {}", chain(&error));
-                self.events.tell(EventNotice::warning("HubUnreachable", note)).await;
+                self.events.publish_once(EventNotice::warning("HubUnreachable", note)).await;
                 true
             }
         };
-        self.events.settle();
-        if failed {
+        self.events.clear_resolved();
+        if has_failed {
             self.failures = self.failures.saturating_add(1);
         } else {
             self.failures = 0;
             self.last_success.set(Timestamp::now().as_second());
         }
-        pause(self.failures, fastrand::f64())
+        round_pause(self.failures, fastrand::f64())
     }
 
     /// Returns whether all that was to be written was written.
-    async fn sync(&mut self, confirmed: &str) -> Result<bool, HubError> {
-        let mut round = self.hub.begin().await?;
-        let (mut wanted, mut failure) = (Vec::new(), None);
+    async fn sync_objects(&mut self, confirmed: &str) -> Result<bool, HubError> {
+        let mut round = self.hub.begin_round().await?;
+        let (mut desired_items, mut failure) = (Vec::new(), None);
         for kind in self.kinds.clone() {
-            match self.ask(&mut round, kind).await {
-                Ok(items) => wanted.push((kind, items)),
+            match self.fetch_items(&mut round, kind).await {
+                Ok(items) => desired_items.push((kind, items)),
                 // The other kinds are as good as their own answers.
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
         let token = round.token().to_owned();
-        self.hub.end(round);
-        let mut written = true;
-        for (kind, items) in wanted {
-            match self.write(kind, &items, &token, confirmed).await {
-                Ok(all) => written &= all,
+        self.hub.end_round(round);
+        let mut is_complete = true;
+        for (kind, items) in desired_items {
+            match self.apply_items(kind, &items, &token, confirmed).await {
+                Ok(is_kind_complete) => is_complete &= is_kind_complete,
                 Err(error) => {
                     warn!(kind = kind.kind, error = %chain(&error), "Objects of the hub were not written");
-                    written = false;
+                    is_complete = false;
                 }
             }
         }
-        failure.map_or(Ok(written), Err)
+        failure.map_or(Ok(is_complete), Err)
     }
 
     /// Asks for all objects of a kind.
-    async fn ask(
+    async fn fetch_items(
         &mut self,
         round: &mut HubRound,
         kind: &HubKind,
     ) -> Result<Vec<HubItem>, HubError> {
-        let path = self.scope.path(kind);
+        let path = self.scope.kind_path(kind);
         let body = self.hub.get(round, &path).await?;
-        let fault = |path: &str| {
+        let answer_error = |path: &str| {
             let path = path.to_owned();
             move |source| HubError::Answer { path, source }
         };
         if *kind != NODE_POOL_LABELS {
-            return read(kind, &self.scope, None, &body).map_err(fault(&path));
+            return parse_items(kind, &self.scope, None, &body).map_err(answer_error(&path));
         }
         let mut items = Vec::new();
-        for pool in read_pools(&self.scope, &body).map_err(fault(&path))? {
+        for pool in read_pools(&self.scope, &body).map_err(answer_error(&path))? {
             let path = self.scope.pool_path(&pool);
             let body = self.hub.get(round, &path).await?;
-            items.extend(read(kind, &self.scope, Some(&pool), &body).map_err(fault(&path))?);
+            items.extend(
+                parse_items(kind, &self.scope, Some(&pool), &body).map_err(answer_error(&path))?,
+            );
         }
         Ok(items)
     }
 
     /// Brings the objects of a kind to what the hub wants. Returns whether all could be written.
-    async fn write(
+    async fn apply_items(
         &mut self,
         kind: &'static HubKind,
         items: &[HubItem],
         token: &str,
         confirmed: &str,
     ) -> Result<bool, LookError> {
-        let live = self.list(kind).await?;
+        let live = self.list_objects(kind).await?;
         let doubt = self.doubts.entry(kind.plural).or_default();
-        let plan = plan(kind, items, &live, token, doubt, confirmed);
-        let api = self.api(&self.writer, kind);
-        let mut all = true;
-        for (item, before) in &plan.apply {
-            match apply(&api, kind, item, *before, token).await {
+        let plan = plan_kind(kind, items, &live, token, doubt, confirmed);
+        let api = self.kind_api(&self.writer, kind);
+        let mut is_complete = true;
+        for (item, live_object) in &plan.apply {
+            match apply_object(&api, kind, item, *live_object, token).await {
                 Ok(()) => info!(kind = kind.kind, name = item.name, "Applied what the hub wants"),
-                Err(LookError::Stale(_)) => all = false,
+                Err(LookError::Stale(_)) => is_complete = false,
                 Err(LookError::NotLeading) => return Err(LookError::NotLeading),
                 Err(error) => {
-                    all = false;
+                    is_complete = false;
                     let note = chain(&error).to_string();
-                    self.events.tell(EventNotice::warning("HubObjectRefused", note)).await;
+                    self.events.publish_once(EventNotice::warning("HubObjectRefused", note)).await;
                 }
             }
         }
         for object in &plan.delete {
-            match delete(&api, kind, object).await {
+            match delete_object(&api, kind, object).await {
                 Ok(()) => info!(kind = kind.kind, name = object.name, "Deleted, as by the hub"),
-                Err(LookError::Stale(_)) => all = false,
+                Err(LookError::Stale(_)) => is_complete = false,
                 Err(error) => return Err(error),
             }
         }
         for name in &plan.foreign {
             let note = format!("{} {name:?} is not the hub's, and stays as it is", kind.kind);
-            self.events.tell(EventNotice::warning("ForeignObject", note)).await;
+            self.events.publish_once(EventNotice::warning("ForeignObject", note)).await;
         }
-        if let Some(held) = &plan.held {
-            let note = held_note(kind, held, &self.namespace);
-            self.events.tell(EventNotice::warning("SuspiciousDeletion", note)).await;
+        if let Some(held_deletion) = &plan.held {
+            let note = held_note(kind, held_deletion, &self.namespace);
+            self.events.publish_once(EventNotice::warning("SuspiciousDeletion", note)).await;
         }
         let count = i64::try_from(items.len()).unwrap_or(i64::MAX);
         self.metrics.hub_objects.with_label_values(&[kind.kind]).set(count);
-        Ok(all)
+        Ok(is_complete)
     }
 
-    async fn list(&self, kind: &HubKind) -> Result<Vec<LiveObject>, LookError> {
-        let api = self.api(&self.client, kind);
+    async fn list_objects(&self, kind: &HubKind) -> Result<Vec<LiveObject>, LookError> {
+        let api = self.kind_api(&self.client, kind);
         let (mut objects, mut params) = (Vec::new(), ListParams::default().limit(PAGE));
         loop {
             let page = api.list(&params).await;
-            let page = page.map_err(|error| LookError::request("list", kind.plural, error))?;
-            let live =
+            let page = page.map_err(|error| LookError::for_request("list", kind.plural, error))?;
+            let to_live_object =
                 |object: &DynamicObject| LiveObject::new(&object.metadata, &object.data["spec"]);
-            objects.extend(page.items.iter().map(live));
+            objects.extend(page.items.iter().map(to_live_object));
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params.continue_token = Some(token),
                 None => return Ok(objects),
@@ -270,15 +276,15 @@ impl HubSync {
         }
     }
 
-    fn api(&self, client: &Client, kind: &HubKind) -> Api<DynamicObject> {
-        let kinds = GroupVersionKind::gvk(kind.group, "v3", kind.kind);
-        let resource = ApiResource::from_gvk_with_plural(&kinds, kind.plural);
+    fn kind_api(&self, client: &Client, kind: &HubKind) -> Api<DynamicObject> {
+        let group_kind = GroupVersionKind::gvk(kind.group, "v3", kind.kind);
+        let resource = ApiResource::from_gvk_with_plural(&group_kind, kind.plural);
         Api::namespaced_with(client.clone(), &self.namespace, &resource)
     }
 }
 
 /// Returns the pause after a round; `random` is between 0 and 1.
-fn pause(failures: u32, random: f64) -> Duration {
+fn round_pause(failures: u32, random: f64) -> Duration {
     if failures == 0 {
         return INTERVAL.mul_f64(0.9 + 0.2 * random);
     }
@@ -286,22 +292,22 @@ fn pause(failures: u32, random: f64) -> Duration {
 }
 
 /// Says what is held, and how a person confirms it.
-fn held_note(kind: &HubKind, held: &HeldDeletion, namespace: &str) -> String {
-    let HeldDeletion { count, all, answers: _, word } = held;
+fn held_note(kind: &HubKind, deletion: &HeldDeletion, namespace: &str) -> String {
+    let HeldDeletion { count, all: total, answers: _, word: confirmation } = deletion;
     format!(
-        "the hub's answer takes {count} of {all} {} away, which is not done before three answers in a row \
-         say so; to have it done now: kubectl annotate --overwrite namespace {namespace} {}={word}",
+        "the hub's answer takes {count} of {total} {} away, which is not done before three answers in a row \
+         say so; to have it done now: kubectl annotate --overwrite namespace {namespace} {}={confirmation}",
         kind.plural,
         name::CONFIRM_DELETION
     )
 }
 
 /// Applies an object, against the version in which it was read.
-async fn apply(
+async fn apply_object(
     api: &Api<DynamicObject>,
     kind: &HubKind,
     item: &HubItem,
-    before: Option<&LiveObject>,
+    live_object: Option<&LiveObject>,
     token: &str,
 ) -> Result<(), LookError> {
     let (label, value) = name::MANAGED;
@@ -315,33 +321,33 @@ async fn apply(
         },
         "spec": item.spec,
     });
-    if let Some(before) = before {
-        object["metadata"]["uid"] = before.uid.clone().into();
-        object["metadata"]["resourceVersion"] = before.version.clone().into();
+    if let Some(live_object) = live_object {
+        object["metadata"]["uid"] = live_object.uid.clone().into();
+        object["metadata"]["resourceVersion"] = live_object.version.clone().into();
     }
     let params = PatchParams::apply(MANAGER).force();
-    let applied = api.patch(&item.name, &params, &Patch::Apply(object)).await;
-    let what = format!("{} {:?}", kind.kind, item.name);
-    applied.map(drop).map_err(|error| LookError::request("apply", &what, error))
+    let apply_result = api.patch(&item.name, &params, &Patch::Apply(object)).await;
+    let subject = format!("{} {:?}", kind.kind, item.name);
+    apply_result.map(drop).map_err(|error| LookError::for_request("apply", &subject, error))
 }
 
 /// Deletes an object, where it still is as it was read.
-async fn delete(
+async fn delete_object(
     api: &Api<DynamicObject>,
     kind: &HubKind,
     object: &LiveObject,
 ) -> Result<(), LookError> {
-    let read = Preconditions {
+    let preconditions = Preconditions {
         uid: Some(object.uid.clone()),
         resource_version: Some(object.version.clone()),
     };
-    let params = DeleteParams { preconditions: Some(read), ..DeleteParams::default() };
+    let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
     match api.delete(&object.name, &params).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(answer)) if answer.code == 404 => Ok(()),
         Err(error) => {
-            let what = format!("{} {:?}", kind.kind, object.name);
-            Err(LookError::request("delete", &what, error))
+            let subject = format!("{} {:?}", kind.kind, object.name);
+            Err(LookError::for_request("delete", &subject, error))
         }
     }
 }
@@ -352,11 +358,12 @@ mod tests {
 
     #[test]
     fn a_hub_that_is_away_is_asked_less_and_less_often() {
-        let seconds = |failures, random| pause(failures, random).as_secs_f64();
+        let seconds = |failures, random| round_pause(failures, random).as_secs_f64();
         assert!((seconds(0, 0.0) - 27.0).abs() < 1e-9);
         assert!((seconds(0, 1.0) - 33.0).abs() < 1e-9);
-        let pauses: Vec<u64> = (1..12).map(|failures| pause(failures, 0.5).as_secs()).collect();
+        let pauses: Vec<u64> =
+            (1..12).map(|failures| round_pause(failures, 0.5).as_secs()).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
-        assert_eq!(pause(u32::MAX, 0.5), LONGEST_RETRY);
+        assert_eq!(round_pause(u32::MAX, 0.5), LONGEST_RETRY);
     }
 }

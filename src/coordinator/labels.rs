@@ -25,7 +25,7 @@ use crate::{
     engine::machines::{LabelOutcome, LabelPlan, LabelWish, label_status, plan_labels},
     runtime::{
         Runtime,
-        watch::{WatchedReplica, paged},
+        watch::{WatchedReplica, paged_config},
     },
 };
 
@@ -43,25 +43,25 @@ pub(crate) trait LabelKind: CoreKind + PartialEq + Send + Sync + 'static {
     const WATCH: &'static str;
 
     /// Returns pool, key and value.
-    fn asks(&self) -> (Option<&str>, &str, &str);
+    fn label_parts(&self) -> (Option<&str>, &str, &str);
 
-    fn status(&mut self) -> &mut Option<LabelStatus>;
+    fn status_mut(&mut self) -> &mut Option<LabelStatus>;
 
-    fn replica(ledger: &mut LabelLedger) -> &mut WatchedReplica<Self>;
+    fn replica_mut(ledger: &mut LabelLedger) -> &mut WatchedReplica<Self>;
 }
 
 impl LabelKind for ClusterLabel {
     const WATCH: &'static str = "watch-clusterlabels";
 
-    fn asks(&self) -> (Option<&str>, &str, &str) {
+    fn label_parts(&self) -> (Option<&str>, &str, &str) {
         (None, &self.spec.key, &self.spec.value)
     }
 
-    fn status(&mut self) -> &mut Option<LabelStatus> {
+    fn status_mut(&mut self) -> &mut Option<LabelStatus> {
         &mut self.status
     }
 
-    fn replica(ledger: &mut LabelLedger) -> &mut WatchedReplica<Self> {
+    fn replica_mut(ledger: &mut LabelLedger) -> &mut WatchedReplica<Self> {
         &mut ledger.clusters
     }
 }
@@ -69,41 +69,41 @@ impl LabelKind for ClusterLabel {
 impl LabelKind for NodePoolLabel {
     const WATCH: &'static str = "watch-nodepoollabels";
 
-    fn asks(&self) -> (Option<&str>, &str, &str) {
+    fn label_parts(&self) -> (Option<&str>, &str, &str) {
         (Some(&self.spec.node_pool_id), &self.spec.key, &self.spec.value)
     }
 
-    fn status(&mut self) -> &mut Option<LabelStatus> {
+    fn status_mut(&mut self) -> &mut Option<LabelStatus> {
         &mut self.status
     }
 
-    fn replica(ledger: &mut LabelLedger) -> &mut WatchedReplica<Self> {
+    fn replica_mut(ledger: &mut LabelLedger) -> &mut WatchedReplica<Self> {
         &mut ledger.pools
     }
 }
 
 impl LabelLedger {
-    fn see_node(&mut self, event: &Event<PartialObjectMeta<Node>>) -> bool {
-        self.nodes.take(event, |node| node.labels().clone())
+    fn record_node(&mut self, event: &Event<PartialObjectMeta<Node>>) -> bool {
+        self.nodes.apply_event(event, |node| node.labels().clone())
     }
 
     /// Decides anew. `None` until each watch was filled once.
-    fn decision(&self) -> Option<LabelDecision> {
-        let clusters = live(self.clusters.held()?);
-        let pools = live(self.pools.held()?);
-        let mut wishes: Vec<LabelWish> = clusters.iter().map(wish).collect();
-        wishes.extend(pools.iter().map(wish));
-        let plan = plan_labels(&wishes, self.nodes.held()?);
+    fn build_decision(&self) -> Option<LabelDecision> {
+        let clusters = live_labels(self.clusters.objects()?);
+        let pools = live_labels(self.pools.objects()?);
+        let mut wishes: Vec<LabelWish> = clusters.iter().map(label_wish).collect();
+        wishes.extend(pools.iter().map(label_wish));
+        let plan = plan_labels(&wishes, self.nodes.objects()?);
         Some(LabelDecision { plan, clusters, pools })
     }
 }
 
-fn live<L: LabelKind>(all: &BTreeMap<String, L>) -> Vec<L> {
-    all.values().filter(|label| label.meta().deletion_timestamp.is_none()).cloned().collect()
+fn live_labels<L: LabelKind>(labels: &BTreeMap<String, L>) -> Vec<L> {
+    labels.values().filter(|label| label.meta().deletion_timestamp.is_none()).cloned().collect()
 }
 
-fn wish<L: LabelKind>(label: &L) -> LabelWish {
-    let (pool, key, value) = label.asks();
+fn label_wish<L: LabelKind>(label: &L) -> LabelWish {
+    let (pool, key, value) = label.label_parts();
     LabelWish {
         object: format!("{}/{}", L::kind(&()).to_lowercase(), label.name_any()),
         created: label.creation_timestamp().map_or(Timestamp::MIN, |time| time.0),
@@ -121,14 +121,14 @@ struct LabelDecision {
 }
 
 /// Starts the watches.
-pub(crate) fn watch(
+pub(crate) fn watch_labels(
     client: &Client,
     namespace: &str,
     runtime: &Runtime,
 ) -> WatchedLedger<LabelLedger> {
     let ledger: WatchedLedger<LabelLedger> = WatchedLedger::default();
-    let nodes = watcher(Api::<PartialObjectMeta<Node>>::all(client.clone()), paged());
-    watch_into(runtime, "watch-labels", nodes, &ledger, LabelLedger::see_node);
+    let nodes = watcher(Api::<PartialObjectMeta<Node>>::all(client.clone()), paged_config());
+    watch_into(runtime, "watch-labels", nodes, &ledger, LabelLedger::record_node);
     watch_kind::<ClusterLabel>(client, namespace, runtime, &ledger);
     watch_kind::<NodePoolLabel>(client, namespace, runtime, &ledger);
     ledger
@@ -140,9 +140,9 @@ fn watch_kind<L: LabelKind>(
     runtime: &Runtime,
     ledger: &WatchedLedger<LabelLedger>,
 ) {
-    let labels = watcher(Api::<L>::namespaced(client.clone(), namespace), paged());
-    watch_into(runtime, L::WATCH, labels, ledger, |all, event| {
-        L::replica(all).take(event, L::clone)
+    let labels = watcher(Api::<L>::namespaced(client.clone(), namespace), paged_config());
+    watch_into(runtime, L::WATCH, labels, ledger, |state, event| {
+        L::replica_mut(state).apply_event(event, L::clone)
     });
 }
 
@@ -156,44 +156,44 @@ pub(crate) struct LabelCoordinator {
 impl StirredWork for LabelCoordinator {
     const WORK: &'static str = "labels";
 
-    async fn stirred(&self) {
-        self.seen.stirred().await;
+    async fn wait_for_change(&self) {
+        self.seen.wait_for_change().await;
     }
 
     /// Labels each Node that needs it, and writes each status that says something new.
-    async fn look(&self) -> Result<LookEnd, LookError> {
+    async fn reconcile(&self) -> Result<LookEnd, LookError> {
         let Some(decision) = self.decide() else { return Ok(LookEnd::Done) };
         let mut failure = None;
         for (node, patch) in &decision.plan.patches {
-            if let Err(error) = self.label(node, patch).await {
+            if let Err(error) = self.label_node(node, patch).await {
                 failure = failure.or(Some(error));
             }
         }
         // What the statuses say goes by the answers.
         let Some(decision) = self.decide() else { return Ok(LookEnd::Done) };
         let LabelDecision { plan, clusters, pools } = decision;
-        let (of_clusters, of_pools) = plan.outcomes.split_at(clusters.len());
-        let written = self.write_statuses(clusters, of_clusters).await;
-        let written = self.write_statuses(pools, of_pools).await.and(written);
-        failure = failure.or(written.err());
+        let (cluster_outcomes, pool_outcomes) = plan.outcomes.split_at(clusters.len());
+        let write_result = self.write_statuses(clusters, cluster_outcomes).await;
+        let write_result = self.write_statuses(pools, pool_outcomes).await.and(write_result);
+        failure = failure.or(write_result.err());
         failure.map_or(Ok(LookEnd::Done), Err)
     }
 }
 
 impl LabelCoordinator {
     fn decide(&self) -> Option<LabelDecision> {
-        self.seen.lock().decision()
+        self.seen.lock().build_decision()
     }
 
     /// Notes our own write, ahead of the watch.
-    fn told(&self, see: impl FnOnce(&mut LabelLedger) -> bool) {
-        self.seen.change(|ledger| {
-            see(ledger);
+    fn record_write(&self, update: impl FnOnce(&mut LabelLedger) -> bool) {
+        self.seen.modify(|ledger| {
+            update(ledger);
             false
         });
     }
 
-    async fn label(
+    async fn label_node(
         &self,
         node: &str,
         labels: &BTreeMap<String, Option<String>>,
@@ -207,11 +207,13 @@ impl LabelCoordinator {
         match api.patch_metadata(node, &params, &patch).await {
             Ok(answer) => {
                 self.metrics.label_patches.inc();
-                self.told(|all| all.nodes.note(answer, |node| node.labels().clone()));
+                self.record_write(|ledger| {
+                    ledger.nodes.record_write(answer, |node| node.labels().clone())
+                });
                 Ok(())
             }
             Err(kube::Error::Api(answer)) if answer.code == 404 => Ok(()),
-            Err(error) => Err(LookError::request("label", &format!("node {node:?}"), error)),
+            Err(error) => Err(LookError::for_request("label", &format!("node {node:?}"), error)),
         }
     }
 
@@ -224,15 +226,21 @@ impl LabelCoordinator {
         let mut failure = None;
         for (mut label, outcome) in labels.into_iter().zip(outcomes) {
             let generation = label.meta().generation;
-            let before = label.status().clone().unwrap_or_default();
-            let after = label_status(&before, generation, outcome, Timestamp::now());
-            if after == before {
+            let old_status = label.status_mut().clone().unwrap_or_default();
+            let new_status = label_status(&old_status, generation, outcome, Timestamp::now());
+            if new_status == old_status {
                 continue;
             }
-            *label.status() = Some(after.clone());
-            match self.status.write(&label, &before.conditions, &after.conditions).await {
+            *label.status_mut() = Some(new_status.clone());
+            match self
+                .status
+                .write_status(&label, &old_status.conditions, &new_status.conditions)
+                .await
+            {
                 Ok(Some(label)) => {
-                    self.told(|all| L::replica(all).note(label, L::clone));
+                    self.record_write(|ledger| {
+                        L::replica_mut(ledger).record_write(label, L::clone)
+                    });
                 }
                 Ok(None) => {}
                 Err(error) => failure = failure.or(Some(error)),

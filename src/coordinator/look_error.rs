@@ -17,11 +17,11 @@ pub(crate) enum LookError {
 
 impl LookError {
     /// Turns the error of a failed request into the variant that describes it.
-    pub(super) fn request(verb: &'static str, what: &str, error: kube::Error) -> Self {
+    pub(super) fn for_request(verb: &'static str, subject: &str, error: kube::Error) -> Self {
         match &error {
-            kube::Error::Api(status) if status.code == 409 => Self::Stale(what.to_owned()),
+            kube::Error::Api(status) if status.code == 409 => Self::Stale(subject.to_owned()),
             kube::Error::Service(error) if error.is::<DeposedError>() => Self::NotLeading,
-            _ => Self::Request { verb, what: what.to_owned(), source: Box::new(error) },
+            _ => Self::Request { verb, what: subject.to_owned(), source: Box::new(error) },
         }
     }
 

@@ -82,12 +82,16 @@ impl Metrics {
     }
 
     /// Counts the machines that a written status says are done, and the one before did not.
-    pub(crate) fn count_done(&self, before: &ClusterUpgradeStatus, after: &ClusterUpgradeStatus) {
+    pub(crate) fn count_done(
+        &self,
+        old_status: &ClusterUpgradeStatus,
+        new_status: &ClusterUpgradeStatus,
+    ) {
         let was_done = |name: &str| {
-            let mut nodes = before.nodes.iter();
+            let mut nodes = old_status.nodes.iter();
             nodes.any(|node| node.name == name && node.phase == MachinePhase::Done)
         };
-        for node in &after.nodes {
+        for node in &new_status.nodes {
             // A machine that was as wanted before its turn began never.
             if node.phase == MachinePhase::Done
                 && !was_done(&node.name)

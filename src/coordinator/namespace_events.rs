@@ -30,7 +30,7 @@ impl NamespaceEvents {
     }
 
     /// Tells a notice, unless it was told since it holds.
-    pub(crate) async fn tell(&mut self, notice: EventNotice) {
+    pub(crate) async fn publish_once(&mut self, notice: EventNotice) {
         let line = format!("{}: {}", notice.reason, notice.note);
         self.holds.insert(line.clone());
         if self.told.insert(line) {
@@ -40,7 +40,7 @@ impl NamespaceEvents {
     }
 
     /// Forgets what does not hold any more: what was not told since the last call.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn clear_resolved(&mut self) {
         self.told = std::mem::take(&mut self.holds);
     }
 }

@@ -6,37 +6,41 @@ use crate::{
 };
 
 /// Returns the events of a change of status.
-pub(crate) fn notices(
-    before: &ClusterUpgradeStatus,
-    after: &ClusterUpgradeStatus,
+pub(crate) fn status_notices(
+    old_status: &ClusterUpgradeStatus,
+    new_status: &ClusterUpgradeStatus,
 ) -> Vec<EventNotice> {
     let mut notices = Vec::new();
-    if before.nodes.is_empty() && !after.nodes.is_empty() {
-        let count = after.nodes.len();
+    if old_status.nodes.is_empty() && !new_status.nodes.is_empty() {
+        let count = new_status.nodes.len();
         let note = format!("the upgrade is accepted, for {count} machines");
         notices.push(EventNotice::normal("Accepted", note));
     }
-    for node in &after.nodes {
-        let phase = before.nodes.iter().find(|old| old.name == node.name).map(|old| old.phase);
-        notices.extend(of_machine(phase.unwrap_or_default(), node));
+    for node in &new_status.nodes {
+        let phase = old_status
+            .nodes
+            .iter()
+            .find(|old_node| old_node.name == node.name)
+            .map(|old_node| old_node.phase);
+        notices.extend(machine_notice(phase.unwrap_or_default(), node));
     }
-    for wait in &after.waits_for {
-        let same = before.waits_for.iter().any(|old| {
-            (&old.machine, &old.cluster, &old.pilot, &old.predicate)
+    for wait in &new_status.waits_for {
+        let is_known = old_status.waits_for.iter().any(|old_wait| {
+            (&old_wait.machine, &old_wait.cluster, &old_wait.pilot, &old_wait.predicate)
                 == (&wait.machine, &wait.cluster, &wait.pilot, &wait.predicate)
         });
-        if let (Some(cluster), false) = (&wait.cluster, same) {
+        if let (Some(cluster), false) = (&wait.cluster, is_known) {
             let machine = wait.machine.as_deref().unwrap_or_default();
             let note = format!("{machine}: {cluster}: {}: {}", wait.predicate, wait.message);
             notices.push(EventNotice::normal("NodeWaitsForDatabase", note));
         }
     }
-    if after.is_finished() && !before.is_finished() {
-        let message = after.message.clone().unwrap_or_default();
-        notices.push(if after.nodes.is_empty() {
+    if new_status.is_finished() && !old_status.is_finished() {
+        let message = new_status.message.clone().unwrap_or_default();
+        notices.push(if new_status.nodes.is_empty() {
             EventNotice::warning("PreflightFailed", message)
-        } else if after.phase == Some(UpgradePhase::Success) {
-            let note = format!("{} machines are as wanted", after.done);
+        } else if new_status.phase == Some(UpgradePhase::Success) {
+            let note = format!("{} machines are as wanted", new_status.done);
             EventNotice::normal("ClusterUpgradeComplete", note)
         } else {
             EventNotice::warning("ClusterUpgradeComplete", message)
@@ -45,16 +49,16 @@ pub(crate) fn notices(
     notices
 }
 
-fn of_machine(before: MachinePhase, node: &MachineStatus) -> Option<EventNotice> {
+fn machine_notice(old_phase: MachinePhase, node: &MachineStatus) -> Option<EventNotice> {
     let (name, phase) = (&node.name, node.phase);
     let message = node.message.as_deref().unwrap_or_default();
-    if before == phase {
+    if old_phase == phase {
         return None;
     }
-    match (before, phase) {
+    match (old_phase, phase) {
         (_, MachinePhase::Done) => {
             let note = match &node.to {
-                Some(to) => format!("{name} runs {to}, and its databases serve"),
+                Some(version) => format!("{name} runs {version}, and its databases serve"),
                 None => format!("{name} was rebooted, and its databases serve"),
             };
             Some(EventNotice::normal("NodeUpgradeSuccess", note))
@@ -83,7 +87,7 @@ mod tests {
     }
 
     fn told(before: Value, after: Value) -> Vec<&'static str> {
-        let notices = notices(&status(before), &status(after));
+        let notices = status_notices(&status(before), &status(after));
         notices.into_iter().map(|notice| notice.reason).collect()
     }
 

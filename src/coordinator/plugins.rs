@@ -29,12 +29,12 @@ use super::{
 use crate::{
     api::containership::{Plugin, PluginFailure, PluginRollout, PluginStatus, name},
     engine::{
-        conditions::{ObjectVerdict, Stall, conditions},
-        plugins::{PluginAction, PluginManifest, digest, manifests, next},
+        conditions::{ObjectVerdict, Stall, build_conditions},
+        plugins::{PluginAction, PluginManifest, manifests_digest, next_action, parse_manifests},
     },
     runtime::{
         Runtime,
-        watch::{WatchedReplica, paged},
+        watch::{WatchedReplica, paged_config},
     },
 };
 
@@ -45,30 +45,30 @@ pub(crate) struct PluginLedger {
 }
 
 impl PluginLedger {
-    fn see(&mut self, event: &Event<Plugin>) -> bool {
-        self.plugins.take(event, kept)
+    fn record_event(&mut self, event: &Event<Plugin>) -> bool {
+        self.plugins.apply_event(event, strip_managed_fields)
     }
 
-    fn all(&self) -> Vec<Plugin> {
-        self.plugins.held().map(|held| held.values().cloned().collect()).unwrap_or_default()
+    fn plugins(&self) -> Vec<Plugin> {
+        self.plugins.objects().map(|held| held.values().cloned().collect()).unwrap_or_default()
     }
 }
 
-fn kept(plugin: &Plugin) -> Plugin {
+fn strip_managed_fields(plugin: &Plugin) -> Plugin {
     let mut plugin = plugin.clone();
     plugin.metadata.managed_fields = None;
     plugin
 }
 
 /// Starts the watch.
-pub(crate) fn watch(
+pub(crate) fn watch_plugins(
     client: &Client,
     namespace: &str,
     runtime: &Runtime,
 ) -> WatchedLedger<PluginLedger> {
     let ledger: WatchedLedger<PluginLedger> = WatchedLedger::default();
-    let plugins = watcher(Api::<Plugin>::namespaced(client.clone(), namespace), paged());
-    watch_into(runtime, "watch-plugins", plugins, &ledger, PluginLedger::see);
+    let plugins = watcher(Api::<Plugin>::namespaced(client.clone(), namespace), paged_config());
+    watch_into(runtime, "watch-plugins", plugins, &ledger, PluginLedger::record_event);
     ledger
 }
 
@@ -85,29 +85,30 @@ pub(crate) struct PluginCoordinator {
 impl StirredWork for PluginCoordinator {
     const WORK: &'static str = "plugins";
 
-    async fn stirred(&self) {
-        self.seen.stirred().await;
+    async fn wait_for_change(&self) {
+        self.seen.wait_for_change().await;
     }
 
-    async fn look(&self) -> Result<LookEnd, LookError> {
-        let plugins = self.seen.lock().all();
+    async fn reconcile(&self) -> Result<LookEnd, LookError> {
+        let plugins = self.seen.lock().plugins();
         if let Some(hub) = &self.hub {
-            hub.lock().await.ask(&plugins).await;
+            hub.lock().await.fetch_manifests(&plugins).await;
         }
         let (mut end, mut failure) = (LookEnd::Done, None);
         for plugin in plugins {
-            match Box::pin(self.turn(plugin)).await {
-                Ok(turn) => end = end.max(turn),
+            match Box::pin(self.reconcile_plugin(plugin)).await {
+                Ok(plugin_end) => end = end.max(plugin_end),
                 Err(LookError::NotLeading) => return Err(LookError::NotLeading),
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
         self.metrics.plugin_ready.reset();
-        for plugin in self.seen.lock().all() {
+        for plugin in self.seen.lock().plugins() {
             let conditions = plugin.status.iter().flat_map(|status| &status.conditions);
-            let ready = conditions.filter(|one| one.type_ == "Ready" && one.status == "True");
+            let ready_conditions = conditions
+                .filter(|condition| condition.type_ == "Ready" && condition.status == "True");
             let gauge = self.metrics.plugin_ready.with_label_values(&[&plugin.name_any()]);
-            gauge.set(i64::from(ready.count() > 0));
+            gauge.set(i64::from(ready_conditions.count() > 0));
         }
         failure.map_or(Ok(end), Err)
     }
@@ -128,106 +129,124 @@ struct PluginVersion {
 }
 
 impl PluginCoordinator {
-    async fn turn(&self, plugin: Plugin) -> Result<LookEnd, LookError> {
-        let leaving = plugin.metadata.deletion_timestamp.is_some();
-        let plugin =
-            if leaving { plugin } else { self.status.hold(plugin, name::PLUGIN_FINALIZER).await? };
-        self.seen.lock().plugins.note(plugin.clone(), kept);
+    async fn reconcile_plugin(&self, plugin: Plugin) -> Result<LookEnd, LookError> {
+        let is_deleted = plugin.metadata.deletion_timestamp.is_some();
+        let plugin = if is_deleted {
+            plugin
+        } else {
+            self.status.add_finalizer(plugin, name::PLUGIN_FINALIZER).await?
+        };
+        self.seen.lock().plugins.record_write(plugin.clone(), strip_managed_fields);
         let status = plugin.status.clone().unwrap_or_default();
-        let record = self.record(&plugin).await?;
+        let record = self.read_record(&plugin).await?;
         let mut turn = PluginTurn { plugin, status, record: PluginRecord::default() };
         match record {
             Ok(record) => turn.record = record,
-            Err(_) if leaving => {}
-            Err(why) => return self.stall(turn, why).await,
+            Err(_) if is_deleted => {}
+            Err(stall) => return self.report_stalled(turn, stall).await,
         }
-        if leaving {
-            return self.remove(turn).await;
+        if is_deleted {
+            return self.delete_plugin(turn).await;
         }
         if turn.status.rollout.as_ref().is_some_and(|rollout| rollout.failure.is_some()) {
-            return self.undo(turn).await;
+            return self.roll_back(turn).await;
         }
-        let version = match self.version(&turn.plugin).await? {
+        let version = match self.read_version(&turn.plugin).await? {
             Ok(version) => version,
-            Err(why) if why.0 == hub::UNREACHABLE => return self.leave(turn, why).await,
-            // What is on its way has nothing to come from.
-            Err((_, why)) if turn.status.rollout.is_some() => return self.fail(turn, why).await,
-            Err(why) => return self.stall(turn, why).await,
-        };
-        let kept = Some(turn.record.digest.as_str()).filter(|digest| !digest.is_empty());
-        let timeout = turn.plugin.spec.timeout_seconds;
-        match next(&turn.status, &version.digest, kept, timeout, Timestamp::now()) {
-            PluginAction::Rest => self.rest(turn, version).await,
-            PluginAction::GiveUp => {
-                let why = turn.status.failed.clone().unwrap_or_default().message;
-                self.stall(turn, ("VersionFailed", why)).await
+            Err(stall) if stall.0 == hub::UNREACHABLE => {
+                return self.report_hub_unreachable(turn, stall).await;
             }
-            PluginAction::Begin => self.begin(turn, version).await,
-            PluginAction::Apply => self.apply(turn, version).await,
-            PluginAction::Await => self.wait(turn, version).await,
+            // What is on its way has nothing to come from.
+            Err((_, message)) if turn.status.rollout.is_some() => {
+                return self.fail_rollout(turn, message).await;
+            }
+            Err(stall) => return self.report_stalled(turn, stall).await,
+        };
+        let stored_digest = Some(turn.record.digest.as_str()).filter(|digest| !digest.is_empty());
+        let timeout = turn.plugin.spec.timeout_seconds;
+        match next_action(&turn.status, &version.digest, stored_digest, timeout, Timestamp::now()) {
+            PluginAction::Rest => self.maintain_version(turn, version).await,
+            PluginAction::GiveUp => {
+                let message = turn.status.failed.clone().unwrap_or_default().message;
+                self.report_stalled(turn, ("VersionFailed", message)).await
+            }
+            PluginAction::Begin => self.start_rollout(turn, version).await,
+            PluginAction::Apply => self.apply_version(turn, version).await,
+            PluginAction::Await => self.await_rollout(turn, version).await,
             PluginAction::Expire => {
                 let conditions = &turn.status.conditions;
-                let last = conditions.iter().find(|one| one.type_ == "Reconciling");
-                let last = last.map(|one| one.message.clone()).unwrap_or_default();
-                let why = format!("it was not rolled out within {timeout} s: {last}");
-                self.fail(turn, why).await
+                let reconciling_condition =
+                    conditions.iter().find(|condition| condition.type_ == "Reconciling");
+                let last_message = reconciling_condition
+                    .map(|condition| condition.message.clone())
+                    .unwrap_or_default();
+                let message = format!("it was not rolled out within {timeout} s: {last_message}");
+                self.fail_rollout(turn, message).await
             }
-            PluginAction::Undo => self.undo(turn).await,
+            PluginAction::Undo => self.roll_back(turn).await,
         }
     }
 
     /// Reads what is asked for.
-    async fn version(&self, plugin: &Plugin) -> Result<Result<PluginVersion, Stall>, LookError> {
-        let text = match self.source(plugin).await? {
+    async fn read_version(
+        &self,
+        plugin: &Plugin,
+    ) -> Result<Result<PluginVersion, Stall>, LookError> {
+        let text = match self.read_source(plugin).await? {
             Ok(text) => text,
-            Err(why) => return Ok(Err(why)),
+            Err(stall) => return Ok(Err(stall)),
         };
-        Ok(manifests(&text).map_err(|why| ("ManifestsInvalid", why)).map(|manifests| {
-            let retry = plugin.annotations().get(name::RETRY).map(String::as_str);
-            PluginVersion { digest: digest(&text, retry), text, manifests }
-        }))
+        Ok(parse_manifests(&text).map_err(|message| ("ManifestsInvalid", message)).map(
+            |manifests| {
+                let retry = plugin.annotations().get(name::RETRY).map(String::as_str);
+                PluginVersion { digest: manifests_digest(&text, retry), text, manifests }
+            },
+        ))
     }
 
     /// Reads the manifests from where they are.
-    async fn source(&self, plugin: &Plugin) -> Result<Result<String, Stall>, LookError> {
+    async fn read_source(&self, plugin: &Plugin) -> Result<Result<String, Stall>, LookError> {
         let source = plugin.spec.source.clone().unwrap_or_default();
         if let Some(text) = source.inline {
             return Ok(Ok(text));
         }
-        let Some(named) = source.config_map_ref else {
+        let Some(config_map_ref) = source.config_map_ref else {
             let Some(hub) = &self.hub else {
-                let why = "its manifests are a hub's: run the coordinator with --hub, or name another source";
-                return Ok(Err(("HubMissing", why.to_owned())));
+                let message = "its manifests are a hub's: run the coordinator with --hub, or name another source";
+                return Ok(Err(("HubMissing", message.to_owned())));
             };
             return Ok(hub.lock().await.manifests(plugin));
         };
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.status.namespace);
-        let what = format!("ConfigMap {:?}", named.name);
-        let found = api.get_opt(&named.name).await;
-        let found = found.map_err(|error| LookError::request("read", &what, error))?;
-        let texts = |found: ConfigMap| {
+        let subject = format!("ConfigMap {:?}", config_map_ref.name);
+        let read_result = api.get_opt(&config_map_ref.name).await;
+        let config_map =
+            read_result.map_err(|error| LookError::for_request("read", &subject, error))?;
+        let join_texts = |object: ConfigMap| {
             let texts: Vec<String> =
-                found.data.into_iter().flat_map(BTreeMap::into_values).collect();
+                object.data.into_iter().flat_map(BTreeMap::into_values).collect();
             texts.join("\n---\n")
         };
-        Ok(found.map(texts).ok_or_else(|| ("SourceMissing", format!("{what} is not there"))))
+        Ok(config_map
+            .map(join_texts)
+            .ok_or_else(|| ("SourceMissing", format!("{subject} is not there"))))
     }
 
     /// Tries a version, and lets it begin if nothing is in its way.
-    async fn begin(
+    async fn start_rollout(
         &self,
         mut turn: PluginTurn,
         version: PluginVersion,
     ) -> Result<LookEnd, LookError> {
         match self.apply_all(&turn.plugin, &version.manifests, true).await? {
-            ApplyEnd::Refused((_, why)) if turn.status.rollout.is_some() => {
-                return self.fail(turn, why).await;
+            ApplyEnd::Refused((_, message)) if turn.status.rollout.is_some() => {
+                return self.fail_rollout(turn, message).await;
             }
-            ApplyEnd::Refused(why) => return self.stall(turn, why).await,
+            ApplyEnd::Refused(stall) => return self.report_stalled(turn, stall).await,
             ApplyEnd::Done | ApplyEnd::Waiting(_) => {}
         }
-        turn.record.inventory.extend(version.manifests.into_iter().map(|one| one.object));
-        self.keep(&turn.plugin, &mut turn.record).await?;
+        turn.record.inventory.extend(version.manifests.into_iter().map(|manifest| manifest.object));
+        self.write_record(&turn.plugin, &mut turn.record).await?;
         turn.status.failed = None;
         turn.status.rollout = Some(PluginRollout {
             digest: version.digest,
@@ -235,85 +254,95 @@ impl PluginCoordinator {
             applied: false,
             failure: None,
         });
-        self.progress(turn, "all objects passed a dry run".to_owned(), LookEnd::More).await
+        self.report_progress(turn, "all objects passed a dry run".to_owned(), LookEnd::More).await
     }
 
-    async fn apply(
+    async fn apply_version(
         &self,
         mut turn: PluginTurn,
         version: PluginVersion,
     ) -> Result<LookEnd, LookError> {
         match self.apply_all(&turn.plugin, &version.manifests, false).await? {
-            ApplyEnd::Refused((_, why)) => self.fail(turn, why).await,
-            ApplyEnd::Waiting(what) => self.progress(turn, what, LookEnd::Soon).await,
+            ApplyEnd::Refused((_, message)) => self.fail_rollout(turn, message).await,
+            ApplyEnd::Waiting(wait_reason) => {
+                self.report_progress(turn, wait_reason, LookEnd::Soon).await
+            }
             ApplyEnd::Done => {
                 if let Some(rollout) = &mut turn.status.rollout {
                     rollout.applied = true;
                 }
-                self.progress(turn, "all objects were applied".to_owned(), LookEnd::More).await
+                self.report_progress(turn, "all objects were applied".to_owned(), LookEnd::More)
+                    .await
             }
         }
     }
 
     /// Waits until all is rolled out; then this version is the one that is kept.
-    async fn wait(
+    async fn await_rollout(
         &self,
         mut turn: PluginTurn,
         version: PluginVersion,
     ) -> Result<LookEnd, LookError> {
         match self.await_all(&turn.plugin, &version.manifests).await? {
-            ApplyEnd::Refused((_, why)) => self.fail(turn, why).await,
-            ApplyEnd::Waiting(what) => self.progress(turn, what, LookEnd::Soon).await,
+            ApplyEnd::Refused((_, message)) => self.fail_rollout(turn, message).await,
+            ApplyEnd::Waiting(wait_reason) => {
+                self.report_progress(turn, wait_reason, LookEnd::Soon).await
+            }
             ApplyEnd::Done => {
                 turn.record.manifests = version.text;
                 turn.record.digest = version.digest;
-                self.keep(&turn.plugin, &mut turn.record).await?;
+                self.write_record(&turn.plugin, &mut turn.record).await?;
                 turn.status.rollout = None;
-                self.progress(turn, "all objects are rolled out".to_owned(), LookEnd::More).await
+                self.report_progress(turn, "all objects are rolled out".to_owned(), LookEnd::More)
+                    .await
             }
         }
     }
 
     /// Takes away what left the manifests of the version that stands.
-    async fn rest(
+    async fn maintain_version(
         &self,
         mut turn: PluginTurn,
         version: PluginVersion,
     ) -> Result<LookEnd, LookError> {
         turn.status.version.clone_from(&turn.plugin.spec.version);
         turn.status.objects = i32::try_from(version.manifests.len()).unwrap_or(i32::MAX);
-        let objects = version.manifests.into_iter().map(|one| one.object).collect();
-        if let Some(why) = self.prune(&mut turn, objects).await? {
-            return self.stall(turn, ("PruneFailed", why)).await;
+        let objects = version.manifests.into_iter().map(|manifest| manifest.object).collect();
+        if let Some(message) = self.prune_objects(&mut turn, objects).await? {
+            return self.report_stalled(turn, ("PruneFailed", message)).await;
         }
         turn.status.failed = None;
-        let said = format!("{} objects stand", turn.status.objects);
-        self.tell(turn, ObjectVerdict::new(true, "Applied", said, None)).await?;
+        let message = format!("{} objects stand", turn.status.objects);
+        self.write_status(turn, ObjectVerdict::new(true, "Applied", message, None)).await?;
         Ok(LookEnd::Done)
     }
 
     /// Puts the version before in the place of one that failed. Where there is none, what was applied stays,
     /// so that people can look at it.
-    async fn undo(&self, mut turn: PluginTurn) -> Result<LookEnd, LookError> {
+    async fn roll_back(&self, mut turn: PluginTurn) -> Result<LookEnd, LookError> {
         let Some(rollout) = turn.status.rollout.clone() else { return Ok(LookEnd::Done) };
         let mut message = rollout.failure.unwrap_or_default();
         if turn.record.digest.is_empty() {
             message += "; there is no version before it, and what was applied stays";
         } else {
             // They were read before.
-            let former = manifests(&turn.record.manifests).unwrap_or_default();
-            let back = self.apply_all(&turn.plugin, &former, false).await?;
-            let refused = match back {
-                ApplyEnd::Waiting(what) => return self.progress(turn, what, LookEnd::Soon).await,
-                ApplyEnd::Refused((_, why)) => Some(why),
+            let previous_manifests = parse_manifests(&turn.record.manifests).unwrap_or_default();
+            let apply_end = self.apply_all(&turn.plugin, &previous_manifests, false).await?;
+            let refusal = match apply_end {
+                ApplyEnd::Waiting(wait_reason) => {
+                    return self.report_progress(turn, wait_reason, LookEnd::Soon).await;
+                }
+                ApplyEnd::Refused((_, reason)) => Some(reason),
                 ApplyEnd::Done => {
-                    let objects = former.into_iter().map(|one| one.object).collect();
-                    self.prune(&mut turn, objects).await?
+                    let objects =
+                        previous_manifests.into_iter().map(|manifest| manifest.object).collect();
+                    self.prune_objects(&mut turn, objects).await?
                 }
             };
-            if let Some(why) = refused {
-                let why = format!("{message}; the version before cannot be put back: {why}");
-                self.stall(turn, ("UndoFailed", why)).await?;
+            if let Some(reason) = refusal {
+                let undo_message =
+                    format!("{message}; the version before cannot be put back: {reason}");
+                self.report_stalled(turn, ("UndoFailed", undo_message)).await?;
                 return Ok(LookEnd::Partly);
             }
             message += "; the version before stands";
@@ -321,71 +350,89 @@ impl PluginCoordinator {
         turn.status.rollout = None;
         turn.status.failed =
             Some(PluginFailure { digest: rollout.digest, message: message.clone() });
-        self.stall(turn, ("VersionFailed", message)).await
+        self.report_stalled(turn, ("VersionFailed", message)).await
     }
 
     /// Takes all of a Plugin away that is being deleted, and lets it go.
-    async fn remove(&self, mut turn: PluginTurn) -> Result<LookEnd, LookError> {
-        if let Some(why) = self.prune(&mut turn, BTreeSet::new()).await? {
-            self.stall(turn, ("PruneFailed", why)).await?;
+    async fn delete_plugin(&self, mut turn: PluginTurn) -> Result<LookEnd, LookError> {
+        if let Some(message) = self.prune_objects(&mut turn, BTreeSet::new()).await? {
+            self.report_stalled(turn, ("PruneFailed", message)).await?;
             return Ok(LookEnd::Partly);
         }
-        self.forget(&turn.plugin, &turn.record).await?;
-        self.status.let_go(&turn.plugin, name::PLUGIN_FINALIZER).await?;
+        self.delete_record(&turn.plugin, &turn.record).await?;
+        self.status.remove_finalizer(&turn.plugin, name::PLUGIN_FINALIZER).await?;
         Ok(LookEnd::Done)
     }
 
     /// Has the version on its way undone.
-    async fn fail(&self, mut turn: PluginTurn, why: String) -> Result<LookEnd, LookError> {
-        let said = format!("the version is undone: {why}");
+    async fn fail_rollout(
+        &self,
+        mut turn: PluginTurn,
+        reason: String,
+    ) -> Result<LookEnd, LookError> {
+        let message = format!("the version is undone: {reason}");
         if let Some(rollout) = &mut turn.status.rollout {
-            rollout.failure = Some(why);
+            rollout.failure = Some(reason);
         }
-        self.progress(turn, said, LookEnd::More).await
+        self.report_progress(turn, message, LookEnd::More).await
     }
 
-    async fn progress(
+    async fn report_progress(
         &self,
         turn: PluginTurn,
-        said: String,
+        message: String,
         end: LookEnd,
     ) -> Result<LookEnd, LookError> {
-        let there = self.tell(turn, ObjectVerdict::new(false, "RollingOut", said, None)).await?;
-        Ok(if there { end } else { LookEnd::Done })
+        let is_present =
+            self.write_status(turn, ObjectVerdict::new(false, "RollingOut", message, None)).await?;
+        Ok(if is_present { end } else { LookEnd::Done })
     }
 
-    async fn stall(&self, turn: PluginTurn, why: Stall) -> Result<LookEnd, LookError> {
-        let said = "the version that is asked for does not stand".to_owned();
-        self.tell(turn, ObjectVerdict::new(false, "NotApplied", said, Some(why))).await?;
+    async fn report_stalled(&self, turn: PluginTurn, stall: Stall) -> Result<LookEnd, LookError> {
+        let message = "the version that is asked for does not stand".to_owned();
+        self.write_status(turn, ObjectVerdict::new(false, "NotApplied", message, Some(stall)))
+            .await?;
         Ok(LookEnd::Done)
     }
 
     /// Leaves all as it is, since the hub does not say what is wanted.
-    async fn leave(&self, turn: PluginTurn, why: Stall) -> Result<LookEnd, LookError> {
+    async fn report_hub_unreachable(
+        &self,
+        turn: PluginTurn,
+        stall: Stall,
+    ) -> Result<LookEnd, LookError> {
         let PluginTurn { plugin, status, .. } = &turn;
         let mut conditions = status.conditions.iter();
-        let stands = status.observed_generation == plugin.metadata.generation
-            && conditions.any(|one| one.type_ == "Ready" && one.status == "True");
-        let said = "what stands stays until the hub says what is wanted".to_owned();
-        let verdict = ObjectVerdict::new(false, "HubUnreachable", said, Some(why));
-        self.tell(turn, ObjectVerdict { ready: stands, ..verdict }).await?;
+        let is_ready = status.observed_generation == plugin.metadata.generation
+            && conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True");
+        let message = "what stands stays until the hub says what is wanted".to_owned();
+        let verdict = ObjectVerdict::new(false, "HubUnreachable", message, Some(stall));
+        self.write_status(turn, ObjectVerdict { ready: is_ready, ..verdict }).await?;
         Ok(LookEnd::Done)
     }
 
     /// Writes the status, if it says something new. Returns whether the Plugin is still there.
-    async fn tell(&self, turn: PluginTurn, verdict: ObjectVerdict) -> Result<bool, LookError> {
-        let PluginTurn { plugin, status: mut after, .. } = turn;
+    async fn write_status(
+        &self,
+        turn: PluginTurn,
+        verdict: ObjectVerdict,
+    ) -> Result<bool, LookError> {
+        let PluginTurn { plugin, status: mut new_status, .. } = turn;
         let generation = plugin.metadata.generation;
-        let before = plugin.status.clone().unwrap_or_default();
-        after.observed_generation = generation;
-        after.conditions = conditions(&before.conditions, generation, verdict, Timestamp::now());
-        if after == before {
+        let old_status = plugin.status.clone().unwrap_or_default();
+        new_status.observed_generation = generation;
+        new_status.conditions =
+            build_conditions(&old_status.conditions, generation, verdict, Timestamp::now());
+        if new_status == old_status {
             return Ok(true);
         }
-        let plugin = Plugin { status: Some(after.clone()), ..plugin };
-        let written = self.status.write(&plugin, &before.conditions, &after.conditions).await?;
-        let Some(written) = written else { return Ok(false) };
-        self.seen.lock().plugins.note(written, kept);
+        let plugin = Plugin { status: Some(new_status.clone()), ..plugin };
+        let write_result = self
+            .status
+            .write_status(&plugin, &old_status.conditions, &new_status.conditions)
+            .await?;
+        let Some(written_plugin) = write_result else { return Ok(false) };
+        self.seen.lock().plugins.record_write(written_plugin, strip_managed_fields);
         Ok(true)
     }
 }

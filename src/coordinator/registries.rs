@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use futures::{StreamExt, stream};
 use kube::{Client, ResourceExt};
 
-pub(crate) use self::ledger::{RegistryLedger, watch};
+pub(crate) use self::ledger::{RegistryLedger, watch_registries};
 use self::writes::WriteEnd;
 use super::{
     look_error::LookError,
@@ -50,61 +50,61 @@ struct RegistryTurn {
 impl StirredWork for RegistryCoordinator {
     const WORK: &'static str = "registries";
 
-    async fn stirred(&self) {
-        self.seen.stirred().await;
+    async fn wait_for_change(&self) {
+        self.seen.wait_for_change().await;
     }
 
-    async fn look(&self) -> Result<LookEnd, LookError> {
+    async fn reconcile(&self) -> Result<LookEnd, LookError> {
         let Some(registries) = self.seen.lock().registries() else { return Ok(LookEnd::Done) };
         let mut failure = None;
-        let (mut turns, mut unread) = (BTreeMap::new(), Vec::new());
-        let (leaving, staying): (Vec<_>, Vec<_>) = registries
+        let (mut turns, mut unread_wishes) = (BTreeMap::new(), Vec::new());
+        let (deleted_registries, live_registries): (Vec<_>, Vec<_>) = registries
             .into_iter()
             .partition(|registry| registry.metadata.deletion_timestamp.is_some());
-        for registry in staying {
+        for registry in live_registries {
             let name = registry.name_any();
-            let as_it_is = RegistryWish {
+            let unchanged_wish = RegistryWish {
                 name: name.clone(),
                 uid: registry.uid().unwrap_or_default(),
                 accounts: registry.spec.service_accounts.clone(),
                 ..RegistryWish::default()
             };
-            match self.turn(registry).await {
+            match self.prepare_registry(registry).await {
                 Ok(turn) => drop(turns.insert(name, turn)),
                 // What it asks for is not known, so all stays as it is.
                 Err(error) => {
                     failure = failure.or(Some(error));
-                    unread.push(as_it_is);
+                    unread_wishes.push(unchanged_wish);
                 }
             }
         }
         let mut wishes: Vec<RegistryWish> = turns.values().map(|turn| turn.wish.clone()).collect();
-        wishes.extend(unread);
-        let (secrets, more_secrets) = self.seen.lock().secret_steps(&wishes);
+        wishes.extend(unread_wishes);
+        let (secrets, has_more_secrets) = self.seen.lock().secret_steps(&wishes);
         let secrets = stream::iter(secrets).map(|step| self.write_secret(step, &turns));
         let secrets: Vec<WriteEnd> = secrets.buffer_unordered(AT_ONCE).collect().await;
-        let (accounts, more_accounts) = self.seen.lock().account_steps(&wishes);
+        let (accounts, has_more_accounts) = self.seen.lock().account_steps(&wishes);
         let accounts = stream::iter(accounts).map(|step| self.write_account(step));
         let accounts: Vec<WriteEnd> = accounts.buffer_unordered(AT_ONCE).collect().await;
 
         let mut end = LookEnd::Done;
-        for written in secrets.into_iter().chain(accounts) {
-            match written {
+        for write_end in secrets.into_iter().chain(accounts) {
+            match write_end {
                 WriteEnd::Done => {}
                 WriteEnd::Stale => end = LookEnd::Partly,
                 WriteEnd::NotLeading => return Err(LookError::NotLeading),
             }
         }
-        if more_secrets || more_accounts {
+        if has_more_secrets || has_more_accounts {
             end = LookEnd::More;
         }
-        for registry in &leaving {
-            failure = self.release(registry).await.err().or(failure);
+        for registry in &deleted_registries {
+            failure = self.finalize_registry(registry).await.err().or(failure);
         }
         for turn in turns.into_values() {
             failure = self.write_status(turn).await.err().or(failure);
         }
-        self.metrics.registry_secrets.set(self.seen.lock().count());
+        self.metrics.registry_secrets.set(self.seen.lock().secret_count());
         failure.map_or(Ok(end), Err)
     }
 }
@@ -112,17 +112,17 @@ impl StirredWork for RegistryCoordinator {
 impl RegistryCoordinator {
     /// Readies a Registry for this look: holds it, moves credentials out of it, reads them, and finds out
     /// for which namespaces it is meant.
-    async fn turn(&self, registry: Registry) -> Result<RegistryTurn, LookError> {
-        let registry = self.hold(registry).await?;
-        let (registry, kept) = self.keep_credentials(registry).await?;
+    async fn prepare_registry(&self, registry: Registry) -> Result<RegistryTurn, LookError> {
+        let registry = self.add_finalizer(registry).await?;
+        let (registry, credential_trouble) = self.move_credentials(registry).await?;
         let uid = registry.uid().unwrap_or_default();
-        let config = if let Some(trouble) = kept {
+        let config = if let Some(trouble) = credential_trouble {
             Err(trouble)
         } else {
-            let source = self.source(&registry).await?;
+            let source = self.read_source(&registry).await?;
             pull_config(&registry.spec, &uid, source.as_ref())
         };
-        let namespaces = self.seen.lock().meant(&registry.spec);
+        let namespaces = self.seen.lock().target_namespaces(&registry.spec);
         let trouble = namespaces.clone().err().map(RegistryTrouble::Selector);
         let progress = RegistryProgress {
             trouble: trouble.or(config.clone().err()),
@@ -141,14 +141,17 @@ impl RegistryCoordinator {
 
     async fn write_status(&self, turn: RegistryTurn) -> Result<(), LookError> {
         let RegistryTurn { registry, wish, config: _, mut progress } = turn;
-        let before = registry.status.clone().unwrap_or_default();
-        let after = self.seen.lock().standing(&registry, &wish, &mut progress);
-        if after == before {
+        let old_status = registry.status.clone().unwrap_or_default();
+        let new_status = self.seen.lock().registry_status(&registry, &wish, &mut progress);
+        if new_status == old_status {
             return Ok(());
         }
-        let registry = Registry { status: Some(after.clone()), ..registry };
-        let written = self.status.write(&registry, &before.conditions, &after.conditions).await?;
-        self.seen.lock().note_registry(written);
+        let registry = Registry { status: Some(new_status.clone()), ..registry };
+        let written_registry = self
+            .status
+            .write_status(&registry, &old_status.conditions, &new_status.conditions)
+            .await?;
+        self.seen.lock().record_registry(written_registry);
         Ok(())
     }
 }

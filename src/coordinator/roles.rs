@@ -14,16 +14,16 @@ use kube::{
     api::{DeleteParams, DynamicObject, Preconditions},
 };
 
-use self::ledger::{RoleKind, resource};
-pub(crate) use self::ledger::{RoleLedger, watch};
+use self::ledger::{RoleKind, api_resource};
+pub(crate) use self::ledger::{RoleLedger, watch_roles};
 use super::{
     look_error::LookError,
-    stirring::{LookEnd, StatusWriter, StirredWork, WatchedLedger, posted},
+    stirring::{LookEnd, StatusWriter, StirredWork, WatchedLedger, post_params},
 };
 use crate::{
     api::containership::AuthorizationStatus,
     engine::{
-        conditions::{ObjectVerdict, Stall, conditions},
+        conditions::{ObjectVerdict, Stall, build_conditions},
         roles::{Grant, GrantKey, GrantKind, GrantStep, grant_steps, plan_bindings, plan_roles},
     },
     error::chain,
@@ -40,28 +40,28 @@ pub(crate) struct RoleCoordinator {
 impl StirredWork for RoleCoordinator {
     const WORK: &'static str = "roles";
 
-    async fn stirred(&self) {
-        self.seen.stirred().await;
+    async fn wait_for_change(&self) {
+        self.seen.wait_for_change().await;
     }
 
-    async fn look(&self) -> Result<LookEnd, LookError> {
+    async fn reconcile(&self) -> Result<LookEnd, LookError> {
         let Some((roles, bindings)) = self.seen.lock().objects() else { return Ok(LookEnd::Done) };
         // Where one cannot be held, nothing is decided: without it, its rights would be taken away.
-        let (roles, leaving_roles) = self.hold(roles).await?;
-        let (bindings, leaving_bindings) = self.hold(bindings).await?;
+        let (roles, leaving_roles) = self.add_finalizers(roles).await?;
+        let (bindings, leaving_bindings) = self.add_finalizers(bindings).await?;
         let mut round = GrantRound::default();
         let role_wishes = plan_roles(&roles, self.allow_privileged);
-        self.make_so(&role_wishes, &[GrantKind::ClusterRole], &mut round).await?;
-        let stand = self.standing_roles(&role_wishes);
-        let binding_wishes = plan_bindings(&bindings, &stand);
-        let bound = [GrantKind::ClusterRoleBinding, GrantKind::RoleBinding];
-        self.make_so(&binding_wishes, &bound, &mut round).await?;
+        self.apply_grants(&role_wishes, &[GrantKind::ClusterRole], &mut round).await?;
+        let granted_roles = self.granted_roles(&role_wishes);
+        let binding_wishes = plan_bindings(&bindings, &granted_roles);
+        let binding_kinds = [GrantKind::ClusterRoleBinding, GrantKind::RoleBinding];
+        self.apply_grants(&binding_wishes, &binding_kinds, &mut round).await?;
         let GrantRound { refused, mut failure } = round;
         for role in &leaving_roles {
-            failure = self.release(role).await.err().or(failure);
+            failure = self.finalize_object(role).await.err().or(failure);
         }
         for binding in &leaving_bindings {
-            failure = self.release(binding).await.err().or(failure);
+            failure = self.finalize_object(binding).await.err().or(failure);
         }
         for (role, wish) in roles.into_iter().zip(role_wishes) {
             failure = self.write_status(role, wish, &refused).await.err().or(failure);
@@ -90,32 +90,35 @@ enum StepFailure {
 
 impl RoleCoordinator {
     /// Puts our finalizer on the objects that stay. Returns these, and those that are being deleted.
-    async fn hold<K: RoleKind>(&self, all: Vec<K>) -> Result<(Vec<K>, Vec<K>), LookError> {
-        let (leaving, staying): (Vec<K>, Vec<K>) =
-            all.into_iter().partition(|one| one.meta().deletion_timestamp.is_some());
-        let mut held = Vec::new();
-        for one in staying {
-            let one = self.status.hold(one, K::FINALIZER).await?;
-            self.seen.lock().note(one.clone());
-            held.push(one);
+    async fn add_finalizers<K: RoleKind>(
+        &self,
+        objects: Vec<K>,
+    ) -> Result<(Vec<K>, Vec<K>), LookError> {
+        let (deleted_objects, live_objects): (Vec<K>, Vec<K>) =
+            objects.into_iter().partition(|object| object.meta().deletion_timestamp.is_some());
+        let mut held_objects = Vec::new();
+        for object in live_objects {
+            let object = self.status.add_finalizer(object, K::FINALIZER).await?;
+            self.seen.lock().record_object(object.clone());
+            held_objects.push(object);
         }
-        Ok((held, leaving))
+        Ok((held_objects, deleted_objects))
     }
 
     /// Makes what stands of these kinds as it is wished.
-    async fn make_so(
+    async fn apply_grants(
         &self,
         wishes: &[Result<Grant, Stall>],
         kinds: &[GrantKind],
         round: &mut GrantRound,
     ) -> Result<(), LookError> {
-        let wanted: Vec<Grant> = wishes.iter().flatten().cloned().collect();
-        let mut standing = self.seen.lock().standing();
-        standing.retain(|key, _| kinds.contains(&key.kind));
-        for step in grant_steps(&wanted, &standing) {
-            match self.carry_out(step).await {
+        let desired_grants: Vec<Grant> = wishes.iter().flatten().cloned().collect();
+        let mut existing_grants = self.seen.lock().existing_grants();
+        existing_grants.retain(|key, _| kinds.contains(&key.kind));
+        for step in grant_steps(&desired_grants, &existing_grants) {
+            match self.apply_step(step).await {
                 Ok(()) => {}
-                Err(StepFailure::Refused(key, why)) => drop(round.refused.insert(key, why)),
+                Err(StepFailure::Refused(key, stall)) => drop(round.refused.insert(key, stall)),
                 Err(StepFailure::Failed(LookError::NotLeading)) => {
                     return Err(LookError::NotLeading);
                 }
@@ -128,87 +131,90 @@ impl RoleCoordinator {
     }
 
     /// Names of the ClusterRoles that stand by their AuthorizationRoles.
-    fn standing_roles(&self, wishes: &[Result<Grant, Stall>]) -> BTreeSet<String> {
-        let standing = self.seen.lock().standing();
-        let stands = |grant: &&Grant| {
-            standing.get(&grant.key).is_some_and(|found| found.owner() == grant.owner)
+    fn granted_roles(&self, wishes: &[Result<Grant, Stall>]) -> BTreeSet<String> {
+        let existing_grants = self.seen.lock().existing_grants();
+        let is_granted = |grant: &&Grant| {
+            existing_grants
+                .get(&grant.key)
+                .is_some_and(|existing_grant| existing_grant.owner() == grant.owner)
         };
-        let stand = wishes.iter().flatten().filter(stands);
-        stand.map(|grant| grant.key.name.clone()).collect()
+        let grants = wishes.iter().flatten().filter(is_granted);
+        grants.map(|grant| grant.key.name.clone()).collect()
     }
 
-    async fn carry_out(&self, step: GrantStep) -> Result<(), StepFailure> {
-        let (verb, key, written) = match step {
+    async fn apply_step(&self, step: GrantStep) -> Result<(), StepFailure> {
+        let (verb, key, write_result) = match step {
             GrantStep::Create(grant) => {
-                let object = object(&grant, None);
-                let written = self.api(&grant.key).create(&posted(), &object).await;
-                ("make", grant.key, written.map(Some))
+                let object = grant_object(&grant, None);
+                let create_result =
+                    self.grant_api(&grant.key).create(&post_params(), &object).await;
+                ("make", grant.key, create_result.map(Some))
             }
             GrantStep::Replace(grant, version) => {
-                let object = object(&grant, Some(version));
-                let api = self.api(&grant.key);
-                let written = api.replace(&grant.key.name, &posted(), &object).await;
-                ("write", grant.key, written.map(Some))
+                let object = grant_object(&grant, Some(version));
+                let api = self.grant_api(&grant.key);
+                let replace_result = api.replace(&grant.key.name, &post_params(), &object).await;
+                ("write", grant.key, replace_result.map(Some))
             }
             GrantStep::Delete(key, version) => {
-                let version = Preconditions { resource_version: Some(version), uid: None };
+                let preconditions = Preconditions { resource_version: Some(version), uid: None };
                 let params =
-                    DeleteParams { preconditions: Some(version), ..DeleteParams::default() };
-                let deleted = self.api(&key).delete(&key.name, &params).await;
-                ("delete", key, deleted.map(|_| None))
+                    DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+                let delete_result = self.grant_api(&key).delete(&key.name, &params).await;
+                ("delete", key, delete_result.map(|_| None))
             }
         };
-        match written {
+        match write_result {
             Ok(object) => {
-                self.seen.lock().note_grant(key, object.as_ref());
+                self.seen.lock().record_grant(key, object.as_ref());
                 Ok(())
             }
-            Err(error) => self.failed(verb, key, error),
+            Err(error) => self.handle_write_error(verb, key, error),
         }
     }
 
     /// Says what a failed write of an object means.
-    fn failed(
+    fn handle_write_error(
         &self,
         verb: &'static str,
         key: GrantKey,
         error: kube::Error,
     ) -> Result<(), StepFailure> {
-        let what = format!("{:?} {:?}", key.kind, key.name);
+        let subject = format!("{:?} {:?}", key.kind, key.name);
         if let kube::Error::Api(answer) = &error {
-            let ends = answer.code == 403 && answer.message.contains("being terminated");
+            let is_terminating = answer.code == 403 && answer.message.contains("being terminated");
             match (verb, answer.code) {
-                ("make", 404 | 403) if answer.code == 404 || ends => {
-                    let why =
+                ("make", 404 | 403) if answer.code == 404 || is_terminating => {
+                    let message =
                         format!("the namespace {:?} is not there, or not for long", key.namespace);
-                    return Err(StepFailure::Refused(key, ("NamespaceMissing", why)));
+                    return Err(StepFailure::Refused(key, ("NamespaceMissing", message)));
                 }
                 // One of ours is seen by the watch soon.
-                ("make", 409) if !self.seen.lock().stands(&key) => {
-                    let why = format!("a {what} that is not Navigator's stays as it is");
-                    return Err(StepFailure::Refused(key, ("ForeignObject", why)));
+                ("make", 409) if !self.seen.lock().has_grant(&key) => {
+                    let message = format!("a {subject} that is not Navigator's stays as it is");
+                    return Err(StepFailure::Refused(key, ("ForeignObject", message)));
                 }
                 // The watch tells that it is gone.
                 (_, 404) => return Ok(()),
                 _ => {}
             }
         }
-        match LookError::request(verb, &what, error) {
+        match LookError::for_request(verb, &subject, error) {
             error @ LookError::Request { .. } if verb != "delete" => {
-                let why = chain(&error).to_string();
-                Err(StepFailure::Refused(key, ("WriteFailed", why)))
+                let message = chain(&error).to_string();
+                Err(StepFailure::Refused(key, ("WriteFailed", message)))
             }
             error => Err(StepFailure::Failed(error)),
         }
     }
 
     /// Lets an object go that is being deleted, once its rights are taken away.
-    async fn release<K: RoleKind>(&self, object: &K) -> Result<(), LookError> {
+    async fn finalize_object<K: RoleKind>(&self, object: &K) -> Result<(), LookError> {
         let owner = object.uid().unwrap_or_default();
-        if self.seen.lock().standing().values().any(|grant| grant.owner() == owner) {
+        if self.seen.lock().existing_grants().values().any(|grant| grant.owner() == owner) {
             return Ok(());
         }
-        self.status.let_go(object, K::FINALIZER).await
+        self.status.remove_finalizer(object, K::FINALIZER).await
     }
 
     async fn write_status<K: RoleKind>(
@@ -218,39 +224,48 @@ impl RoleCoordinator {
         refused: &BTreeMap<GrantKey, Stall>,
     ) -> Result<(), LookError> {
         let verdict = match wish {
-            Err(why) => {
-                ObjectVerdict::new(false, "Refused", "nothing is granted".to_owned(), Some(why))
+            Err(stall) => {
+                ObjectVerdict::new(false, "Refused", "nothing is granted".to_owned(), Some(stall))
             }
             Ok(Grant { key, .. }) if refused.contains_key(&key) => {
-                let what = format!("{:?} {:?} is not as it should be", key.kind, key.name);
-                ObjectVerdict::new(false, "Granting", what, refused.get(&key).cloned())
+                let message = format!("{:?} {:?} is not as it should be", key.kind, key.name);
+                ObjectVerdict::new(false, "Granting", message, refused.get(&key).cloned())
             }
             Ok(grant) => {
-                let stands = grant.stands(self.seen.lock().standing().get(&grant.key));
-                let reason = if stands { "Granted" } else { "Granting" };
-                let what = format!("by {:?} {:?}", grant.key.kind, grant.key.name);
-                ObjectVerdict::new(stands, reason, what, None)
+                let is_granted =
+                    grant.is_applied(self.seen.lock().existing_grants().get(&grant.key));
+                let reason = if is_granted { "Granted" } else { "Granting" };
+                let message = format!("by {:?} {:?}", grant.key.kind, grant.key.name);
+                ObjectVerdict::new(is_granted, reason, message, None)
             }
         };
         let generation = object.meta().generation;
-        let before = object.status().clone().unwrap_or_default();
-        let after = AuthorizationStatus {
+        let old_status = object.status_mut().clone().unwrap_or_default();
+        let new_status = AuthorizationStatus {
             observed_generation: generation,
-            conditions: conditions(&before.conditions, generation, verdict, Timestamp::now()),
+            conditions: build_conditions(
+                &old_status.conditions,
+                generation,
+                verdict,
+                Timestamp::now(),
+            ),
         };
-        if after == before {
+        if new_status == old_status {
             return Ok(());
         }
-        *object.status() = Some(after.clone());
-        let written = self.status.write(&object, &before.conditions, &after.conditions).await?;
-        if let Some(written) = written {
-            self.seen.lock().note(written);
+        *object.status_mut() = Some(new_status.clone());
+        let written_object = self
+            .status
+            .write_status(&object, &old_status.conditions, &new_status.conditions)
+            .await?;
+        if let Some(written_object) = written_object {
+            self.seen.lock().record_object(written_object);
         }
         Ok(())
     }
 
-    fn api(&self, key: &GrantKey) -> Api<DynamicObject> {
-        let (client, resource) = (self.status.writer.clone(), resource(key.kind));
+    fn grant_api(&self, key: &GrantKey) -> Api<DynamicObject> {
+        let (client, resource) = (self.status.writer.clone(), api_resource(key.kind));
         match key.namespace.as_str() {
             "" => Api::all_with(client, &resource),
             namespace => Api::namespaced_with(client, namespace, &resource),
@@ -259,8 +274,8 @@ impl RoleCoordinator {
 }
 
 /// Builds the object that is written; `version` is that of the one that it replaces.
-fn object(grant: &Grant, version: Option<String>) -> DynamicObject {
-    let mut object = DynamicObject::new(&grant.key.name, &resource(grant.key.kind));
+fn grant_object(grant: &Grant, version: Option<String>) -> DynamicObject {
+    let mut object = DynamicObject::new(&grant.key.name, &api_resource(grant.key.kind));
     object.metadata.namespace =
         Some(grant.key.namespace.clone()).filter(|namespace| !namespace.is_empty());
     object.metadata.labels = Some(grant.labels());

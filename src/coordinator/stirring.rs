@@ -29,7 +29,7 @@ use crate::{
     runtime::{
         Runtime,
         events::{EventNotice, EventPublisher},
-        watch::follow,
+        watch::follow_watch,
     },
 };
 
@@ -65,7 +65,7 @@ impl<L: Default> Default for WatchedLedger<L> {
 
 impl<L> WatchedLedger<L> {
     /// Changes the ledger. True: something is to be looked at.
-    pub(crate) fn change(&self, change: impl FnOnce(&mut L) -> bool) {
+    pub(crate) fn modify(&self, change: impl FnOnce(&mut L) -> bool) {
         if change(&mut self.lock()) {
             self.0.stirred.notify_one();
         }
@@ -77,7 +77,7 @@ impl<L> WatchedLedger<L> {
     }
 
     /// Waits until a watch stirs; returns at once where one did since the last time.
-    pub(crate) async fn stirred(&self) {
+    pub(crate) async fn wait_for_change(&self) {
         self.0.stirred.notified().await;
     }
 }
@@ -88,14 +88,14 @@ pub(crate) fn watch_into<L, K>(
     task: &'static str,
     events: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static,
     ledger: &WatchedLedger<L>,
-    see: impl Fn(&mut L, &watcher::Event<K>) -> bool + Send + 'static,
+    handle_event: impl Fn(&mut L, &watcher::Event<K>) -> bool + Send + 'static,
 ) where
     L: Send + 'static,
     K: Debug + Send + 'static,
 {
     let ledger = ledger.clone();
-    let see = move |event: &_| ledger.change(|all| see(all, event));
-    let watch = follow(task, events.default_backoff(), see, None, runtime.shutdown());
+    let on_event = move |event: &_| ledger.modify(|state| handle_event(state, event));
+    let watch = follow_watch(task, events.default_backoff(), on_event, None, runtime.shutdown());
     runtime.tasks().spawn_vital(task, watch);
 }
 
@@ -116,27 +116,27 @@ pub(crate) trait StirredWork {
     /// What is worked on, in the plural.
     const WORK: &'static str;
 
-    fn stirred(&self) -> impl Future<Output = ()> + Send;
+    fn wait_for_change(&self) -> impl Future<Output = ()> + Send;
 
-    fn look(&self) -> impl Future<Output = Result<LookEnd, LookError>> + Send;
+    fn reconcile(&self) -> impl Future<Output = Result<LookEnd, LookError>> + Send;
 }
 
 /// Looks whenever a watch stirs, and from time to time.
-pub(crate) async fn keep<W: StirredWork>(work: W) {
-    let (mut rest, mut retry) = (BREATH, RETRY);
+pub(crate) async fn run_reconcile_loop<W: StirredWork>(work: W) {
+    let (mut pause, mut retry) = (BREATH, RETRY);
     loop {
         tokio::select! {
-            () = work.stirred() => {}
-            () = sleep(rest) => {}
+            () = work.wait_for_change() => {}
+            () = sleep(pause) => {}
         }
-        let failed = match timeout(LOOK, work.look()).await {
+        let has_failed = match timeout(LOOK, work.reconcile()).await {
             Ok(Ok(LookEnd::Done)) => false,
             Ok(Ok(LookEnd::Soon)) => {
-                rest = RETRY;
+                pause = RETRY;
                 continue;
             }
             Ok(Ok(LookEnd::More)) => {
-                rest = Duration::ZERO;
+                pause = Duration::ZERO;
                 continue;
             }
             Ok(Ok(LookEnd::Partly) | Err(LookError::Stale(_))) => true,
@@ -149,7 +149,8 @@ pub(crate) async fn keep<W: StirredWork>(work: W) {
                 true
             }
         };
-        (rest, retry) = if failed { (retry, (retry * 2).min(SELDOM)) } else { (SELDOM, RETRY) };
+        (pause, retry) =
+            if has_failed { (retry, (retry * 2).min(SELDOM)) } else { (SELDOM, RETRY) };
         sleep(BREATH).await;
     }
 }
@@ -183,7 +184,7 @@ pub(crate) struct StatusWriter {
 }
 
 impl StatusWriter {
-    fn api<K: CoreKind>(&self) -> Api<K> {
+    fn object_api<K: CoreKind>(&self) -> Api<K> {
         Api::namespaced(self.writer.clone(), &self.namespace)
     }
 
@@ -191,43 +192,48 @@ impl StatusWriter {
     ///
     /// # Errors
     /// The request's.
-    pub(crate) async fn write<K: CoreKind>(
+    pub(crate) async fn write_status<K: CoreKind>(
         &self,
         object: &K,
-        before: &[Condition],
-        after: &[Condition],
+        old_conditions: &[Condition],
+        new_conditions: &[Condition],
     ) -> Result<Option<K>, LookError> {
         let (kind, name) = (K::kind(&()), object.name_any());
-        let written = match self.api::<K>().replace_status(&name, &posted(), object).await {
-            Ok(written) => written,
-            Err(kube::Error::Api(answer)) if answer.code == 404 => return Ok(None),
-            Err(error) => {
-                let what = format!("{kind} {name:?}");
-                return Err(LookError::request("write the status of", &what, error));
-            }
+        let updated_object =
+            match self.object_api::<K>().replace_status(&name, &post_params(), object).await {
+                Ok(updated_object) => updated_object,
+                Err(kube::Error::Api(answer)) if answer.code == 404 => return Ok(None),
+                Err(error) => {
+                    let subject = format!("{kind} {name:?}");
+                    return Err(LookError::for_request("write the status of", &subject, error));
+                }
+            };
+        let find_stalled = |conditions: &[Condition]| {
+            let mut conditions = conditions.iter();
+            conditions
+                .find(|condition| condition.type_ == "Stalled" && condition.status == "True")
+                .cloned()
         };
-        let stalled = |all: &[Condition]| {
-            let mut all = all.iter();
-            all.find(|one| one.type_ == "Stalled" && one.status == "True").cloned()
-        };
-        if let Some(now) = stalled(after)
-            && stalled(before)
-                .is_none_or(|old| (&old.reason, &old.message) != (&now.reason, &now.message))
+        if let Some(new_condition) = find_stalled(new_conditions)
+            && find_stalled(old_conditions).is_none_or(|old_condition| {
+                (&old_condition.reason, &old_condition.message)
+                    != (&new_condition.reason, &new_condition.message)
+            })
         {
-            info!(kind = %kind, name, reason = now.reason, "{}", now.message);
-            let note = format!("{}: {}", now.reason, now.message);
+            info!(kind = %kind, name, reason = new_condition.reason, "{}", new_condition.message);
+            let note = format!("{}: {}", new_condition.reason, new_condition.message);
             self.events
                 .publish(&object.object_ref(&()), &EventNotice::warning("Stalled", note))
                 .await;
         }
-        Ok(Some(written))
+        Ok(Some(updated_object))
     }
 
     /// Patches an object.
     ///
     /// # Errors
     /// The request's.
-    pub(crate) async fn patch<K: CoreKind>(
+    pub(crate) async fn patch_object<K: CoreKind>(
         &self,
         object: &K,
         mut patch: Value,
@@ -238,43 +244,43 @@ impl StatusWriter {
             ..PatchParams::default()
         };
         let name = object.name_any();
-        let patched = self.api::<K>().patch(&name, &params, &Patch::Merge(patch)).await;
-        let what = || format!("{} {name:?}", K::kind(&()));
-        patched.map_err(|error| LookError::request("patch", &what(), error))
+        let patch_result = self.object_api::<K>().patch(&name, &params, &Patch::Merge(patch)).await;
+        let describe_object = || format!("{} {name:?}", K::kind(&()));
+        patch_result.map_err(|error| LookError::for_request("patch", &describe_object(), error))
     }
 
     /// Puts a finalizer on an object, unless it has it.
     ///
     /// # Errors
     /// The request's.
-    pub(crate) async fn hold<K: CoreKind>(
+    pub(crate) async fn add_finalizer<K: CoreKind>(
         &self,
         object: K,
         finalizer: &str,
     ) -> Result<K, LookError> {
         let mut finalizers = object.finalizers().to_vec();
-        if finalizers.iter().any(|held| held == finalizer) {
+        if finalizers.iter().any(|existing_finalizer| existing_finalizer == finalizer) {
             return Ok(object);
         }
         finalizers.push(finalizer.to_owned());
-        self.patch(&object, json!({"metadata": {"finalizers": finalizers}})).await
+        self.patch_object(&object, json!({"metadata": {"finalizers": finalizers}})).await
     }
 
     /// Takes a finalizer off an object that is being deleted.
     ///
     /// # Errors
     /// The request's, unless the object is gone.
-    pub(crate) async fn let_go<K: CoreKind>(
+    pub(crate) async fn remove_finalizer<K: CoreKind>(
         &self,
         object: &K,
         finalizer: &str,
     ) -> Result<(), LookError> {
         let mut finalizers = object.finalizers().to_vec();
-        finalizers.retain(|held| held != finalizer);
+        finalizers.retain(|existing_finalizer| existing_finalizer != finalizer);
         if finalizers.len() == object.finalizers().len() {
             return Ok(());
         }
-        match self.patch(object, json!({"metadata": {"finalizers": finalizers}})).await {
+        match self.patch_object(object, json!({"metadata": {"finalizers": finalizers}})).await {
             Err(error) if !error.is_missing() => Err(error),
             _ => Ok(()),
         }
@@ -282,6 +288,6 @@ impl StatusWriter {
 }
 
 /// How an object is posted or put.
-pub(crate) fn posted() -> PostParams {
+pub(crate) fn post_params() -> PostParams {
     PostParams { field_manager: Some(names::COORDINATOR.to_owned()), ..PostParams::default() }
 }

@@ -19,10 +19,12 @@ use serde_json::json;
 use super::{look_error::LookError, namespace_events::NamespaceEvents};
 use crate::{
     api::{
-        containership::{AgentReport, KindDefinition, definitions, name},
+        containership::{AgentReport, KindDefinition, kind_definitions, name},
         names,
     },
-    engine::terminate::{TerminateOrder, TerminateProgress, TerminateStep, named, order},
+    engine::terminate::{
+        TerminateOrder, TerminateProgress, TerminateStep, decide_order, join_names,
+    },
     runtime::events::EventNotice,
 };
 
@@ -64,44 +66,60 @@ enum StepState {
 
 impl StepState {
     /// Waits for these objects, if there are any.
-    fn of(kind: &str, left: &[String]) -> Self {
-        if left.is_empty() { Self::Ended } else { Self::Waits(format!("{kind} {}", named(left))) }
+    fn from_remaining(kind: &str, remaining: &[String]) -> Self {
+        if remaining.is_empty() {
+            Self::Ended
+        } else {
+            Self::Waits(format!("{kind} {}", join_names(remaining)))
+        }
     }
 }
 
 impl TerminateCoordinator {
     /// Looks at the core namespace, and does what is to be done next.
-    pub(crate) async fn look(&mut self, now: Timestamp) -> Result<TerminateOutlook, LookError> {
+    pub(crate) async fn reconcile(
+        &mut self,
+        now: Timestamp,
+    ) -> Result<TerminateOutlook, LookError> {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         let namespace = namespaces.get(&self.namespace).await;
-        let namespace =
-            namespace.map_err(|error| LookError::request("read", "the core namespace", error))?;
-        let said = |key: &str| namespace.annotations().get(key).cloned();
-        let (asked, written) = (said(name::TERMINATE), said(name::TERMINATE_PROGRESS));
-        let cluster =
-            if asked.is_some() && self.allowed { self.id().await? } else { String::new() };
-        let progress = match order(asked.as_deref(), written.as_deref(), &cluster, self.allowed) {
+        let namespace = namespace
+            .map_err(|error| LookError::for_request("read", "the core namespace", error))?;
+        let read_annotation = |key: &str| namespace.annotations().get(key).cloned();
+        let (request, recorded_progress) =
+            (read_annotation(name::TERMINATE), read_annotation(name::TERMINATE_PROGRESS));
+        let cluster = if request.is_some() && self.allowed {
+            self.read_cluster_id().await?
+        } else {
+            String::new()
+        };
+        let progress = match decide_order(
+            request.as_deref(),
+            recorded_progress.as_deref(),
+            &cluster,
+            self.allowed,
+        ) {
             TerminateOrder::Idle => {
-                self.events.settle();
-                return Ok(stays(&namespace));
+                self.events.clear_resolved();
+                return Ok(stays_outlook(&namespace));
             }
-            TerminateOrder::Refuse(why) => {
-                self.events.tell(EventNotice::warning("TerminateRefused", why)).await;
-                self.events.settle();
-                return Ok(stays(&namespace));
+            TerminateOrder::Refuse(reason) => {
+                self.events.publish_once(EventNotice::warning("TerminateRefused", reason)).await;
+                self.events.clear_resolved();
+                return Ok(stays_outlook(&namespace));
             }
             TerminateOrder::Cancel => {
-                self.write(&namespace, None).await?;
+                self.write_progress(&namespace, None).await?;
                 let note = "what is gone stays gone, and nothing more is taken away";
-                self.events.tell(EventNotice::normal("TerminateCancelled", note)).await;
-                self.events.settle();
+                self.events.publish_once(EventNotice::normal("TerminateCancelled", note)).await;
+                self.events.clear_resolved();
                 return Ok(TerminateOutlook::UnderWay);
             }
             TerminateOrder::Begin => {
                 let progress = TerminateProgress::new(&cluster, now);
-                self.write(&namespace, Some(&progress)).await?;
+                self.write_progress(&namespace, Some(&progress)).await?;
                 let note = format!("the cluster manager takes away what is its own from {cluster}");
-                self.events.tell(EventNotice::warning("Terminating", note)).await;
+                self.events.publish_once(EventNotice::warning("Terminating", note)).await;
                 return Ok(TerminateOutlook::UnderWay);
             }
             TerminateOrder::Go(progress) if progress.step == TerminateStep::Done => {
@@ -109,49 +127,53 @@ impl TerminateCoordinator {
             }
             TerminateOrder::Go(progress) => progress,
         };
-        let next = match progress.step {
-            TerminateStep::Agents => progress.heard(&self.silent(&cluster).await?, now),
-            step => match self.step(step).await? {
-                StepState::Ended => progress.ended(now),
-                StepState::Waits(why) => progress.waiting(why),
+        let next_progress = match progress.step {
+            TerminateStep::Agents => {
+                progress.with_silent_agents(&self.silent_machines(&cluster).await?, now)
+            }
+            step => match self.run_step(step).await? {
+                StepState::Ended => progress.with_next_step(now),
+                StepState::Waits(reason) => progress.with_wait(reason),
             },
         };
-        if next != progress {
-            self.write(&namespace, Some(&next)).await?;
+        if next_progress != progress {
+            self.write_progress(&namespace, Some(&next_progress)).await?;
         }
-        if next.step != progress.step {
-            let silent = next.silent.as_ref().filter(|_| progress.step == TerminateStep::Agents);
-            if let Some(silent) = silent {
-                let note =
-                    format!("keys may still stand on {silent}: no agent said that they are gone");
-                self.events.tell(EventNotice::warning("AgentsSilent", note)).await;
+        if next_progress.step != progress.step {
+            let silent_machines =
+                next_progress.silent.as_ref().filter(|_| progress.step == TerminateStep::Agents);
+            if let Some(silent_machines) = silent_machines {
+                let note = format!(
+                    "keys may still stand on {silent_machines}: no agent said that they are gone"
+                );
+                self.events.publish_once(EventNotice::warning("AgentsSilent", note)).await;
             }
             let note = format!("{:?} are done", progress.step);
-            self.events.tell(EventNotice::normal("Terminating", note)).await;
+            self.events.publish_once(EventNotice::normal("Terminating", note)).await;
         }
-        if next.step == TerminateStep::Done {
+        if next_progress.step == TerminateStep::Done {
             let note =
                 "nothing of the cluster manager is left but this namespace and what runs in it";
-            self.events.tell(EventNotice::normal("Terminated", note)).await;
+            self.events.publish_once(EventNotice::normal("Terminated", note)).await;
         }
         Ok(TerminateOutlook::UnderWay)
     }
 
-    async fn id(&mut self) -> Result<String, LookError> {
+    async fn read_cluster_id(&mut self) -> Result<String, LookError> {
         if let Some(id) = &self.cluster_id {
             return Ok(id.clone());
         }
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
-        let found = namespaces.get(KUBE_SYSTEM).await;
-        let found =
-            found.map_err(|error| LookError::request("read", "namespace kube-system", error))?;
-        let uid = found.uid().unwrap_or_default();
+        let read_result = namespaces.get(KUBE_SYSTEM).await;
+        let namespace = read_result
+            .map_err(|error| LookError::for_request("read", "namespace kube-system", error))?;
+        let uid = namespace.uid().unwrap_or_default();
         self.cluster_id = Some(uid.clone());
         Ok(uid)
     }
 
     /// Writes how far it is, against the version in which the namespace was read.
-    async fn write(
+    async fn write_progress(
         &self,
         namespace: &Namespace,
         progress: Option<&TerminateProgress>,
@@ -166,18 +188,18 @@ impl TerminateCoordinator {
             ..PatchParams::default()
         };
         let api: Api<Namespace> = Api::all(self.writer.clone());
-        let written = api.patch_metadata(&self.namespace, &params, &patch).await;
-        written
+        let write_result = api.patch_metadata(&self.namespace, &params, &patch).await;
+        write_result
             .map(drop)
-            .map_err(|error| LookError::request("annotate", "the core namespace", error))
+            .map_err(|error| LookError::for_request("annotate", "the core namespace", error))
     }
 
     /// Returns the machines whose agent did not say that its keys are gone. An agent that never said
     /// anything is silent, too: what is not said is not taken for done.
-    async fn silent(&self, cluster: &str) -> Result<Vec<String>, LookError> {
+    async fn silent_machines(&self, cluster: &str) -> Result<Vec<String>, LookError> {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let nodes = nodes.list_metadata(&ListParams::default()).await;
-        let nodes = nodes.map_err(|error| LookError::request("list", "nodes", error))?;
+        let nodes = nodes.map_err(|error| LookError::for_request("list", "nodes", error))?;
         let is_silent = |node: &PartialObjectMeta<Node>| {
             let is_linux = node.labels().get("kubernetes.io/os").is_none_or(|os| os == "linux");
             let report = node.annotations().get(name::AGENT);
@@ -187,46 +209,46 @@ impl TerminateCoordinator {
         Ok(nodes.items.iter().filter(|node| is_silent(node)).map(ResourceExt::name_any).collect())
     }
 
-    async fn step(&self, step: TerminateStep) -> Result<StepState, LookError> {
-        for definition in definitions() {
+    async fn run_step(&self, step: TerminateStep) -> Result<StepState, LookError> {
+        for definition in kind_definitions() {
             let KindDefinition { group, kind, plural, .. } = definition;
-            if !step.takes(plural) {
+            if !step.removes_kind(plural) {
                 continue;
             }
             let kind = GroupVersionKind::gvk(group, "v3", kind);
             let resource = ApiResource::from_gvk_with_plural(&kind, plural);
-            let left = self.delete_all(&resource).await?;
-            if !left.is_empty() {
-                return Ok(StepState::of(plural, &left));
+            let remaining = self.delete_all(&resource).await?;
+            if !remaining.is_empty() {
+                return Ok(StepState::from_remaining(plural, &remaining));
             }
         }
         match step {
-            TerminateStep::Copies => self.labels().await,
-            TerminateStep::Accounts if self.registries => self.accounts().await,
-            TerminateStep::Definitions => self.definitions().await,
+            TerminateStep::Copies => self.check_labels().await,
+            TerminateStep::Accounts if self.registries => self.delete_accounts().await,
+            TerminateStep::Definitions => self.delete_definitions().await,
             _ => Ok(StepState::Ended),
         }
     }
 
     /// Deletes all objects of a kind, and returns which there were.
     async fn delete_all(&self, resource: &ApiResource) -> Result<Vec<String>, LookError> {
-        let of = |client: &Client| -> Api<DynamicObject> {
+        let object_api = |client: &Client| -> Api<DynamicObject> {
             Api::namespaced_with(client.clone(), &self.namespace, resource)
         };
-        let found = match of(&self.client).list_metadata(&ListParams::default()).await {
-            Ok(found) => found.items,
+        let objects = match object_api(&self.client).list_metadata(&ListParams::default()).await {
+            Ok(list) => list.items,
             // The definition is gone, and all objects with it.
             Err(kube::Error::Api(answer)) if answer.code == 404 => return Ok(Vec::new()),
-            Err(error) => return Err(LookError::request("list", &resource.plural, error)),
+            Err(error) => return Err(LookError::for_request("list", &resource.plural, error)),
         };
-        for object in found.iter().filter(|object| object.metadata.deletion_timestamp.is_none()) {
-            self.delete(&of(&self.writer), &object.name_any(), object.uid()).await?;
+        for object in objects.iter().filter(|object| object.metadata.deletion_timestamp.is_none()) {
+            self.delete_object(&object_api(&self.writer), &object.name_any(), object.uid()).await?;
         }
-        Ok(found.iter().map(ResourceExt::name_any).collect())
+        Ok(objects.iter().map(ResourceExt::name_any).collect())
     }
 
     /// Deletes one object; false where it was gone already.
-    async fn delete<K>(
+    async fn delete_object<K>(
         &self,
         api: &Api<K>,
         name: &str,
@@ -235,72 +257,76 @@ impl TerminateCoordinator {
     where
         K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
     {
-        let this = Preconditions { uid, resource_version: None };
-        let params = DeleteParams { preconditions: Some(this), ..DeleteParams::default() };
+        let preconditions = Preconditions { uid, resource_version: None };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
         match api.delete(name, &params).await {
             Ok(_) => Ok(true),
             Err(kube::Error::Api(answer)) if answer.code == 404 => Ok(false),
-            Err(error) => Err(LookError::request("delete", name, error)),
+            Err(error) => Err(LookError::for_request("delete", name, error)),
         }
     }
 
     /// Waits until no Node bears a label that only ClusterLabels and NodePoolLabels put there.
-    async fn labels(&self) -> Result<StepState, LookError> {
+    async fn check_labels(&self) -> Result<StepState, LookError> {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let nodes = nodes.list_metadata(&ListParams::default()).await;
-        let nodes = nodes.map_err(|error| LookError::request("list", "nodes", error))?;
-        let ours = |key: &String| name::LABEL_PREFIXES.iter().any(|prefix| key.starts_with(prefix));
-        let left: Vec<String> = nodes
+        let nodes = nodes.map_err(|error| LookError::for_request("list", "nodes", error))?;
+        let is_managed =
+            |key: &String| name::LABEL_PREFIXES.iter().any(|prefix| key.starts_with(prefix));
+        let labeled_nodes: Vec<String> = nodes
             .items
             .iter()
-            .filter(|node| node.labels().keys().any(ours))
+            .filter(|node| node.labels().keys().any(is_managed))
             .map(ResourceExt::name_any)
             .collect();
-        Ok(StepState::of("labels of nodes", &left))
+        Ok(StepState::from_remaining("labels of nodes", &labeled_nodes))
     }
 
     /// Deletes the ServiceAccounts that were made for Registries. One under which a pod runs stays: with
     /// it, no further pod could be made in its place.
-    async fn accounts(&self) -> Result<StepState, LookError> {
+    async fn delete_accounts(&self) -> Result<StepState, LookError> {
         let (label, value) = name::MANAGED;
-        let ours = ListParams::default().labels(&format!("{label}={value}"));
+        let list_params = ListParams::default().labels(&format!("{label}={value}"));
         let accounts: Api<ServiceAccount> = Api::all(self.client.clone());
-        let accounts = accounts.list_metadata(&ours).await;
+        let accounts = accounts.list_metadata(&list_params).await;
         let accounts =
-            accounts.map_err(|error| LookError::request("list", "serviceaccounts", error))?;
-        let mut left = Vec::new();
-        for account in accounts.items.iter().filter(|one| one.name_any() == name::SERVICE_ACCOUNT) {
+            accounts.map_err(|error| LookError::for_request("list", "serviceaccounts", error))?;
+        let mut remaining = Vec::new();
+        for account in
+            accounts.items.iter().filter(|account| account.name_any() == name::SERVICE_ACCOUNT)
+        {
             let namespace = account.namespace().unwrap_or_default();
             let pods: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
-            let under = format!("spec.serviceAccountName={}", name::SERVICE_ACCOUNT);
-            let pods = pods.list_metadata(&ListParams::default().fields(&under).limit(1)).await;
-            let pods = pods.map_err(|error| LookError::request("list", "pods", error))?;
+            let field_selector = format!("spec.serviceAccountName={}", name::SERVICE_ACCOUNT);
+            let pods =
+                pods.list_metadata(&ListParams::default().fields(&field_selector).limit(1)).await;
+            let pods = pods.map_err(|error| LookError::for_request("list", "pods", error))?;
             if pods.items.is_empty() {
                 let api: Api<ServiceAccount> = Api::namespaced(self.writer.clone(), &namespace);
-                if self.delete(&api, name::SERVICE_ACCOUNT, account.uid()).await? {
-                    left.push(namespace);
+                if self.delete_object(&api, name::SERVICE_ACCOUNT, account.uid()).await? {
+                    remaining.push(namespace);
                 }
             }
         }
-        Ok(StepState::of("ServiceAccounts in", &left))
+        Ok(StepState::from_remaining("ServiceAccounts in", &remaining))
     }
 
     /// Deletes the definitions of the kinds.
-    async fn definitions(&self) -> Result<StepState, LookError> {
+    async fn delete_definitions(&self) -> Result<StepState, LookError> {
         let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
         let resource = ApiResource::from_gvk(&kind);
         let api: Api<DynamicObject> = Api::all_with(self.writer.clone(), &resource);
-        let mut left = Vec::new();
-        for KindDefinition { name, .. } in definitions() {
-            if self.delete(&api, name, None).await? {
-                left.push(name.clone());
+        let mut remaining = Vec::new();
+        for KindDefinition { name, .. } in kind_definitions() {
+            if self.delete_object(&api, name, None).await? {
+                remaining.push(name.clone());
             }
         }
-        Ok(StepState::of("definitions", &left))
+        Ok(StepState::from_remaining("definitions", &remaining))
     }
 }
 
-fn stays(namespace: &Namespace) -> TerminateOutlook {
+fn stays_outlook(namespace: &Namespace) -> TerminateOutlook {
     let confirmed = namespace.annotations().get(name::CONFIRM_DELETION).cloned();
     TerminateOutlook::Stays { confirmed: confirmed.unwrap_or_default() }
 }

@@ -10,14 +10,14 @@ use tokio::{sync::watch, task::JoinSet, time::sleep};
 use super::{
     AGENT,
     agenda::UpgradeAgenda,
-    look_on,
     metrics::Metrics,
+    run_upgrade_loop,
     stirring::WatchedLedger,
     testing::{FakeServer, coordinator},
 };
 use crate::{
     api::containership::ClusterUpgrade,
-    runtime::leader::{LeaderClaim, fenced},
+    runtime::leader::{LeaderClaim, fence_client},
 };
 
 const RUN: &str =
@@ -35,7 +35,7 @@ impl Looks {
         let (agenda, metrics) = (WatchedLedger::default(), Metrics::new());
         let coordinator = coordinator(client, writer, metrics.clone());
         let mut task = JoinSet::new();
-        task.spawn(look_on(coordinator, agenda.clone(), metrics.clone()));
+        task.spawn(run_upgrade_loop(coordinator, agenda.clone(), metrics.clone()));
         Self { agenda, metrics, _task: task }
     }
 
@@ -58,8 +58,8 @@ impl Looks {
             "status": {"phase": phase},
         });
         let run: ClusterUpgrade = serde_json::from_value(run).unwrap();
-        self.agenda.change(|agenda| {
-            agenda.see_run(&run);
+        self.agenda.modify(|agenda| {
+            agenda.record_upgrade(&run);
             true
         });
     }
@@ -74,7 +74,7 @@ async fn a_leader_looks_for_late_marks_and_then_leaves_an_idle_cluster_alone() {
     assert_eq!(looks.within(600).await, 2, "and may still do so");
     for _ in 0..100 {
         // A node's heartbeat.
-        looks.agenda.change(|_| true);
+        looks.agenda.modify(|_| true);
         sleep(Duration::from_secs(1)).await;
     }
     assert_eq!(looks.within(600).await, 0);
@@ -96,7 +96,7 @@ async fn looks_come_at_once_when_a_watch_stirs_and_often_while_a_run_is_under_wa
     assert_eq!(looks.within(60).await, 12);
     let before = looks.count("done");
     for _ in 0..1000 {
-        looks.agenda.change(|_| true);
+        looks.agenda.modify(|_| true);
         sleep(Duration::from_millis(10)).await;
     }
     let busy = looks.count("done") - before;
@@ -150,8 +150,8 @@ async fn nothing_is_written_once_the_lead_is_lost_in_the_middle_of_a_look() {
         "spec": {"targetVersion": "v1.34.4"},
     });
     server.lock().put(RUN, run);
-    let (lead, claim) = watch::channel(LeaderClaim::unshared());
-    let looks = Looks::start(server.client(), fenced(server.client(), claim, AGENT));
+    let (lead, claim) = watch::channel(LeaderClaim::for_single_process());
+    let looks = Looks::start(server.client(), fence_client(server.client(), claim, AGENT));
     looks.sees("InProgress");
     // It is accepted, held by a finalizer, and the first of two machines is marked.
     let marked = "PATCH /api/v1/nodes/m-1";

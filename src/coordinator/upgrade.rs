@@ -21,7 +21,7 @@ use super::{
     fleet::{FleetReader, FleetReading},
     look_error::LookError,
     metrics::Metrics,
-    notices::notices,
+    notices::status_notices,
 };
 use crate::{
     api::{
@@ -60,107 +60,114 @@ impl UpgradeCoordinator {
     ///
     /// # Errors
     /// The first failure; the other upgrades were looked at all the same.
-    pub(crate) async fn look(&mut self) -> Result<(), LookError> {
-        let mut runs = self.runs().await?;
-        let mut fleet = self.fleet(&runs).await?;
+    pub(crate) async fn reconcile(&mut self) -> Result<(), LookError> {
+        let mut upgrades = self.list_upgrades().await?;
+        let mut fleet = self.read_fleet(&upgrades).await?;
         let mut failure = None;
-        let names: Vec<String> = runs.iter().map(name_of).collect();
+        let names: Vec<String> = upgrades.iter().map(name_of).collect();
         for name in names {
-            let Some(run) = runs.iter().find(|run| name_of(run) == name) else { continue };
-            let decision = self.decide(run, &runs, &mut fleet.view);
-            let status = run.status.clone().unwrap_or_default();
+            let Some(upgrade) = upgrades.iter().find(|candidate| name_of(candidate) == name) else {
+                continue;
+            };
+            let decision = self.decide(upgrade, &upgrades, &mut fleet.view);
+            let status = upgrade.status.clone().unwrap_or_default();
             if decision.actions.is_empty() && decision.status == status {
                 continue;
             }
-            if let Err(error) = self.carry_out(run, &fleet, decision).await {
+            if let Err(error) = self.apply_decision(upgrade, &fleet, decision).await {
                 debug!(upgrade = name, %error, "An upgrade was not brought further");
                 failure = failure.or(Some(error));
             }
             // What follows goes by what was written, whether or not an answer came.
-            runs = self.runs().await?;
-            fleet = self.fleet(&runs).await?;
+            upgrades = self.list_upgrades().await?;
+            fleet = self.read_fleet(&upgrades).await?;
         }
-        self.sweep(&runs, &fleet).await.err().or(failure).map_or(Ok(()), Err)
+        self.clean_up(&upgrades, &fleet).await.err().or(failure).map_or(Ok(()), Err)
     }
 
     /// Reads the upgrades, oldest first.
-    async fn runs(&self) -> Result<Vec<ClusterUpgrade>, LookError> {
-        let list = self.upgrades(&self.client).list(&ListParams::default()).await;
-        let list = list.map_err(|error| LookError::request("read", "upgrades", error))?;
-        let mut runs = list.items;
-        runs.sort_by_cached_key(|run| (created(run), name_of(run)));
-        Ok(runs)
+    async fn list_upgrades(&self) -> Result<Vec<ClusterUpgrade>, LookError> {
+        let list = self.upgrade_api(&self.client).list(&ListParams::default()).await;
+        let list = list.map_err(|error| LookError::for_request("read", "upgrades", error))?;
+        let mut upgrades = list.items;
+        upgrades.sort_by_cached_key(|upgrade| (creation_time(upgrade), name_of(upgrade)));
+        Ok(upgrades)
     }
 
-    async fn fleet(&mut self, runs: &[ClusterUpgrade]) -> Result<FleetReading, LookError> {
-        let statuses = runs.iter().filter_map(|run| run.status.as_ref());
-        let nodes = statuses.filter(|status| !status.is_finished()).flat_map(|one| &one.nodes);
-        let awaited: Vec<String> = nodes.flat_map(|node| node.clusters.clone()).collect();
+    async fn read_fleet(&mut self, upgrades: &[ClusterUpgrade]) -> Result<FleetReading, LookError> {
+        let statuses = upgrades.iter().filter_map(|upgrade| upgrade.status.as_ref());
+        let nodes =
+            statuses.filter(|status| !status.is_finished()).flat_map(|status| &status.nodes);
+        let awaited_clusters: Vec<String> = nodes.flat_map(|node| node.clusters.clone()).collect();
         let reader = FleetReader {
             client: &self.client,
             databases: &self.databases,
             refusals: &self.refusals,
-            awaited: &awaited,
+            awaited: &awaited_clusters,
         };
-        let fleet = reader.read(Timestamp::now()).await?;
+        let fleet = reader.read_fleet(Timestamp::now()).await?;
         self.refusals.retain(|uid, _| fleet.view.pods.iter().any(|pod| pod.uid == *uid));
         Ok(fleet)
     }
 
     fn decide(
         &self,
-        run: &ClusterUpgrade,
-        runs: &[ClusterUpgrade],
+        upgrade: &ClusterUpgrade,
+        upgrades: &[ClusterUpgrade],
         fleet: &mut FleetView,
     ) -> Decision {
-        fleet.others = others(run, runs);
-        let status = run.status.clone().unwrap_or_default();
-        let meta = &run.metadata;
+        fleet.others = other_upgrades(upgrade, upgrades);
+        let status = upgrade.status.clone().unwrap_or_default();
+        let meta = &upgrade.metadata;
         let facts = RunFacts {
             name: meta.name.as_deref().unwrap_or_default(),
             id: meta.uid.as_deref().unwrap_or_default(),
-            created: created(run),
+            created: creation_time(upgrade),
             generation: meta.generation.unwrap_or_default(),
-            spec: &run.spec,
+            spec: &upgrade.spec,
             status: &status,
             deleting: meta.deletion_timestamp.is_some(),
-            finalizer: meta.finalizers.iter().flatten().any(|held| held == name::UPGRADE_FINALIZER),
+            finalizer: meta
+                .finalizers
+                .iter()
+                .flatten()
+                .any(|finalizer| finalizer == name::UPGRADE_FINALIZER),
             retry: meta
                 .annotations
                 .as_ref()
-                .and_then(|all| all.get(name::RETRY))
+                .and_then(|annotations| annotations.get(name::RETRY))
                 .map(String::as_str),
         };
         let is_new = status.nodes.is_empty() && !status.is_finished() && !facts.deleting;
         if is_new && !self.enabled {
-            machines::refuse(&facts, fleet, REFUSED)
+            machines::refuse_upgrade(&facts, fleet, REFUSED)
         } else {
-            machines::next(&facts, fleet)
+            machines::plan_upgrade(&facts, fleet)
         }
     }
 
     /// Carries actions out in their order, and writes the status when all succeeded.
-    async fn carry_out(
+    async fn apply_decision(
         &mut self,
-        run: &ClusterUpgrade,
+        upgrade: &ClusterUpgrade,
         fleet: &FleetReading,
         decision: Decision,
     ) -> Result<(), LookError> {
-        let mut handle = Some(RunHandle::of(run));
+        let mut handle = Some(RunHandle::from_upgrade(upgrade));
         for action in &decision.actions {
-            debug!(upgrade = name_of(run), ?action, "Acting");
+            debug!(upgrade = name_of(upgrade), ?action, "Acting");
             match action {
                 UpgradeAction::AddFinalizer
                 | UpgradeAction::RemoveFinalizer
                 | UpgradeAction::Delete => {
-                    let Some(held) = handle else { break };
-                    handle = self.act_on_run(&held, action).await?;
+                    let Some(upgrade_handle) = handle else { break };
+                    handle = self.change_upgrade(&upgrade_handle, action).await?;
                 }
-                action => self.act(action, fleet).await?,
+                action => self.apply_action(action, fleet).await?,
             }
         }
         match handle {
-            Some(handle) => self.write_status(run, handle, decision.status).await,
+            Some(handle) => self.write_status(upgrade, handle, decision.status).await,
             None => Ok(()),
         }
     }
@@ -169,32 +176,36 @@ impl UpgradeCoordinator {
     /// made.
     async fn write_status(
         &self,
-        run: &ClusterUpgrade,
+        upgrade: &ClusterUpgrade,
         handle: RunHandle,
         status: ClusterUpgradeStatus,
     ) -> Result<(), LookError> {
-        let before = run.status.clone().unwrap_or_default();
-        if status == before {
+        let old_status = upgrade.status.clone().unwrap_or_default();
+        if status == old_status {
             return Ok(());
         }
-        let mut written = run.clone();
-        written.metadata.resource_version = Some(handle.version);
-        written.metadata.managed_fields = None;
-        written.status = Some(status.clone());
+        let mut updated_upgrade = upgrade.clone();
+        updated_upgrade.metadata.resource_version = Some(handle.version);
+        updated_upgrade.metadata.managed_fields = None;
+        updated_upgrade.status = Some(status.clone());
         let params =
             PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
         let name = &handle.name;
-        match self.upgrades(&self.writer).replace_status(name, &params, &written).await {
+        match self.upgrade_api(&self.writer).replace_status(name, &params, &updated_upgrade).await {
             Ok(_) => {}
             // A person deleted the upgrade, or the last finalizer was ours.
             Err(kube::Error::Api(answer)) if answer.code == 404 => return Ok(()),
             Err(error) => {
-                return Err(LookError::request("write the status of", &told(name), error));
+                return Err(LookError::for_request(
+                    "write the status of",
+                    &describe_upgrade(name),
+                    error,
+                ));
             }
         }
-        self.metrics.count_done(&before, &status);
-        let regarding: ObjectReference = run.object_ref(&());
-        for notice in notices(&before, &status) {
+        self.metrics.count_done(&old_status, &status);
+        let regarding: ObjectReference = upgrade.object_ref(&());
+        for notice in status_notices(&old_status, &status) {
             info!(upgrade = name, reason = notice.reason, "{}", notice.note);
             self.events.publish(&regarding, &notice).await;
         }
@@ -202,54 +213,55 @@ impl UpgradeCoordinator {
     }
 
     /// Takes off what runs that are over left on machines and Pilots.
-    async fn sweep(
+    async fn clean_up(
         &mut self,
-        runs: &[ClusterUpgrade],
+        upgrades: &[ClusterUpgrade],
         fleet: &FleetReading,
     ) -> Result<(), LookError> {
-        let is_over = |run: &ClusterUpgrade| {
-            run.status.as_ref().is_some_and(ClusterUpgradeStatus::is_finished)
+        let is_over = |upgrade: &ClusterUpgrade| {
+            upgrade.status.as_ref().is_some_and(ClusterUpgradeStatus::is_finished)
         };
-        let active: Vec<String> = runs.iter().filter(|run| !is_over(run)).map(name_of).collect();
-        let active: Vec<&str> = active.iter().map(String::as_str).collect();
-        let mut swept = Ok(());
-        for action in machines::sweep(&fleet.view, &active) {
+        let active_names: Vec<String> =
+            upgrades.iter().filter(|upgrade| !is_over(upgrade)).map(name_of).collect();
+        let active_names: Vec<&str> = active_names.iter().map(String::as_str).collect();
+        let mut result = Ok(());
+        for action in machines::sweep_marks(&fleet.view, &active_names) {
             debug!(?action, "Sweeping");
             // One that fails does not keep the others.
-            swept = swept.and(self.act(&action, fleet).await);
+            result = result.and(self.apply_action(&action, fleet).await);
         }
-        swept
+        result
     }
 
-    fn upgrades(&self, client: &Client) -> Api<ClusterUpgrade> {
+    fn upgrade_api(&self, client: &Client) -> Api<ClusterUpgrade> {
         Api::namespaced(client.clone(), &self.namespace)
     }
 }
 
 /// Returns the runs beside this one that are not finished.
-fn others(run: &ClusterUpgrade, runs: &[ClusterUpgrade]) -> Vec<OtherRun> {
-    let other = |other: &ClusterUpgrade| {
-        let status = other.status.clone().unwrap_or_default();
-        let counts = !status.is_finished() && name_of(other) != name_of(run);
-        counts.then(|| OtherRun {
-            name: name_of(other),
-            created: created(other),
+fn other_upgrades(upgrade: &ClusterUpgrade, upgrades: &[ClusterUpgrade]) -> Vec<OtherRun> {
+    let to_other_run = |candidate: &ClusterUpgrade| {
+        let status = candidate.status.clone().unwrap_or_default();
+        let is_counted = !status.is_finished() && name_of(candidate) != name_of(upgrade);
+        is_counted.then(|| OtherRun {
+            name: name_of(candidate),
+            created: creation_time(candidate),
             accepted: !status.nodes.is_empty(),
             under_way: status.nodes.iter().any(|node| node.phase.is_under_way()),
         })
     };
-    runs.iter().filter_map(other).collect()
+    upgrades.iter().filter_map(to_other_run).collect()
 }
 
-fn name_of(run: &ClusterUpgrade) -> String {
-    run.metadata.name.clone().unwrap_or_default()
+fn name_of(upgrade: &ClusterUpgrade) -> String {
+    upgrade.metadata.name.clone().unwrap_or_default()
 }
 
-fn created(run: &ClusterUpgrade) -> Timestamp {
-    run.metadata.creation_timestamp.as_ref().map_or(Timestamp::MIN, |time| time.0)
+fn creation_time(upgrade: &ClusterUpgrade) -> Timestamp {
+    upgrade.metadata.creation_timestamp.as_ref().map_or(Timestamp::MIN, |time| time.0)
 }
 
 /// Names an upgrade in an error.
-fn told(name: &str) -> String {
+fn describe_upgrade(name: &str) -> String {
     format!("upgrade {name:?}")
 }

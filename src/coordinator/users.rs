@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     api::containership::{User, UserStatus, name},
-    engine::keys::{KeySet, MachineWord, standing},
+    engine::keys::{KeySet, MachineWord, build_user_status},
     runtime::watch::WatchedReplica,
 };
 
@@ -26,49 +26,50 @@ pub(crate) struct UserLedger {
 }
 
 impl UserLedger {
-    pub(crate) fn see_user(&mut self, event: &Event<User>) -> bool {
-        self.users.take(event, kept)
+    pub(crate) fn record_user(&mut self, event: &Event<User>) -> bool {
+        self.users.apply_event(event, strip_managed_fields)
     }
 
-    pub(crate) fn see_node(&mut self, event: &Event<PartialObjectMeta<Node>>) -> bool {
-        self.machines.take(event, |node| word(&node.metadata))
+    pub(crate) fn record_node(&mut self, event: &Event<PartialObjectMeta<Node>>) -> bool {
+        self.machines.apply_event(event, |node| machine_report(&node.metadata))
     }
 
     /// Returns the Users whose status is to be written, each with the status before. `now` is of whole
     /// seconds.
-    fn news(&self, now: Timestamp) -> Vec<(User, UserStatus)> {
-        let (Some(users), Some(machines)) = (self.users.held(), self.machines.held()) else {
+    fn changed_statuses(&self, now: Timestamp) -> Vec<(User, UserStatus)> {
+        let (Some(users), Some(machines)) = (self.users.objects(), self.machines.objects()) else {
             return Vec::new();
         };
-        let set = KeySet::new(users.iter().map(|(name, user)| (name.as_str(), &user.spec)));
-        let block = set.block();
+        let key_set = KeySet::new(users.iter().map(|(name, user)| (name.as_str(), &user.spec)));
+        let block = key_set.build_block();
         let machines: Vec<MachineWord> = machines.values().flatten().cloned().collect();
-        let news = users.values().filter(|user| user.metadata.deletion_timestamp.is_none());
-        news.filter_map(|user| {
-            let status = Some(standing(user, block.hash(), &machines, now));
-            let before = || user.status.clone().unwrap_or_default();
-            (status != user.status).then(|| (User { status, ..user.clone() }, before()))
-        })
-        .collect()
+        let live_users = users.values().filter(|user| user.metadata.deletion_timestamp.is_none());
+        live_users
+            .filter_map(|user| {
+                let status = Some(build_user_status(user, block.hash(), &machines, now));
+                let old_status = || user.status.clone().unwrap_or_default();
+                (status != user.status).then(|| (User { status, ..user.clone() }, old_status()))
+            })
+            .collect()
     }
 }
 
-fn kept(user: &User) -> User {
+fn strip_managed_fields(user: &User) -> User {
     let mut user = user.clone();
     user.metadata.managed_fields = None;
     user
 }
 
 /// Returns what the agent of a Node says; `None` where no agent of ours can run.
-fn word(node: &ObjectMeta) -> Option<MachineWord> {
-    let of = |all: &Option<BTreeMap<String, String>>, key: &str| {
-        all.as_ref().and_then(|all| all.get(key)).cloned()
+fn machine_report(node: &ObjectMeta) -> Option<MachineWord> {
+    let read_value = |map: &Option<BTreeMap<String, String>>, key: &str| {
+        map.as_ref().and_then(|entries| entries.get(key)).cloned()
     };
-    if of(&node.labels, "kubernetes.io/os").is_some_and(|os| os != "linux") {
+    if read_value(&node.labels, "kubernetes.io/os").is_some_and(|os| os != "linux") {
         return None;
     }
     // What cannot be read is no word.
-    let report = of(&node.annotations, name::AGENT);
+    let report = read_value(&node.annotations, name::AGENT);
     Some(MachineWord {
         name: node.name.clone().unwrap_or_default(),
         created: node.creation_timestamp.as_ref().map_or(Timestamp::MIN, |time| time.0),
@@ -85,26 +86,26 @@ pub(crate) struct UserCoordinator {
 impl StirredWork for UserCoordinator {
     const WORK: &'static str = "users";
 
-    async fn stirred(&self) {
-        self.seen.stirred().await;
+    async fn wait_for_change(&self) {
+        self.seen.wait_for_change().await;
     }
 
-    async fn look(&self) -> Result<LookEnd, LookError> {
+    async fn reconcile(&self) -> Result<LookEnd, LookError> {
         let now = Timestamp::now();
-        self.look_at(Timestamp::from_second(now.as_second()).unwrap_or(now)).await
+        self.write_statuses(Timestamp::from_second(now.as_second()).unwrap_or(now)).await
     }
 }
 
 impl UserCoordinator {
     /// Writes each status that says something new.
-    async fn look_at(&self, now: Timestamp) -> Result<LookEnd, LookError> {
-        let news = self.seen.lock().news(now);
+    async fn write_statuses(&self, now: Timestamp) -> Result<LookEnd, LookError> {
+        let changed_users = self.seen.lock().changed_statuses(now);
         let mut failure = None;
-        for (user, before) in news {
-            let after = user.status.as_ref().map_or(&[][..], |status| &status.conditions);
-            match self.status.write(&user, &before.conditions, after).await {
+        for (user, old_status) in changed_users {
+            let new_conditions = user.status.as_ref().map_or(&[][..], |status| &status.conditions);
+            match self.status.write_status(&user, &old_status.conditions, new_conditions).await {
                 Ok(Some(user)) => {
-                    self.seen.lock().users.note(user, kept);
+                    self.seen.lock().users.record_write(user, strip_managed_fields);
                 }
                 Ok(None) => {}
                 Err(error) => failure = failure.or(Some(error)),
@@ -144,10 +145,13 @@ mod tests {
         let seen = WatchedLedger::<UserLedger>::default();
         let coordinator =
             UserCoordinator { seen: seen.clone(), status: status_writer(server.client()) };
-        let see_node = |event| seen.lock().see_node(&event);
-        let see_user = |event| seen.lock().see_user(&event);
+        let see_node = |event| seen.lock().record_node(&event);
+        let see_user = |event| seen.lock().record_user(&event);
         let look = async |time: &str| {
-            coordinator.look_at(format!("2026-01-01T{time}Z").parse().unwrap()).await.unwrap();
+            coordinator
+                .write_statuses(format!("2026-01-01T{time}Z").parse().unwrap())
+                .await
+                .unwrap();
             let writes = std::mem::take(&mut server.lock().writes).len();
             let status = read().status;
             see_user(Event::Apply(read()));
@@ -167,7 +171,7 @@ mod tests {
         assert_eq!(look("00:01:00").await, (0, progress("0/1")));
         let set = KeySet::new([("anne", &read().spec)]);
         let report = json!({
-            "at": "2026-01-01T00:01:01Z", "keys": "of a file with others", "users": set.digests(),
+            "at": "2026-01-01T00:01:01Z", "keys": "of a file with others", "users": set.joined_digests(),
             "of": "a newer agent",
         });
         let says =
@@ -184,7 +188,7 @@ mod tests {
         server.lock().refuses.insert(format!("PUT {ANNE}"), 409);
         see_node(Event::Apply(node("m1", &says)));
         let time = "2026-01-01T00:18:00Z".parse().unwrap();
-        let error = coordinator.look_at(time).await.unwrap_err();
+        let error = coordinator.write_statuses(time).await.unwrap_err();
         assert!(matches!(error, LookError::Stale(_)), "{error}");
     }
 }

@@ -17,12 +17,12 @@ use crate::{
     api::containership::{ClusterUpgrade, User},
     runtime::{
         Runtime,
-        watch::{follow, paged},
+        watch::{follow_watch, paged_config},
     },
 };
 
 /// Starts the watches. Readiness waits until those that upgrades need were filled once.
-pub(crate) fn start(
+pub(crate) fn start_watches(
     client: &Client,
     namespace: &str,
     mut gauges: UpgradeGauges,
@@ -31,14 +31,14 @@ pub(crate) fn start(
     let agenda = WatchedLedger::<UpgradeAgenda>::default();
     let users = WatchedLedger::<UserLedger>::default();
     let upgrades: Api<ClusterUpgrade> = Api::namespaced(client.clone(), namespace);
-    let seen = agenda.clone();
-    let upgrades = follow(
+    let agenda_handle = agenda.clone();
+    let upgrades = follow_watch(
         "watch-clusterupgrades",
-        watcher(upgrades, paged()).default_backoff(),
+        watcher(upgrades, paged_config()).default_backoff(),
         move |event| {
-            gauges.see(event);
-            seen.change(|agenda| {
-                see_run(agenda, event);
+            gauges.record_event(event);
+            agenda_handle.modify(|agenda| {
+                record_upgrade_event(agenda, event);
                 true
             });
         },
@@ -47,14 +47,14 @@ pub(crate) fn start(
     );
     runtime.tasks().spawn_vital("watch-clusterupgrades", upgrades);
     let nodes: Api<PartialObjectMeta<Node>> = Api::all(client.clone());
-    let (seen, words) = (agenda.clone(), users.clone());
-    let nodes = follow(
+    let (agenda_handle, users_handle) = (agenda.clone(), users.clone());
+    let nodes = follow_watch(
         "watch-nodes",
-        watcher(nodes, paged()).default_backoff(),
+        watcher(nodes, paged_config()).default_backoff(),
         move |event| {
-            words.change(|users| users.see_node(event));
-            seen.change(|agenda| {
-                see_node(agenda, event);
+            users_handle.modify(|users| users.record_node(event));
+            agenda_handle.modify(|agenda| {
+                record_node_event(agenda, event);
                 true
             });
         },
@@ -62,31 +62,33 @@ pub(crate) fn start(
         runtime.shutdown(),
     );
     runtime.tasks().spawn_vital("watch-nodes", nodes);
-    let all = watcher(Api::<User>::namespaced(client.clone(), namespace), paged());
-    watch_into(runtime, "watch-users", all, &users, UserLedger::see_user);
+    let user_events = watcher(Api::<User>::namespaced(client.clone(), namespace), paged_config());
+    watch_into(runtime, "watch-users", user_events, &users, UserLedger::record_user);
     (agenda, users)
 }
 
-fn see_run(agenda: &mut UpgradeAgenda, event: &watcher::Event<ClusterUpgrade>) {
+fn record_upgrade_event(agenda: &mut UpgradeAgenda, event: &watcher::Event<ClusterUpgrade>) {
     match event {
-        watcher::Event::Apply(run) | watcher::Event::InitApply(run) => agenda.see_run(run),
-        watcher::Event::Delete(run) => {
-            agenda.forget_run(run.metadata.name.as_deref().unwrap_or_default());
+        watcher::Event::Apply(upgrade) | watcher::Event::InitApply(upgrade) => {
+            agenda.record_upgrade(upgrade);
         }
-        watcher::Event::Init => agenda.forget_runs(),
+        watcher::Event::Delete(upgrade) => {
+            agenda.remove_upgrade(upgrade.metadata.name.as_deref().unwrap_or_default());
+        }
+        watcher::Event::Init => agenda.clear_upgrades(),
         watcher::Event::InitDone => {}
     }
 }
 
-fn see_node(agenda: &mut UpgradeAgenda, event: &watcher::Event<PartialObjectMeta<Node>>) {
+fn record_node_event(agenda: &mut UpgradeAgenda, event: &watcher::Event<PartialObjectMeta<Node>>) {
     match event {
         watcher::Event::Apply(node) | watcher::Event::InitApply(node) => {
-            agenda.see_node(&node.metadata);
+            agenda.record_node(&node.metadata);
         }
         watcher::Event::Delete(node) => {
-            agenda.forget_node(node.metadata.name.as_deref().unwrap_or_default());
+            agenda.remove_node(node.metadata.name.as_deref().unwrap_or_default());
         }
-        watcher::Event::Init => agenda.forget_nodes(),
+        watcher::Event::Init => agenda.clear_nodes(),
         watcher::Event::InitDone => {}
     }
 }

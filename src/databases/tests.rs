@@ -15,9 +15,11 @@ use crate::{
     api::names::{self, annotation, label},
     controller::{
         DesiredCluster, ObjectSettings,
-        managed_cluster::of,
+        managed_cluster::build_desired_cluster,
         observe::{ObservedCluster, ObservedPool},
-        resources::{DesiredObject, disruption_budget, pilot_body, pod, resources, stateful_set},
+        resources::{
+            DesiredObject, build_resources, disruption_budget, pilot_body, pod, stateful_set,
+        },
     },
 };
 
@@ -93,17 +95,17 @@ fn settings() -> ObjectSettings {
 }
 
 fn shop() -> DesiredCluster {
-    of(&serde_yaml::from_str::<CassandraCluster>(SHOP).unwrap(), &settings())
+    build_desired_cluster(&serde_yaml::from_str::<CassandraCluster>(SHOP).unwrap(), &settings())
 }
 
 fn logs() -> DesiredCluster {
-    of(&serde_yaml::from_str::<ElasticsearchCluster>(LOGS).unwrap(), &settings())
+    build_desired_cluster(&serde_yaml::from_str::<ElasticsearchCluster>(LOGS).unwrap(), &settings())
 }
 
 fn everything(desired: &DesiredCluster) -> Vec<Value> {
     let observed = ObservedCluster::default();
     let budget = disruption_budget(desired, &observed, &settings(), None);
-    let mut bodies: Vec<Value> = resources(desired, &observed, &settings(), |_| None)
+    let mut bodies: Vec<Value> = build_resources(desired, &observed, &settings(), |_| None)
         .into_iter()
         .chain([budget])
         .map(|resource| {
@@ -112,7 +114,7 @@ fn everything(desired: &DesiredCluster) -> Vec<Value> {
         })
         .collect();
     for pool in &desired.pools {
-        let name = names::pilot(&pool.set, 0);
+        let name = names::pilot_name(&pool.set, 0);
         bodies.push(pilot_body(desired, pool, &name, 0, &settings()));
     }
     bodies
@@ -176,10 +178,11 @@ fn an_upgrade_of_ours_changes_pod_templates_but_not_what_pods_are_compared_by() 
     let newer =
         ObjectSettings { pilot_image: "quay.io/jetstack/navigator:v0.3.0".into(), ..settings() };
     let cluster = serde_yaml::from_str::<CassandraCluster>(SHOP).unwrap();
-    let (before, after) = (of(&cluster, &settings()), of(&cluster, &newer));
+    let (before, after) =
+        (build_desired_cluster(&cluster, &settings()), build_desired_cluster(&cluster, &newer));
     assert_eq!(before.pools[0].pod_hash, after.pools[0].pod_hash);
     assert_eq!(before.pools[0].config_hash(), after.pools[0].config_hash());
-    let template = |desired: &DesiredCluster| pod::template(desired, &desired.pools[0], true);
+    let template = |desired: &DesiredCluster| pod::build_template(desired, &desired.pools[0], true);
     assert_ne!(template(&before), template(&after));
 }
 
@@ -192,7 +195,10 @@ fn a_changed_spec_changes_what_pods_are_compared_by() {
             "memory" => SHOP.replace("memory: 4Gi", change),
             _ => SHOP.replace(r#"version: "5.0.6""#, change),
         };
-        let after = of(&serde_yaml::from_str::<CassandraCluster>(&text).unwrap(), &settings());
+        let after = build_desired_cluster(
+            &serde_yaml::from_str::<CassandraCluster>(&text).unwrap(),
+            &settings(),
+        );
         assert_ne!(before.pools[0].pod_hash, after.pools[0].pod_hash, "{change}");
     }
 }
@@ -209,7 +215,7 @@ fn replicas_do_not_count_in_the_hash_of_a_stateful_set() {
 
 /// Returns the grace period of the first pool's pods, and the one that their pilot is told.
 fn grace(desired: &DesiredCluster) -> (Value, Value) {
-    let template = pod::template(desired, &desired.pools[0], true);
+    let template = pod::build_template(desired, &desired.pools[0], true);
     let containers = template["spec"]["containers"].as_array().unwrap();
     let container = containers.iter().find(|c| c["name"] == "cassandra").unwrap();
     let variables = container["env"].as_array().unwrap();
@@ -226,7 +232,10 @@ fn the_pilot_is_told_the_grace_period_that_its_pod_has() {
                 "      spec:\n        tolerations",
                 &format!("      spec:\n{pool}        tolerations"),
             );
-        grace(&of(&serde_yaml::from_str::<CassandraCluster>(&text).unwrap(), &settings()))
+        grace(&build_desired_cluster(
+            &serde_yaml::from_str::<CassandraCluster>(&text).unwrap(),
+            &settings(),
+        ))
     };
     let cluster = |seconds: &str| {
         format!("podTemplate: {{spec: {{terminationGracePeriodSeconds: {seconds}}}}}")

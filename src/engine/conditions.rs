@@ -32,34 +32,38 @@ impl ObjectVerdict {
         message: String,
         stalled: Option<Stall>,
     ) -> Self {
-        let stalled = stalled.map(|(why, said)| (Cow::Borrowed(why), said));
-        let [ready, reconciling] = [complete, !complete].map(|holds| holds && stalled.is_none());
+        let stalled = stalled
+            .map(|(stall_reason, stall_message)| (Cow::Borrowed(stall_reason), stall_message));
+        let [ready, reconciling] =
+            [complete, !complete].map(|is_true| is_true && stalled.is_none());
         Self { ready, reconciling, reason: reason.into(), message, stalled }
     }
 }
 
 /// Returns the conditions by a verdict; one that holds as before keeps its time.
-pub fn conditions(
-    before: &[Condition],
+pub fn build_conditions(
+    old_conditions: &[Condition],
     generation: Option<i64>,
     verdict: ObjectVerdict,
     now: Timestamp,
 ) -> Vec<Condition> {
     let ObjectVerdict { ready, reconciling, reason, message, stalled } = verdict;
     let is_stalled = stalled.is_some();
-    let (why, said) = stalled.unwrap_or(("Progressing".into(), String::new()));
+    let (stall_reason, stall_message) = stalled.unwrap_or(("Progressing".into(), String::new()));
     let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
     let rows = [
         ("Ready", ready, reason.clone(), message.clone()),
         ("Reconciling", reconciling, reason, message),
-        ("Stalled", is_stalled, why, said),
+        ("Stalled", is_stalled, stall_reason, stall_message),
     ];
-    let row = |(type_, holds, reason, message): (&str, bool, Cow<'static, str>, String)| {
-        let status = if holds { "True" } else { "False" }.to_owned();
-        let same = before.iter().find(|old| old.type_ == type_ && old.status == status);
+    let row = |(type_, is_true, reason, message): (&str, bool, Cow<'static, str>, String)| {
+        let status = if is_true { "True" } else { "False" }.to_owned();
+        let unchanged_condition =
+            old_conditions.iter().find(|old| old.type_ == type_ && old.status == status);
         Condition {
             type_: type_.to_owned(),
-            last_transition_time: same.map_or(Time(now), |old| old.last_transition_time.clone()),
+            last_transition_time: unchanged_condition
+                .map_or(Time(now), |old| old.last_transition_time.clone()),
             observed_generation: generation,
             status,
             reason: reason.into_owned(),
@@ -87,12 +91,13 @@ mod tests {
             };
             all.iter().map(line).collect()
         };
-        let first = conditions(&[], Some(1), verdict(false, None), at("2026-01-01T00:00:01.5Z"));
+        let first =
+            build_conditions(&[], Some(1), verdict(false, None), at("2026-01-01T00:00:01.5Z"));
         assert_eq!(
             told(&first),
             ["Ready=False Synced 1", "Reconciling=True Synced 1", "Stalled=False Progressing 1"]
         );
-        let second = conditions(
+        let second = build_conditions(
             &first,
             Some(2),
             verdict(false, Some("Refused")),
@@ -102,7 +107,8 @@ mod tests {
             told(&second),
             ["Ready=False Synced 1", "Reconciling=False Synced 2", "Stalled=True Refused 2"]
         );
-        let third = conditions(&second, Some(2), verdict(true, None), at("2026-01-01T00:00:03Z"));
+        let third =
+            build_conditions(&second, Some(2), verdict(true, None), at("2026-01-01T00:00:03Z"));
         assert_eq!(
             told(&third),
             ["Ready=True Synced 3", "Reconciling=False Synced 2", "Stalled=False Progressing 3"]

@@ -15,7 +15,7 @@ use crate::api::v1beta1::{PilotSecurity, PilotSpec};
 /// next upgrade. So a new field is left out while it is unset (`skip_serializing_if`), a database
 /// passes what it always passed, and hashes made in another way get a prefix that says so; those of
 /// this first way have none. Tests of each database hold that with literal hashes.
-pub fn config_hash(spec: &PilotSpec, own: Vec<Value>) -> String {
+pub fn config_hash(spec: &PilotSpec, part_values: Vec<Value>) -> String {
     let PilotSpec {
         cluster_ref: _,
         node_pool: _,
@@ -34,10 +34,10 @@ pub fn config_hash(spec: &PilotSpec, own: Vec<Value>) -> String {
         // Each database passes in `own` what counts of its part.
         parts: _,
     } = spec;
-    let mut all = vec![json!(version), json!(restarted_at), json!(config), json!(jvm)];
-    all.extend(own);
+    let mut hashed_values = vec![json!(version), json!(restarted_at), json!(config), json!(jvm)];
+    hashed_values.extend(part_values);
     // Certificates and users change under a running process.
-    all.extend(security.as_ref().map(|security| {
+    hashed_values.extend(security.as_ref().map(|security| {
         let PilotSecurity {
             internode,
             client,
@@ -51,16 +51,16 @@ pub fn config_hash(spec: &PilotSpec, own: Vec<Value>) -> String {
             client_auth,
             metrics: _,
         } = security;
-        let mut told = json!({
+        let mut security_value = json!({
             "internode": internode, "client": client, "authentication": authentication,
         });
-        if let Some(asks) = client_auth {
-            told["clientAuth"] = json!(asks);
+        if let Some(client_auth_mode) = client_auth {
+            security_value["clientAuth"] = json!(client_auth_mode);
         }
-        told
+        security_value
     }));
     // serde_json's maps are sorted by key, so equal intents give equal bytes.
-    let bytes = Value::from(all).to_string();
+    let bytes = Value::from(hashed_values).to_string();
     let digest = Sha256::digest(bytes);
     digest.iter().take(8).fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
 }

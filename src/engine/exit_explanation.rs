@@ -25,7 +25,7 @@ pub enum ExitSign {
 }
 
 impl ExitSign {
-    fn is_seen(self, code: i32, log_tail: &[String]) -> bool {
+    fn is_matched(self, code: i32, log_tail: &[String]) -> bool {
         match self {
             Self::Log(text) => log_tail.iter().any(|line| line.contains(text)),
             Self::Code(expected) => code == i32::from(expected),
@@ -49,7 +49,8 @@ pub fn explain_exit(table: ExitTable, code: i32, log_tail: &[String]) -> Option<
     if code == 0 || code == TERMINATED {
         return None;
     }
-    let (sign, reason, message) = *table.iter().find(|(sign, ..)| sign.is_seen(code, log_tail))?;
+    let (sign, reason, message) =
+        *table.iter().find(|(sign, ..)| sign.is_matched(code, log_tail))?;
     Some(ExitExplanation { reason, message, left: matches!(sign, ExitSign::Left(_)) })
 }
 
@@ -59,24 +60,24 @@ const LINE: usize = 200;
 /// Returns what the log says of the end of a process: the line with the sign that explains the end, from
 /// that sign on. Where no text explains it, and `is_start` says that the process never served, the last
 /// line that names an exception or an error: a line of a start holds settings and no data of users.
-pub fn telling_line(
+pub fn find_error_line(
     table: ExitTable,
     code: i32,
     log_tail: &[String],
     is_start: bool,
 ) -> Option<String> {
-    let sign = table.iter().map(|(sign, ..)| *sign).find(|sign| sign.is_seen(code, log_tail));
+    let sign = table.iter().map(|(sign, ..)| *sign).find(|sign| sign.is_matched(code, log_tail));
     let mut lines = log_tail.iter().rev().map(|line| line.trim());
     let line = match sign {
         Some(ExitSign::Log(text) | ExitSign::Left(text)) => {
             lines.find_map(|line| Some(&line[line.find(text)?..]))
         }
         Some(ExitSign::Code(_)) | None => {
-            let names = |line: &&str| line.contains("Exception") || line.contains("Error");
-            lines.find(names).filter(|_| is_start)
+            let is_error_line = |line: &&str| line.contains("Exception") || line.contains("Error");
+            lines.find(is_error_line).filter(|_| is_start)
         }
     }?;
-    Some(match line.char_indices().map(|(at, _)| at).find(|at| *at > LINE) {
+    Some(match line.char_indices().map(|(index, _)| index).find(|index| *index > LINE) {
         Some(end) => format!("{}…", &line[..end]),
         None => line.to_owned(),
     })
@@ -109,7 +110,7 @@ mod tests {
     fn the_log_is_quoted_from_the_sign_on() {
         let told = |code, line: &str, is_start| {
             let tail = [line.to_owned(), "see the log".to_owned()];
-            telling_line(TABLE, code, &tail, is_start)
+            find_error_line(TABLE, code, &tail, is_start)
         };
         assert_eq!(told(1, "[x] no space on /data", false).as_deref(), Some("no space on /data"));
         let why = "IllegalArgumentException: unknown [a.b]";

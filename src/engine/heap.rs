@@ -22,15 +22,15 @@ pub enum HeapError {
 
 /// Chooses the heap in bytes: what the user wrote, else what `rule` makes of `memory_limit`, else 1
 /// GiB.
-pub fn choose(
+pub fn choose_heap(
     jvm: Option<&Jvm>,
     memory_limit: Option<u64>,
     rule: impl Fn(u64) -> u64,
 ) -> Result<u64, HeapError> {
     let heap = match (jvm.and_then(|jvm| jvm.heap.as_ref()), memory_limit) {
-        (Some(wanted), _) => quantity::units(&wanted.0)
+        (Some(spec_heap), _) => quantity::parse_units(&spec_heap.0)
             .and_then(|bytes| u64::try_from(bytes).ok())
-            .ok_or_else(|| HeapError::NotAQuantity(wanted.0.clone()))?,
+            .ok_or_else(|| HeapError::NotAQuantity(spec_heap.0.clone()))?,
         (None, Some(limit)) => rule(limit),
         (None, None) => GIB,
     };

@@ -162,14 +162,14 @@ pub struct HubScope {
 
 impl HubScope {
     /// Returns where a kind is asked for.
-    pub fn path(&self, kind: &HubKind) -> String {
+    pub fn kind_path(&self, kind: &HubKind) -> String {
         let path = kind.path.replace("{cluster}", &self.cluster);
         format!("/v3/organizations/{}/{path}", self.organization)
     }
 
     /// Returns where the labels of a pool are asked for.
     pub fn pool_path(&self, pool: &str) -> String {
-        format!("{}/{pool}/labels", self.path(&NODE_POOL_LABELS))
+        format!("{}/{pool}/labels", self.kind_path(&NODE_POOL_LABELS))
     }
 
     /// Returns where the manifests of a Plugin are asked for.
@@ -217,33 +217,37 @@ impl HubItem {
     /// credentials cannot be guessed by it.
     pub fn digest(&self, key: &str) -> String {
         let text = Value::Object(self.spec.clone()).to_string();
-        hex(Sha256::new_with_prefix(key).chain_update("\n").chain_update(text), 16)
+        hex_prefix(Sha256::new_with_prefix(key).chain_update("\n").chain_update(text), 16)
     }
 
     /// Does the object hold what this wants, and nothing that this once wanted and does not any more?
-    fn stands(&self, live: &LiveObject, key: &str) -> bool {
-        let holds = |(field, value): (&String, &Value)| {
-            field == CREDENTIALS || live.spec.get(field).is_some_and(|live| covers(live, value))
+    fn is_applied(&self, live: &LiveObject, key: &str) -> bool {
+        let is_field_applied = |(field, value): (&String, &Value)| {
+            field == CREDENTIALS
+                || live.spec.get(field).is_some_and(|live_value| is_superset(live_value, value))
         };
-        live.digest.as_deref() == Some(&self.digest(key)) && self.spec.iter().all(holds)
+        live.digest.as_deref() == Some(&self.digest(key)) && self.spec.iter().all(is_field_applied)
     }
 }
 
 /// Does a value hold the wanted one? Fields beside it are others' or defaults.
-fn covers(live: &Value, wanted: &Value) -> bool {
-    match (live, wanted) {
-        (Value::Object(live), Value::Object(wanted)) => {
-            wanted.iter().all(|(key, value)| live.get(key).is_some_and(|live| covers(live, value)))
+fn is_superset(live: &Value, desired: &Value) -> bool {
+    match (live, desired) {
+        (Value::Object(live), Value::Object(desired_fields)) => desired_fields
+            .iter()
+            .all(|(key, value)| live.get(key).is_some_and(|live| is_superset(live, value))),
+        (Value::Array(live), Value::Array(desired_items)) => {
+            live.len() == desired_items.len()
+                && live
+                    .iter()
+                    .zip(desired_items)
+                    .all(|(live, desired_item)| is_superset(live, desired_item))
         }
-        (Value::Array(live), Value::Array(wanted)) => {
-            live.len() == wanted.len()
-                && live.iter().zip(wanted).all(|(live, wanted)| covers(live, wanted))
-        }
-        _ => live == wanted,
+        _ => live == desired,
     }
 }
 
-fn hex(hash: Sha256, bytes: usize) -> String {
+fn hex_prefix(hash: Sha256, bytes: usize) -> String {
     hash.finalize().iter().take(bytes).fold(String::new(), |mut hex, byte| {
         write!(hex, "{byte:02x}").expect("a String takes any text");
         hex
@@ -255,7 +259,7 @@ fn hex(hash: Sha256, bytes: usize) -> String {
 /// # Errors
 /// When any part of the answer is wrong.
 pub fn read_pools(scope: &HubScope, body: &[u8]) -> Result<Vec<String>, AnswerFault> {
-    let pools: Vec<String> = read_list(scope, None, body)?.into_iter().map(|(id, _)| id).collect();
+    let pools: Vec<String> = parse_list(scope, None, body)?.into_iter().map(|(id, _)| id).collect();
     if pools.len() > POOLS { Err(AnswerFault::ManyPools) } else { Ok(pools) }
 }
 
@@ -267,7 +271,7 @@ pub fn read_manifests(body: &[u8]) -> Result<String, AnswerFault> {
     let mut answer: Map<String, Value> =
         serde_json::from_slice(body).map_err(AnswerFault::NoManifests)?;
     for field in ["jobs", "urls"] {
-        if answer.get(field).is_some_and(|value| !is_bare(value)) {
+        if answer.get(field).is_some_and(|value| !is_blank(value)) {
             return Err(AnswerFault::Unsupported(field));
         }
     }
@@ -279,11 +283,11 @@ pub fn read_manifests(body: &[u8]) -> Result<String, AnswerFault> {
 }
 
 /// Does a value hold nothing, however deep it is?
-fn is_bare(value: &Value) -> bool {
+fn is_blank(value: &Value) -> bool {
     match value {
         Value::Null => true,
-        Value::Array(values) => values.iter().all(is_bare),
-        Value::Object(fields) => fields.values().all(is_bare),
+        Value::Array(values) => values.iter().all(is_blank),
+        Value::Object(fields) => fields.values().all(is_blank),
         _ => false,
     }
 }
@@ -292,65 +296,65 @@ fn is_bare(value: &Value) -> bool {
 ///
 /// # Errors
 /// When any part of the answer is wrong.
-pub fn read(
+pub fn parse_items(
     kind: &HubKind,
     scope: &HubScope,
     pool: Option<&str>,
     body: &[u8],
 ) -> Result<Vec<HubItem>, AnswerFault> {
-    let item = |(name, mut all): IdentifiedItem| {
+    let item = |(name, mut item_fields): IdentifiedItem| {
         if let Some(pool) = pool {
-            all.insert(POOL.to_owned(), pool.into());
+            item_fields.insert(POOL.to_owned(), pool.into());
         }
-        let mut spec = some_of(all, kind.fields);
+        let mut spec = select_fields(item_fields, kind.fields);
         if let Some((field, fields)) = kind.list
             && let Some(Value::Array(items)) = spec.get_mut(field)
         {
             for item in items {
-                if let Value::Object(all) = item.take() {
-                    *item = Value::Object(some_of(all, fields));
+                if let Value::Object(entry_fields) = item.take() {
+                    *item = Value::Object(select_fields(entry_fields, fields));
                 }
             }
         }
         HubItem { name, spec }
     };
-    Ok(read_list(scope, pool, body)?.into_iter().map(item).collect())
+    Ok(parse_list(scope, pool, body)?.into_iter().map(item).collect())
 }
 
 /// The fields of an item, with its id.
 type IdentifiedItem = (String, Map<String, Value>);
 
 /// Reads a list of objects with ids, each of whom is of those who were asked about.
-fn read_list(
+fn parse_list(
     scope: &HubScope,
     pool: Option<&str>,
     body: &[u8],
 ) -> Result<Vec<IdentifiedItem>, AnswerFault> {
     let items: Vec<Map<String, Value>> = serde_json::from_slice(body)?;
-    let asked = [
+    let expected_scope = [
         ("organization_id", Some(scope.organization.as_str())),
         ("cluster_id", Some(scope.cluster.as_str())),
         (POOL, pool),
     ];
-    let mut seen = BTreeSet::new();
-    let mut named = Vec::with_capacity(items.len());
+    let mut seen_ids = BTreeSet::new();
+    let mut identified_items = Vec::with_capacity(items.len());
     for (place, item) in items.into_iter().enumerate() {
         let id = item.get("id").and_then(Value::as_str).filter(|id| is_uuid(id));
         let id = id.ok_or(AnswerFault::Id(place))?.to_owned();
-        for (field, asked) in asked {
-            let said = item.get(field).filter(|said| !said.is_null() && *said != "");
-            if let (Some(said), Some(asked)) = (said, asked)
-                && said != asked
+        for (field, expected) in expected_scope {
+            let actual = item.get(field).filter(|value| !value.is_null() && *value != "");
+            if let (Some(actual_value), Some(expected_value)) = (actual, expected)
+                && actual_value != expected_value
             {
                 return Err(AnswerFault::Foreign { id, field });
             }
         }
-        if !seen.insert(id.clone()) {
+        if !seen_ids.insert(id.clone()) {
             return Err(AnswerFault::Twice(id));
         }
-        named.push((id, item));
+        identified_items.push((id, item));
     }
-    Ok(named)
+    Ok(identified_items)
 }
 
 /// Is this a UUID as objects are named: lower case, with hyphens?
@@ -359,12 +363,12 @@ fn is_uuid(text: &str) -> bool {
 }
 
 /// Returns these fields, without those that are null.
-fn some_of(mut all: Map<String, Value>, fields: &[&str]) -> Map<String, Value> {
-    let one = |field: &&str| {
-        let value = all.remove(*field).filter(|value| !value.is_null())?;
+fn select_fields(mut object: Map<String, Value>, fields: &[&str]) -> Map<String, Value> {
+    let take_field = |field: &&str| {
+        let value = object.remove(*field).filter(|value| !value.is_null())?;
         Some(((*field).to_owned(), value))
     };
-    fields.iter().filter_map(one).collect()
+    fields.iter().filter_map(take_field).collect()
 }
 
 /// An object that there is.
@@ -389,9 +393,9 @@ impl LiveObject {
             name: meta.name.clone().unwrap_or_default(),
             uid: meta.uid.clone().unwrap_or_default(),
             version: meta.resource_version.clone().unwrap_or_default(),
-            managed: label.is_some_and(|held| held == value),
+            managed: label.is_some_and(|text| text == value),
             deleting: meta.deletion_timestamp.is_some(),
-            digest: meta.annotations.as_ref().and_then(|all| all.get(name::HUB_DIGEST)).cloned(),
+            digest: meta.annotations.as_ref().and_then(|map| map.get(name::HUB_DIGEST)).cloned(),
             spec: spec.clone(),
         }
     }
@@ -429,44 +433,47 @@ pub struct DeletionDoubt {
 
 impl DeletionDoubt {
     /// Judges a deletion: returns the names that may go.
-    fn judge<'a>(
+    fn check_deletion<'a>(
         &mut self,
         kind: &HubKind,
         names: BTreeSet<&'a str>,
-        all: usize,
+        total: usize,
         confirmed: &str,
     ) -> Result<BTreeSet<&'a str>, HeldDeletion> {
-        let is_most = names.len() > FEW && names.len() * 2 > all;
-        if names.is_empty() || !(is_most || names.len() == all) {
+        let is_most = names.len() > FEW && names.len() * 2 > total;
+        if names.is_empty() || !(is_most || names.len() == total) {
             *self = Self::default();
             return Ok(names);
         }
         // What one of the answers had is not taken away.
-        let both: BTreeSet<&str> =
+        let repeated_names: BTreeSet<&str> =
             names.iter().copied().filter(|name| self.names.contains(*name)).collect();
-        let (names, answers) =
-            if both.is_empty() { (names, 1) } else { (both, self.answers.saturating_add(1)) };
-        let listed = names.iter().copied().collect::<Vec<_>>().join(",");
-        let word = format!("{}-{}", kind.plural, hex(Sha256::new_with_prefix(listed), 6));
-        if answers >= ANSWERS || confirmed.split(',').any(|said| said.trim() == word) {
+        let (names, answers) = if repeated_names.is_empty() {
+            (names, 1)
+        } else {
+            (repeated_names, self.answers.saturating_add(1))
+        };
+        let name_list = names.iter().copied().collect::<Vec<_>>().join(",");
+        let word = format!("{}-{}", kind.plural, hex_prefix(Sha256::new_with_prefix(name_list), 6));
+        if answers >= ANSWERS || confirmed.split(',').any(|entry| entry.trim() == word) {
             *self = Self::default();
             return Ok(names);
         }
         let count = names.len();
         *self = Self { names: names.into_iter().map(str::to_owned).collect(), answers };
-        Err(HeldDeletion { count, all, answers, word })
+        Err(HeldDeletion { count, all: total, answers, word })
     }
 }
 
 /// Decides what is done about a kind: `items` are all that the hub wants of it, `live` all objects that
 /// there are, `key` is that of [`HubItem::digest`], `confirmed` what a person wrote.
-pub fn plan<'a>(
+pub fn plan_kind<'a>(
     kind: &HubKind,
     items: &'a [HubItem],
     live: &'a [LiveObject],
     key: &str,
     doubt: &mut DeletionDoubt,
-    confirmed: &str,
+    confirmations: &str,
 ) -> KindPlan<'a> {
     let mut plan = KindPlan::default();
     let by_name: BTreeMap<&str, &LiveObject> =
@@ -474,19 +481,20 @@ pub fn plan<'a>(
     for item in items {
         match by_name.get(item.name.as_str()).copied() {
             Some(object) if !object.managed => plan.foreign.push(&object.name),
-            Some(object) if object.deleting || item.stands(object, key) => {}
-            found => plan.apply.push((item, found)),
+            Some(object) if object.deleting || item.is_applied(object, key) => {}
+            existing => plan.apply.push((item, existing)),
         }
     }
-    let wanted: BTreeSet<&str> = items.iter().map(|item| item.name.as_str()).collect();
-    let ours = || live.iter().filter(|object| object.managed && !object.deleting);
-    let names = ours().map(|object| object.name.as_str());
-    let gone = names.filter(|name| !wanted.contains(name)).collect();
-    match doubt.judge(kind, gone, ours().count(), confirmed) {
+    let desired_names: BTreeSet<&str> = items.iter().map(|item| item.name.as_str()).collect();
+    let managed_objects = || live.iter().filter(|object| object.managed && !object.deleting);
+    let names = managed_objects().map(|object| object.name.as_str());
+    let removed_names = names.filter(|name| !desired_names.contains(name)).collect();
+    match doubt.check_deletion(kind, removed_names, managed_objects().count(), confirmations) {
         Ok(names) => {
-            plan.delete = ours().filter(|object| names.contains(object.name.as_str())).collect();
+            plan.delete =
+                managed_objects().filter(|object| names.contains(object.name.as_str())).collect();
         }
-        Err(held) => plan.held = Some(held),
+        Err(held_deletion) => plan.held = Some(held_deletion),
     }
     plan
 }

@@ -12,7 +12,7 @@ use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use sha2::{Digest, Sha256};
 use ssh_key::{PublicKey, public::KeyData};
 
-pub use self::standing::{MachineWord, standing};
+pub use self::standing::{MachineWord, build_user_status};
 use crate::api::containership::{AgentReport, RefusedKey, SshKey, UserSpec};
 
 /// Most bytes of a key: twice the longest RSA key that sshd takes.
@@ -53,7 +53,7 @@ pub enum KeyRefusal {
 ///
 /// # Errors
 /// When the key lets nobody in, see [`KeyRefusal`].
-pub fn accept(text: &str) -> Result<String, KeyRefusal> {
+pub fn normalize_key(text: &str) -> Result<String, KeyRefusal> {
     let text = text.trim();
     if text.len() > KEY_BYTES {
         return Err(KeyRefusal::Long);
@@ -65,15 +65,15 @@ pub fn accept(text: &str) -> Result<String, KeyRefusal> {
     let (Some(type_), Some(data)) = (words.next(), words.next()) else {
         return Err(KeyRefusal::Form);
     };
-    let read = PublicKey::from_openssh(&format!("{type_} {data}"));
-    let mut key = read.map_err(|_| KeyRefusal::Form)?;
+    let parse_result = PublicKey::from_openssh(&format!("{type_} {data}"));
+    let mut key = parse_result.map_err(|_| KeyRefusal::Form)?;
     match key.key_data() {
         KeyData::Ed25519(_) | KeyData::SkEd25519(_) | KeyData::SkEcdsaSha2NistP256(_) => {}
         // sshd takes no compressed point.
         KeyData::Ecdsa(point) if point.as_sec1_bytes().first() == Some(&4) => {}
         KeyData::Rsa(rsa) => {
             let modulus = rsa.n.as_positive_bytes().unwrap_or_default();
-            let zeros = modulus.first().map_or(0, |first| first.leading_zeros() as usize);
+            let zeros = modulus.first().map_or(0, |byte| byte.leading_zeros() as usize);
             let bits = modulus.len() * 8 - zeros;
             if !RSA_BITS.contains(&bits) {
                 return Err(KeyRefusal::Bits(bits));
@@ -87,26 +87,26 @@ pub fn accept(text: &str) -> Result<String, KeyRefusal> {
 }
 
 /// Splits the keys of a User into those that let in, each with its name, and those that do not.
-fn sorted_out(spec: &UserSpec) -> (BTreeMap<String, &SshKey>, Vec<RefusedKey>) {
-    let (mut accepted, mut refused) = (BTreeMap::new(), Vec::new());
+fn partition_keys(spec: &UserSpec) -> (BTreeMap<String, &SshKey>, Vec<RefusedKey>) {
+    let (mut accepted_keys, mut refused_keys) = (BTreeMap::new(), Vec::new());
     for (place, key) in spec.ssh_keys.iter().flatten().enumerate() {
-        match accept(&key.key) {
+        match normalize_key(&key.key) {
             Ok(line) => {
-                accepted.entry(line).or_insert(key);
+                accepted_keys.entry(line).or_insert(key);
             }
-            Err(why) => {
-                let known = [&key.id, &key.fingerprint, &key.name].into_iter().flatten();
-                let named = known.into_iter().find(|name| !name.is_empty()).cloned();
-                let key = named.unwrap_or_else(|| format!("ssh_keys[{place}]"));
-                refused.push(RefusedKey { key, message: why.to_string() });
+            Err(reason) => {
+                let key_names = [&key.id, &key.fingerprint, &key.name].into_iter().flatten();
+                let key_name = key_names.into_iter().find(|name| !name.is_empty()).cloned();
+                let key = key_name.unwrap_or_else(|| format!("ssh_keys[{place}]"));
+                refused_keys.push(RefusedKey { key, message: reason.to_string() });
             }
         }
     }
-    (accepted, refused)
+    (accepted_keys, refused_keys)
 }
 
 /// Digest of a User and of the keys that let them in.
-fn digest<'a>(user: &str, keys: impl Iterator<Item = &'a String>) -> String {
+fn user_digest<'a>(user: &str, keys: impl Iterator<Item = &'a String>) -> String {
     let mut hash = Sha256::new_with_prefix(user);
     for key in keys {
         hash.update("\n");
@@ -128,10 +128,11 @@ impl KeySet {
     pub fn new<'a>(users: impl IntoIterator<Item = (&'a str, &'a UserSpec)>) -> Self {
         let mut set = Self::default();
         for (user, spec) in users {
-            let (accepted, _) = sorted_out(spec);
-            set.digests.insert(digest(user, accepted.keys()));
-            for (line, key) in accepted {
-                let owner = format!("{user}/{}", plain(key.name.as_deref().unwrap_or_default()));
+            let (accepted_keys, _) = partition_keys(spec);
+            set.digests.insert(user_digest(user, accepted_keys.keys()));
+            for (line, key) in accepted_keys {
+                let owner =
+                    format!("{user}/{}", sanitize_name(key.name.as_deref().unwrap_or_default()));
                 set.keys.entry(line).or_default().insert(owner);
             }
         }
@@ -144,7 +145,7 @@ impl KeySet {
     }
 
     /// Returns the digests of all Users in the form of [`AgentReport::users`].
-    pub fn digests(&self) -> String {
+    pub fn joined_digests(&self) -> String {
         if self.digests.len() > REPORTED {
             return String::new();
         }
@@ -152,27 +153,29 @@ impl KeySet {
     }
 
     /// Returns what stands for the keys in a file.
-    pub fn block(&self) -> KeyBlock {
+    pub fn build_block(&self) -> KeyBlock {
         let line = |(key, owners): (&String, &BTreeSet<String>)| {
-            let named: Vec<&str> = owners.iter().take(OWNERS).map(String::as_str).collect();
-            let more = if owners.len() > OWNERS { ",…" } else { "" };
-            format!("{key} {COMMENT}{}{more}\n", named.join(","))
+            let owner_names: Vec<&str> = owners.iter().take(OWNERS).map(String::as_str).collect();
+            let suffix = if owners.len() > OWNERS { ",…" } else { "" };
+            format!("{key} {COMMENT}{}{suffix}\n", owner_names.join(","))
         };
         KeyBlock::new(self.keys.iter().map(line).collect())
     }
 }
 
 /// Returns a name as it may stand in a comment.
-fn plain(name: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || "-._@".contains(c) { c } else { '_' };
-    name.chars().take(NAME_CHARS).map(plain).collect()
+fn sanitize_name(name: &str) -> String {
+    let sanitize_char =
+        |c: char| if c.is_ascii_alphanumeric() || "-._@".contains(c) { c } else { '_' };
+    name.chars().take(NAME_CHARS).map(sanitize_char).collect()
 }
 
 /// Does a report say that a User of this digest stands, or the whole of this hash?
-fn stands(report: &AgentReport, digest: &str, hash: &str) -> bool {
+fn is_installed(report: &AgentReport, digest: &str, hash: &str) -> bool {
     // Agents write them sorted.
     let (digests, _) = report.users.as_bytes().as_chunks::<DIGEST_CHARS>();
-    report.keys == hash || digests.binary_search_by(|one| one[..].cmp(digest.as_bytes())).is_ok()
+    report.keys == hash
+        || digests.binary_search_by(|chunk| chunk[..].cmp(digest.as_bytes())).is_ok()
 }
 
 /// What is ours in a key file: lines of keys between two marks, the first of which bears their hash.
@@ -201,7 +204,7 @@ impl KeyBlock {
     }
 
     /// Finds the block in a file, where it is as it was written.
-    pub fn find(file: &[u8]) -> Option<Self> {
+    pub fn find_in_file(file: &[u8]) -> Option<Self> {
         let file = std::str::from_utf8(file).ok()?;
         let begin = file.lines().find(|line| line.starts_with(BEGIN))?;
         let (_, rest) = file.split_once(begin)?;
@@ -211,8 +214,8 @@ impl KeyBlock {
     }
 
     /// Returns a file with this block. Of the file before, lines of others stay where they are `kept`.
-    pub fn file(&self, before: &[u8], kept: bool) -> Vec<u8> {
-        let mut file = if kept { others(before) } else { Vec::new() };
+    pub fn render_file(&self, old_file: &[u8], keeps_others: bool) -> Vec<u8> {
+        let mut file = if keeps_others { foreign_lines(old_file) } else { Vec::new() };
         let Self { hash, keys } = self;
         let note = "written by Navigator from the cluster's Users, edits are undone";
         file.extend_from_slice(format!("{BEGIN} {hash}, {note}\n{keys}{END}\n").as_bytes());
@@ -222,24 +225,24 @@ impl KeyBlock {
 
 /// Returns the lines of a file that are not ours. Lines between our marks are, and so are keys with our
 /// comment where a mark is lost.
-pub fn others(file: &[u8]) -> Vec<u8> {
+pub fn foreign_lines(file: &[u8]) -> Vec<u8> {
     let lines: Vec<&[u8]> = file.split_inclusive(|byte| *byte == b'\n').collect();
-    let mark = |line: &[u8], mark: &str| line.starts_with(mark.as_bytes());
+    let is_mark = |line: &[u8], mark: &str| line.starts_with(mark.as_bytes());
     let comment = format!(" {COMMENT}").into_bytes();
-    let (mut kept, mut inside) = (Vec::new(), false);
-    for (at, line) in lines.iter().enumerate() {
-        if mark(line, BEGIN) {
-            inside = lines[at..].iter().any(|line| mark(line, END));
-        } else if mark(line, END) {
-            inside = false;
-        } else if !inside && !line.windows(comment.len()).any(|part| part == comment) {
-            kept.extend_from_slice(line);
+    let (mut kept_lines, mut is_inside) = (Vec::new(), false);
+    for (index, line) in lines.iter().enumerate() {
+        if is_mark(line, BEGIN) {
+            is_inside = lines[index..].iter().any(|line| is_mark(line, END));
+        } else if is_mark(line, END) {
+            is_inside = false;
+        } else if !is_inside && !line.windows(comment.len()).any(|part| part == comment) {
+            kept_lines.extend_from_slice(line);
         }
     }
-    if kept.last().is_some_and(|last| *last != b'\n') {
-        kept.push(b'\n');
+    if kept_lines.last().is_some_and(|byte| *byte != b'\n') {
+        kept_lines.push(b'\n');
     }
-    kept
+    kept_lines
 }
 
 #[cfg(test)]

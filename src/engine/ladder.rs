@@ -50,7 +50,7 @@ pub trait LadderRung: Copy + Ord + 'static {
     const ALL: &'static [Self];
 
     /// Place on the ladder, from the lowest.
-    fn height(self) -> usize {
+    fn mode_rank(self) -> usize {
         Self::ALL.iter().take_while(|rung| **rung < self).count()
     }
 }
@@ -104,18 +104,22 @@ pub struct LadderMember {
 
 impl LadderMember {
     /// A member that runs and stores what it was told.
-    pub fn settled(posture: SecurityPosture) -> Self {
+    pub fn from_modes(posture: SecurityPosture) -> Self {
         Self { runs: posture, told: posture, heard: true }
     }
 
     /// Heights on one ladder that this member is on or may come back on.
-    fn heights<R: LadderRung>(self, ladder: fn(&SecurityPosture) -> R) -> RangeInclusive<usize> {
-        let (runs, told) = (ladder(&self.runs).height(), ladder(&self.told).height());
-        if told == runs && !self.heard {
+    fn mode_range<R: LadderRung>(
+        self,
+        mode_of: fn(&SecurityPosture) -> R,
+    ) -> RangeInclusive<usize> {
+        let (running_rank, assigned_rank) =
+            (mode_of(&self.runs).mode_rank(), mode_of(&self.told).mode_rank());
+        if assigned_rank == running_rank && !self.heard {
             // A move was taken back, and may have been stored nevertheless: up or down.
-            return runs.saturating_sub(1)..=(runs + 1).min(R::ALL.len() - 1);
+            return running_rank.saturating_sub(1)..=(running_rank + 1).min(R::ALL.len() - 1);
         }
-        runs.min(told)..=runs.max(told)
+        running_rank.min(assigned_rank)..=running_rank.max(assigned_rank)
     }
 }
 
@@ -143,20 +147,20 @@ pub struct NextRound {
 /// Returns where all members are to go next on their way to `wanted`. A member that goes there goes
 /// together with each other one, wherever that is by now, so it does not matter which goes first.
 /// `is_met` is asked only for what no member has begun.
-pub fn next_round(
+pub fn next_stage(
     members: &[LadderMember],
-    wanted: SecurityPosture,
+    desired_modes: SecurityPosture,
     is_met: impl Fn(StepNeed) -> bool,
 ) -> NextRound {
     if members.is_empty() {
-        return NextRound { posture: wanted, unmet: Vec::new() };
+        return NextRound { posture: desired_modes, unmet: Vec::new() };
     }
     let posture = SecurityPosture {
-        internode: nearest(members, |on| on.internode, wanted.internode),
-        client: client(members, wanted),
-        login: login(members, wanted),
+        internode: nearest_mode(members, |modes| modes.internode, desired_modes.internode),
+        client: next_client_mode(members, desired_modes),
+        login: next_login_mode(members, desired_modes),
     };
-    let mut held = posture;
+    let mut allowed_modes = posture;
     let mut unmet = Vec::new();
     for need in [
         StepNeed::RolesReplicated,
@@ -164,119 +168,139 @@ pub fn next_round(
         StepNeed::ClientsEncrypted,
         StepNeed::ClientsPlain,
     ] {
-        let on = |is: &dyn Fn(&SecurityPosture) -> bool| {
-            members.iter().any(|member| is(&member.runs) || is(&member.told))
+        let is_on_any = |matches_modes: &dyn Fn(&SecurityPosture) -> bool| {
+            members.iter().any(|member| matches_modes(&member.runs) || matches_modes(&member.told))
         };
-        let begins = match need {
+        let is_started = match need {
             StepNeed::RolesReplicated | StepNeed::ClientsSendLogins => {
-                posture.login == LoginRung::Password && !on(&|it| it.login == posture.login)
+                posture.login == LoginRung::Password
+                    && !is_on_any(&|modes| modes.login == posture.login)
             }
             StepNeed::ClientsEncrypted => {
-                posture.client == ClientRung::Required && !on(&|it| it.client == posture.client)
+                posture.client == ClientRung::Required
+                    && !is_on_any(&|modes| modes.client == posture.client)
             }
             StepNeed::ClientsPlain => {
-                posture.client == ClientRung::Off && !on(&|it| it.client == posture.client)
+                posture.client == ClientRung::Off
+                    && !is_on_any(&|modes| modes.client == posture.client)
             }
         };
-        if !begins || is_met(need) {
+        if !is_started || is_met(need) {
             continue;
         }
         unmet.push(need);
         match need {
             StepNeed::RolesReplicated | StepNeed::ClientsSendLogins => {
-                held.login = LoginRung::Off;
+                allowed_modes.login = LoginRung::Off;
             }
             StepNeed::ClientsEncrypted | StepNeed::ClientsPlain => {
-                held.client = ClientRung::Optional;
+                allowed_modes.client = ClientRung::Optional;
             }
         }
     }
     // A round that cannot be begun as a whole is not begun by half: that would be one more restart.
-    let first = members[0].runs;
-    let is_settled = members.iter().all(|member| member.runs == first && member.told == first);
-    let posture = if !unmet.is_empty() && is_settled { first } else { held };
+    let first_modes = members[0].runs;
+    let is_settled =
+        members.iter().all(|member| member.runs == first_modes && member.told == first_modes);
+    let posture = if !unmet.is_empty() && is_settled { first_modes } else { allowed_modes };
     NextRound { posture, unmet }
 }
 
 /// Returns the rung that is nearest to `wanted` of those that go together with each member. Where none
 /// does, members are parted already: then the one that is least far from any of them.
-fn nearest<R: LadderRung>(
+fn nearest_mode<R: LadderRung>(
     members: &[LadderMember],
-    ladder: fn(&SecurityPosture) -> R,
-    wanted: R,
+    mode_of: fn(&SecurityPosture) -> R,
+    desired_mode: R,
 ) -> R {
-    let distance = |rung: R| {
-        let height = rung.height();
-        let of = |member: &LadderMember| {
-            let heights = member.heights(ladder);
-            height.abs_diff(*heights.start()).max(height.abs_diff(*heights.end()))
+    let distance = |mode: R| {
+        let rank = mode.mode_rank();
+        let member_distance = |member: &LadderMember| {
+            let range = member.mode_range(mode_of);
+            rank.abs_diff(*range.start()).max(rank.abs_diff(*range.end()))
         };
-        members.iter().map(of).max().unwrap_or_default().max(1)
+        members.iter().map(member_distance).max().unwrap_or_default().max(1)
     };
-    let away = |rung: &&R| (distance(**rung), rung.height().abs_diff(wanted.height()));
-    R::ALL.iter().min_by_key(away).copied().unwrap_or(wanted)
+    let distance_key =
+        |mode: &&R| (distance(**mode), mode.mode_rank().abs_diff(desired_mode.mode_rank()));
+    R::ALL.iter().min_by_key(distance_key).copied().unwrap_or(desired_mode)
 }
 
 /// Towards clients the last rung of either direction comes in the last round.
-fn client(members: &[LadderMember], wanted: SecurityPosture) -> ClientRung {
-    let next = nearest(members, |on| on.client, wanted.client);
-    let begun = members.iter().any(|member| member.runs.client == next);
-    let is_due = match next {
-        ClientRung::Required => begun || reached(members, SecurityPosture::SECOND_ROUND, wanted),
-        ClientRung::Off => begun || left(members, SecurityPosture::FIRST_ROUND, wanted),
+fn next_client_mode(members: &[LadderMember], desired_modes: SecurityPosture) -> ClientRung {
+    let next_mode = nearest_mode(members, |modes| modes.client, desired_modes.client);
+    let is_started = members.iter().any(|member| member.runs.client == next_mode);
+    let is_due = match next_mode {
+        ClientRung::Required => {
+            is_started || has_reached(members, SecurityPosture::SECOND_ROUND, desired_modes)
+        }
+        ClientRung::Off => {
+            is_started || has_left(members, SecurityPosture::FIRST_ROUND, desired_modes)
+        }
         ClientRung::Optional => true,
     };
-    if is_due { next } else { ClientRung::Optional }
+    if is_due { next_mode } else { ClientRung::Optional }
 }
 
 /// Passwords come in the second round, and go in the second from the end. Whether a client says who it
 /// is makes no difference to a node that does not ask.
-fn login(members: &[LadderMember], wanted: SecurityPosture) -> LoginRung {
-    let all = |rung| members.iter().all(|member| member.runs.login == rung);
-    match wanted.login {
-        LoginRung::Password if all(LoginRung::Off) => {
-            let is_due = reached(members, SecurityPosture::FIRST_ROUND, wanted);
+fn next_login_mode(members: &[LadderMember], desired_modes: SecurityPosture) -> LoginRung {
+    let is_everywhere = |mode| members.iter().all(|member| member.runs.login == mode);
+    match desired_modes.login {
+        LoginRung::Password if is_everywhere(LoginRung::Off) => {
+            let is_due = has_reached(members, SecurityPosture::FIRST_ROUND, desired_modes);
             if is_due { LoginRung::Password } else { LoginRung::Off }
         }
-        LoginRung::Off if all(LoginRung::Password) => {
-            let is_due = left(members, SecurityPosture::SECOND_ROUND, wanted);
+        LoginRung::Off if is_everywhere(LoginRung::Password) => {
+            let is_due = has_left(members, SecurityPosture::SECOND_ROUND, desired_modes);
             if is_due { LoginRung::Off } else { LoginRung::Password }
         }
-        rung => rung,
+        mode => mode,
     }
 }
 
 /// Is each member at least on what `round` has, as far as that is wanted?
-fn reached(members: &[LadderMember], round: SecurityPosture, wanted: SecurityPosture) -> bool {
-    is_through(members, round, wanted, |heights, round, wanted| {
+fn has_reached(
+    members: &[LadderMember],
+    stage: SecurityPosture,
+    desired_modes: SecurityPosture,
+) -> bool {
+    is_through(members, stage, desired_modes, |heights, round, wanted| {
         *heights.start() >= round.min(wanted)
     })
 }
 
 /// Is each member at most on what `round` has, as far as that is wanted?
-fn left(members: &[LadderMember], round: SecurityPosture, wanted: SecurityPosture) -> bool {
-    is_through(members, round, wanted, |heights, round, wanted| *heights.end() <= round.max(wanted))
+fn has_left(
+    members: &[LadderMember],
+    stage: SecurityPosture,
+    desired_modes: SecurityPosture,
+) -> bool {
+    is_through(members, stage, desired_modes, |heights, round, wanted| {
+        *heights.end() <= round.max(wanted)
+    })
 }
 
 fn is_through(
     members: &[LadderMember],
-    round: SecurityPosture,
-    wanted: SecurityPosture,
-    is_there: fn(&RangeInclusive<usize>, usize, usize) -> bool,
+    stage: SecurityPosture,
+    desired_modes: SecurityPosture,
+    is_met: fn(&RangeInclusive<usize>, usize, usize) -> bool,
 ) -> bool {
-    fn on<R: LadderRung>(
+    fn is_member_through<R: LadderRung>(
         member: LadderMember,
-        ladder: fn(&SecurityPosture) -> R,
-        round: SecurityPosture,
-        wanted: SecurityPosture,
-        is_there: fn(&RangeInclusive<usize>, usize, usize) -> bool,
+        mode_of: fn(&SecurityPosture) -> R,
+        stage: SecurityPosture,
+        desired_modes: SecurityPosture,
+        is_met: fn(&RangeInclusive<usize>, usize, usize) -> bool,
     ) -> bool {
-        let (round, wanted) = (ladder(&round).height(), ladder(&wanted).height());
-        is_there(&member.heights(ladder), round, wanted)
+        let (stage_rank, desired_rank) =
+            (mode_of(&stage).mode_rank(), mode_of(&desired_modes).mode_rank());
+        is_met(&member.mode_range(mode_of), stage_rank, desired_rank)
     }
     members.iter().all(|&member| {
-        on(member, |it| it.internode, round, wanted, is_there)
-            && on(member, |it| it.client, round, wanted, is_there)
-            && on(member, |it| it.login, round, wanted, is_there)
+        is_member_through(member, |modes| modes.internode, stage, desired_modes, is_met)
+            && is_member_through(member, |modes| modes.client, stage, desired_modes, is_met)
+            && is_member_through(member, |modes| modes.login, stage, desired_modes, is_met)
     })
 }

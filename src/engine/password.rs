@@ -34,16 +34,18 @@ impl PasswordHashing {
     /// See [`PasswordRefusal`].
     pub fn hash(self, password: &str) -> Result<String, PasswordRefusal> {
         match self {
-            Self::Bcrypt => hash(password),
-            Self::Sha256 => accept(password.as_bytes()).map(sha256),
+            Self::Bcrypt => hash_bcrypt(password),
+            Self::Sha256 => check_password(password.as_bytes()).map(sha256_hex),
         }
     }
 
     /// Tells whether `hash` is one of `password`, of this kind.
     pub fn verify(self, password: &str, hash: &str) -> bool {
         match self {
-            Self::Bcrypt => verify(password, hash),
-            Self::Sha256 => accept(password.as_bytes()).is_ok_and(|text| sha256(text) == hash),
+            Self::Bcrypt => verify_bcrypt(password, hash),
+            Self::Sha256 => {
+                check_password(password.as_bytes()).is_ok_and(|text| sha256_hex(text) == hash)
+            }
         }
     }
 }
@@ -54,7 +56,7 @@ pub fn is_sha256(hash: &str) -> bool {
     hash.len() == 64 && hash.bytes().all(is_digit)
 }
 
-fn sha256(password: &str) -> String {
+fn sha256_hex(password: &str) -> String {
     Sha256::digest(password).iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
 }
 
@@ -77,7 +79,7 @@ pub enum PasswordRefusal {
 ///
 /// # Errors
 /// [`PasswordRefusal::Random`].
-pub fn generate() -> Result<String, PasswordRefusal> {
+pub fn generate_password() -> Result<String, PasswordRefusal> {
     let mut number = [0; RANDOM_BYTES];
     getrandom::fill(&mut number).map_err(|_| PasswordRefusal::Random)?;
     Ok(in_base_62(number))
@@ -87,14 +89,14 @@ pub fn generate() -> Result<String, PasswordRefusal> {
 fn in_base_62(mut number: [u8; RANDOM_BYTES]) -> String {
     let mut text = String::with_capacity(LENGTH);
     for _ in 0..LENGTH {
-        let mut rest = 0;
+        let mut remainder = 0;
         for byte in &mut number {
-            let part = rest * 256 + usize::from(*byte);
+            let part = remainder * 256 + usize::from(*byte);
             // A rest is below 62, so the quotient is below 256.
             *byte = u8::try_from(part / 62).unwrap_or_default();
-            rest = part % 62;
+            remainder = part % 62;
         }
-        text.push(char::from(DIGITS[rest]));
+        text.push(char::from(DIGITS[remainder]));
     }
     text
 }
@@ -103,7 +105,7 @@ fn in_base_62(mut number: [u8; RANDOM_BYTES]) -> String {
 ///
 /// # Errors
 /// See [`PasswordRefusal`].
-pub fn accept(bytes: &[u8]) -> Result<&str, PasswordRefusal> {
+pub fn check_password(bytes: &[u8]) -> Result<&str, PasswordRefusal> {
     match bytes {
         [] => Err(PasswordRefusal::Empty),
         _ if bytes.len() > MAX_BYTES => Err(PasswordRefusal::Long(bytes.len())),
@@ -116,16 +118,16 @@ pub fn accept(bytes: &[u8]) -> Result<&str, PasswordRefusal> {
 ///
 /// # Errors
 /// See [`PasswordRefusal`].
-pub fn hash(password: &str) -> Result<String, PasswordRefusal> {
-    accept(password.as_bytes())?;
+pub fn hash_bcrypt(password: &str) -> Result<String, PasswordRefusal> {
+    check_password(password.as_bytes())?;
     let parts: HashParts =
         bcrypt::hash_with_result(password, COST).map_err(|_| PasswordRefusal::Random)?;
     Ok(parts.format_for_version(Version::TwoA))
 }
 
-/// Tells whether `hash` is one of `password`. Takes as long as [`hash`].
-pub fn verify(password: &str, hash: &str) -> bool {
-    accept(password.as_bytes()).is_ok() && bcrypt::verify(password, hash).unwrap_or(false)
+/// Tells whether `hash` is one of `password`. Takes as long as [`hash_bcrypt`].
+pub fn verify_bcrypt(password: &str, hash: &str) -> bool {
+    check_password(password.as_bytes()).is_ok() && bcrypt::verify(password, hash).unwrap_or(false)
 }
 
 #[cfg(test)]
@@ -136,12 +138,12 @@ mod tests {
 
     #[test]
     fn passwords_that_are_made_are_long_and_differ() {
-        let made: BTreeSet<String> = (0..100).map(|_| generate().unwrap()).collect();
+        let made: BTreeSet<String> = (0..100).map(|_| generate_password().unwrap()).collect();
         assert_eq!(made.len(), 100);
         for password in &made {
             assert_eq!(password.len(), LENGTH);
             assert!(password.bytes().all(|byte| byte.is_ascii_alphanumeric()), "{password}");
-            assert!(accept(password.as_bytes()).is_ok());
+            assert!(check_password(password.as_bytes()).is_ok());
         }
     }
 
@@ -157,14 +159,14 @@ mod tests {
 
     #[test]
     fn a_hash_is_of_one_password_and_carries_the_mark_that_databases_read() {
-        let hashed = hash("pass'word").unwrap();
+        let hashed = hash_bcrypt("pass'word").unwrap();
         assert!(hashed.starts_with("$2a$10$"), "{hashed}");
         assert_eq!(hashed.len(), 60);
-        assert!(verify("pass'word", &hashed));
-        assert!(!verify("pass'worD", &hashed));
-        assert_ne!(hash("pass'word").unwrap(), hashed, "each has a salt of its own");
+        assert!(verify_bcrypt("pass'word", &hashed));
+        assert!(!verify_bcrypt("pass'worD", &hashed));
+        assert_ne!(hash_bcrypt("pass'word").unwrap(), hashed, "each has a salt of its own");
         for damaged in ["", "$2a$10$", "plain", &hashed[..59]] {
-            assert!(!verify("pass'word", damaged), "{damaged}");
+            assert!(!verify_bcrypt("pass'word", damaged), "{damaged}");
         }
     }
 
@@ -183,16 +185,16 @@ mod tests {
     #[test]
     fn what_bcrypt_would_cut_off_is_refused() {
         let long = "a".repeat(MAX_BYTES);
-        assert_eq!(accept(long.as_bytes()), Ok(long.as_str()));
+        assert_eq!(check_password(long.as_bytes()), Ok(long.as_str()));
         for (bytes, refusal) in [
             (&b""[..], PasswordRefusal::Empty),
             (&[b'a'; MAX_BYTES + 1], PasswordRefusal::Long(MAX_BYTES + 1)),
             (b"a\0b", PasswordRefusal::Zero),
             (b"\xff", PasswordRefusal::Bytes),
         ] {
-            assert_eq!(accept(bytes), Err(refusal));
+            assert_eq!(check_password(bytes), Err(refusal));
         }
-        assert_eq!(hash(""), Err(PasswordRefusal::Empty));
-        assert!(!verify(&"a".repeat(MAX_BYTES + 1), &hash(&long).unwrap()));
+        assert_eq!(hash_bcrypt(""), Err(PasswordRefusal::Empty));
+        assert!(!verify_bcrypt(&"a".repeat(MAX_BYTES + 1), &hash_bcrypt(&long).unwrap()));
     }
 }

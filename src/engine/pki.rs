@@ -20,10 +20,10 @@ pub use self::{
     authority::{AuthorityRefusal, CertificateAuthority, GivenCertificate},
     bundle::{BundleRefusal, MAX_CERTIFICATES, TrustBundle},
     der::certificate_pem,
-    issue::{CertificateUse, IssueError, LeafOrder, is_due},
-    judge::{CertificateProblem, authority_of, judge},
+    issue::{CertificateUse, IssueError, LeafOrder, needs_renewal},
+    judge::{CertificateProblem, check_chain, find_authority},
     key::{KeyKind, PrivateKey, PrivateKeyRefusal},
-    request::{KeyRequest, ProofRefusal, RequestRefusal, check_proof, prove},
+    request::{KeyRequest, ProofRefusal, RequestRefusal, check_proof, create_proof},
 };
 
 /// Most bytes of PEM that are looked at: eight certificates with the longest keys take half.

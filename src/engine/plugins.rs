@@ -46,17 +46,17 @@ impl Display for PluginObject {
 }
 
 impl PluginObject {
-    pub fn group(&self) -> &str {
+    pub fn api_group(&self) -> &str {
         self.api_version.split_once('/').map_or("", |(group, _)| group)
     }
 
     /// Does it define a kind?
     pub fn is_definition(&self) -> bool {
-        self.group() == DEFINITIONS && self.kind == "CustomResourceDefinition"
+        self.api_group() == DEFINITIONS && self.kind == "CustomResourceDefinition"
     }
 
     pub fn is_namespace(&self) -> bool {
-        self.group().is_empty() && self.kind == "Namespace"
+        self.api_group().is_empty() && self.kind == "Namespace"
     }
 
     /// Is it never deleted? With it would go what others made.
@@ -66,17 +66,17 @@ impl PluginObject {
 
     /// Is there something to wait for once it was applied?
     pub fn is_awaited(&self) -> bool {
-        let rolled_out = ["Deployment", "StatefulSet", "DaemonSet"].contains(&self.kind.as_str());
-        match self.group() {
-            "apps" => rolled_out,
+        let has_rollout = ["Deployment", "StatefulSet", "DaemonSet"].contains(&self.kind.as_str());
+        match self.api_group() {
+            "apps" => has_rollout,
             "batch" => self.kind == "Job",
             _ => self.is_definition(),
         }
     }
 
     /// When it is applied: kinds, namespaces, rights, and the rest.
-    pub fn wave(&self) -> u8 {
-        match (self.group(), self.kind.as_str()) {
+    pub fn apply_wave(&self) -> u8 {
+        match (self.api_group(), self.kind.as_str()) {
             _ if self.is_definition() => 0,
             _ if self.is_namespace() => 1,
             ("rbac.authorization.k8s.io", _) | ("", "ServiceAccount") => 2,
@@ -94,7 +94,7 @@ pub struct PluginManifest {
 
 impl PluginManifest {
     /// Returns the body with the label of the Plugin of this uid.
-    pub fn labelled(&self, uid: &str) -> Value {
+    pub fn with_owner_label(&self, uid: &str) -> Value {
         let mut body = self.body.clone();
         if body["metadata"]["labels"].is_null() {
             body["metadata"]["labels"] = json!({});
@@ -104,7 +104,7 @@ impl PluginManifest {
     }
 
     /// Does it define this kind?
-    pub fn defines(&self, group: &str, kind: &str) -> bool {
+    pub fn is_definition_of(&self, group: &str, kind: &str) -> bool {
         let spec = &self.body["spec"];
         self.object.is_definition()
             && spec["group"].as_str() == Some(group)
@@ -116,11 +116,11 @@ impl PluginManifest {
 ///
 /// # Errors
 /// A sentence where they cannot be applied.
-pub fn manifests(text: &str) -> Result<Vec<PluginManifest>, String> {
+pub fn parse_manifests(text: &str) -> Result<Vec<PluginManifest>, String> {
     if text.len() > BYTES {
         return Err(format!("the manifests are longer than {} KiB", BYTES >> 10));
     }
-    let mut all = Vec::new();
+    let mut manifests = Vec::new();
     for (place, document) in serde_yaml::Deserializer::from_str(text).enumerate() {
         let place = place + 1;
         let mut body = Value::deserialize(document)
@@ -133,23 +133,26 @@ pub fn manifests(text: &str) -> Result<Vec<PluginManifest>, String> {
             _ => vec![body],
         };
         for body in items {
-            let manifest = manifest(body)
-                .map_err(|missing| format!("document {place} of the manifests lacks {missing}"))?;
-            all.push(manifest);
+            let manifest = parse_manifest(body).map_err(|missing_field| {
+                format!("document {place} of the manifests lacks {missing_field}")
+            })?;
+            manifests.push(manifest);
         }
     }
-    if all.is_empty() {
+    if manifests.is_empty() {
         return Err("there are no manifests".to_owned());
     }
-    let mut seen = BTreeSet::new();
-    if let Some(twice) = all.iter().find(|one| !seen.insert(&one.object)) {
-        return Err(format!("{} stands twice in the manifests", twice.object));
+    let mut seen_objects = BTreeSet::new();
+    if let Some(duplicate) =
+        manifests.iter().find(|manifest| !seen_objects.insert(&manifest.object))
+    {
+        return Err(format!("{} stands twice in the manifests", duplicate.object));
     }
-    all.sort_by_key(|one| one.object.wave());
-    Ok(all)
+    manifests.sort_by_key(|manifest| manifest.object.apply_wave());
+    Ok(manifests)
 }
 
-fn manifest(body: Value) -> Result<PluginManifest, &'static str> {
+fn parse_manifest(body: Value) -> Result<PluginManifest, &'static str> {
     let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
     let object = PluginObject {
         api_version: text("/apiVersion").ok_or("apiVersion")?,
@@ -161,7 +164,7 @@ fn manifest(body: Value) -> Result<PluginManifest, &'static str> {
 }
 
 /// Digest of manifests; `retry` tells one request to try them again from the next.
-pub fn digest(text: &str, retry: Option<&str>) -> String {
+pub fn manifests_digest(text: &str, retry: Option<&str>) -> String {
     let digest = Sha256::new_with_prefix(retry.unwrap_or_default()).chain_update("\n");
     let digest = digest.chain_update(text).finalize();
     digest.iter().take(8).fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
@@ -171,37 +174,43 @@ pub fn digest(text: &str, retry: Option<&str>) -> String {
 ///
 /// # Errors
 /// A sentence where it failed for good.
-pub fn waits_for(object: &PluginObject, live: &Value) -> Result<Option<String>, String> {
+pub fn pending_reason(object: &PluginObject, live: &Value) -> Result<Option<String>, String> {
     let number = |pointer: &str| live.pointer(pointer).and_then(Value::as_i64);
     let status = |field: &str| number(&format!("/status/{field}")).unwrap_or_default();
-    let holds = |type_: &str| {
+    let has_condition = |type_: &str| {
         let conditions = live.pointer("/status/conditions").and_then(Value::as_array);
-        let mut all = conditions.into_iter().flatten();
-        all.any(|one| one["type"] == type_ && one["status"] == "True")
+        let mut entries = conditions.into_iter().flatten();
+        entries.any(|condition| condition["type"] == type_ && condition["status"] == "True")
     };
-    let seen = status("observedGeneration") >= number("/metadata/generation").unwrap_or_default();
-    let wanted = number("/spec/replicas").unwrap_or(1);
-    let by_hand =
+    let is_observed =
+        status("observedGeneration") >= number("/metadata/generation").unwrap_or_default();
+    let desired_replicas = number("/spec/replicas").unwrap_or(1);
+    let is_on_delete =
         live.pointer("/spec/updateStrategy/type").is_some_and(|type_| type_ == "OnDelete");
-    let updated = |field: &str, wanted: i64| by_hand || status(field) >= wanted;
-    let done = match (object.group(), object.kind.as_str()) {
+    let is_updated = |field: &str, desired: i64| is_on_delete || status(field) >= desired;
+    let is_done = match (object.api_group(), object.kind.as_str()) {
         ("apps", "Deployment") => {
-            seen && updated("updatedReplicas", wanted)
-                && status("replicas") <= wanted
-                && status("availableReplicas") >= wanted
+            is_observed
+                && is_updated("updatedReplicas", desired_replicas)
+                && status("replicas") <= desired_replicas
+                && status("availableReplicas") >= desired_replicas
         }
         ("apps", "StatefulSet") => {
-            seen && updated("updatedReplicas", wanted) && status("readyReplicas") >= wanted
+            is_observed
+                && is_updated("updatedReplicas", desired_replicas)
+                && status("readyReplicas") >= desired_replicas
         }
         ("apps", "DaemonSet") => {
-            let wanted = status("desiredNumberScheduled");
-            seen && updated("updatedNumberScheduled", wanted) && status("numberAvailable") >= wanted
+            let desired_pods = status("desiredNumberScheduled");
+            is_observed
+                && is_updated("updatedNumberScheduled", desired_pods)
+                && status("numberAvailable") >= desired_pods
         }
-        ("batch", "Job") if holds("Failed") => return Err(format!("{object} failed")),
-        ("batch", "Job") => holds("Complete"),
-        _ => !object.is_definition() || holds("Established"),
+        ("batch", "Job") if has_condition("Failed") => return Err(format!("{object} failed")),
+        ("batch", "Job") => has_condition("Complete"),
+        _ => !object.is_definition() || has_condition("Established"),
     };
-    Ok((!done).then(|| format!("waits for {object}")))
+    Ok((!is_done).then(|| format!("waits for {object}")))
 }
 
 /// What is done with a Plugin next.
@@ -225,27 +234,28 @@ pub enum PluginAction {
 
 /// Decides what is done next. `wanted` is the digest of what is asked for, and `kept` that of the last
 /// version that was rolled out.
-pub fn next(
+pub fn next_action(
     status: &PluginStatus,
-    wanted: &str,
-    kept: Option<&str>,
+    desired_digest: &str,
+    applied_digest: Option<&str>,
     timeout_seconds: i32,
     now: Timestamp,
 ) -> PluginAction {
-    let failed = || status.failed.as_ref().is_some_and(|failed| failed.digest == wanted);
+    let has_failed =
+        || status.failed.as_ref().is_some_and(|failure| failure.digest == desired_digest);
     let Some(rollout) = &status.rollout else {
-        return match kept {
-            Some(kept) if kept == wanted => PluginAction::Rest,
-            _ if failed() => PluginAction::GiveUp,
+        return match applied_digest {
+            Some(digest) if digest == desired_digest => PluginAction::Rest,
+            _ if has_failed() => PluginAction::GiveUp,
             _ => PluginAction::Begin,
         };
     };
-    let patience = SignedDuration::from_secs(i64::from(timeout_seconds));
+    let timeout = SignedDuration::from_secs(i64::from(timeout_seconds));
     if rollout.failure.is_some() {
         PluginAction::Undo
-    } else if rollout.digest != wanted {
+    } else if rollout.digest != desired_digest {
         PluginAction::Begin
-    } else if now.duration_since(rollout.started_at.0) >= patience {
+    } else if now.duration_since(rollout.started_at.0) >= timeout {
         PluginAction::Expire
     } else if rollout.applied {
         PluginAction::Await

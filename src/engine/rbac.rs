@@ -11,17 +11,17 @@ use k8s_openapi::api::rbac::v1::PolicyRule;
 use super::{hub, roles::RBAC};
 use crate::api::{GROUP, containership, names};
 
-fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
-    let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+fn build_rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
+    let to_strings = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     PolicyRule {
         api_groups: Some(vec![group.to_owned()]),
-        resources: Some(owned(resources)),
-        verbs: owned(verbs),
+        resources: Some(to_strings(resources)),
+        verbs: to_strings(verbs),
         ..PolicyRule::default()
     }
 }
 
-fn named(mut rule: PolicyRule, name: &str) -> PolicyRule {
+fn limit_to_name(mut rule: PolicyRule, name: &str) -> PolicyRule {
     rule.resource_names = Some(vec![name.to_owned()]);
     rule
 }
@@ -35,13 +35,13 @@ const OWN: &[&str] = &["get", "list", "watch", "create", "patch", "delete"];
 /// Our API server lets a pilot write the status of its own Pilot only.
 pub fn pilot_rules(lease: &str) -> Vec<PolicyRule> {
     vec![
-        rule("", &["pods"], &["get"]),
-        rule(GROUP, &["pilots"], READ),
-        rule(GROUP, &["pilots/status"], &["patch"]),
+        build_rule("", &["pods"], &["get"]),
+        build_rule(GROUP, &["pilots"], READ),
+        build_rule(GROUP, &["pilots/status"], &["patch"]),
         // A create names nothing yet, so it cannot be limited to a name.
-        rule(GROUP, &["leaderleases"], &["create"]),
-        named(rule(GROUP, &["leaderleases"], &["get", "update"]), lease),
-        rule("events.k8s.io", &["events"], &["create", "patch"]),
+        build_rule(GROUP, &["leaderleases"], &["create"]),
+        limit_to_name(build_rule(GROUP, &["leaderleases"], &["get", "update"]), lease),
+        build_rule("events.k8s.io", &["events"], &["create", "patch"]),
     ]
 }
 
@@ -50,42 +50,42 @@ pub fn pilot_rules(lease: &str) -> Vec<PolicyRule> {
 pub fn controller_rules(clusters: &[&str]) -> Vec<PolicyRule> {
     let mut clusters = clusters.to_vec();
     clusters.sort_unstable();
-    let below = |part: &str, verbs: &[&str]| {
+    let subresource_rule = |part: &str, verbs: &[&str]| {
         let resources: Vec<String> =
             clusters.iter().map(|plural| format!("{plural}/{part}")).collect();
-        rule(GROUP, &resources.iter().map(String::as_str).collect::<Vec<_>>(), verbs)
+        build_rule(GROUP, &resources.iter().map(String::as_str).collect::<Vec<_>>(), verbs)
     };
     vec![
         // `patch` is for the teardown finalizer; no controller writes a cluster's spec.
-        rule(GROUP, &clusters, &["get", "list", "watch", "patch"]),
-        below("status", &["update"]),
-        rule(GROUP, &["pilots"], OWN),
-        rule(GROUP, &["pilots/status"], &["patch"]),
+        build_rule(GROUP, &clusters, &["get", "list", "watch", "patch"]),
+        subresource_rule("status", &["update"]),
+        build_rule(GROUP, &["pilots"], OWN),
+        build_rule(GROUP, &["pilots/status"], &["patch"]),
         // The controller only reads the leader's name. It holds the write verbs to be allowed to
         // grant them to the pilots.
-        rule(GROUP, &["leaderleases"], &["get", "list", "watch", "create", "update"]),
-        rule("", &["services", "serviceaccounts"], OWN),
+        build_rule(GROUP, &["leaderleases"], &["get", "list", "watch", "create", "update"]),
+        build_rule("", &["services", "serviceaccounts"], OWN),
         // CAs, users and certificates; and the Secrets of passwords that clusters name.
-        rule("", &["configmaps", "secrets"], OWN),
+        build_rule("", &["configmaps", "secrets"], OWN),
         // `patch` is for labels of single nodes.
-        rule("", &["pods"], &["get", "list", "watch", "patch", "delete"]),
+        build_rule("", &["pods"], &["get", "list", "watch", "patch", "delete"]),
         // An ephemeral container brings a newer pilot into a running pod.
-        rule("", &["pods/ephemeralcontainers"], &["patch"]),
+        build_rule("", &["pods/ephemeralcontainers"], &["patch"]),
         // `patch` is for labels, annotations and larger sizes.
-        rule("", &["persistentvolumeclaims"], &["get", "list", "watch", "patch", "delete"]),
-        rule("", &["namespaces"], &["get"]),
+        build_rule("", &["persistentvolumeclaims"], &["get", "list", "watch", "patch", "delete"]),
+        build_rule("", &["namespaces"], &["get"]),
         // The controller tells a namespace that is being deleted that our pods in it are gone.
-        rule("", &["namespaces/status"], &["patch"]),
+        build_rule("", &["namespaces/status"], &["patch"]),
         // `list` tells why a pod is not created, or its volume not mounted.
-        rule("events.k8s.io", &["events"], &["create", "patch", "list"]),
-        rule("apps", &["statefulsets"], OWN),
+        build_rule("events.k8s.io", &["events"], &["create", "patch", "list"]),
+        build_rule("apps", &["statefulsets"], OWN),
         // A pod that is evicted before its turn is made of the template that it had.
-        rule("apps", &["controllerrevisions"], &["list"]),
-        rule("policy", &["poddisruptionbudgets"], OWN),
-        rule("networking.k8s.io", &["networkpolicies"], OWN),
-        rule("rbac.authorization.k8s.io", &["roles", "rolebindings"], OWN),
+        build_rule("apps", &["controllerrevisions"], &["list"]),
+        build_rule("policy", &["poddisruptionbudgets"], OWN),
+        build_rule("networking.k8s.io", &["networkpolicies"], OWN),
+        build_rule("rbac.authorization.k8s.io", &["roles", "rolebindings"], OWN),
         // For the status page.
-        rule(containership::PROVISION_GROUP, &["clusterupgrades"], &["list"]),
+        build_rule(containership::PROVISION_GROUP, &["clusterupgrades"], &["list"]),
     ]
 }
 
@@ -93,14 +93,14 @@ pub fn controller_rules(clusters: &[&str]) -> Vec<PolicyRule> {
 /// of the store's identity, makes the key of its seals, and writes the one lease by which the controller's replicas elect their
 /// leader. Leases elsewhere belong to machines and to other controllers.
 pub fn controller_install_rules() -> Vec<PolicyRule> {
-    let leases = |verbs: &[&str]| rule("coordination.k8s.io", &["leases"], verbs);
+    let leases = |verbs: &[&str]| build_rule("coordination.k8s.io", &["leases"], verbs);
     vec![
-        named(rule("", &["configmaps"], &["get"]), names::STORE_CONFIG_MAP),
-        named(rule("", &["secrets"], &["get"]), names::SEAL_SECRET),
+        limit_to_name(build_rule("", &["configmaps"], &["get"]), names::STORE_CONFIG_MAP),
+        limit_to_name(build_rule("", &["secrets"], &["get"]), names::SEAL_SECRET),
         // A create names nothing yet, so it cannot be limited to a name.
         leases(&["create"]),
-        rule("", &["secrets"], &["create"]),
-        named(leases(&["get", "update"]), names::CONTROLLER),
+        build_rule("", &["secrets"], &["create"]),
+        limit_to_name(leases(&["get", "update"]), names::CONTROLLER),
     ]
 }
 
@@ -112,31 +112,32 @@ pub fn coordinator_rules(clusters: &[&str]) -> Vec<PolicyRule> {
     clusters.sort_unstable();
     vec![
         // `patch` is for cordons and taints.
-        rule("", &["nodes"], &["list", "watch", "patch"]),
-        rule("", &["pods", "persistentvolumes"], &["list"]),
-        rule("", &["pods/eviction"], &["create"]),
-        rule(GROUP, &clusters, &["list"]),
+        build_rule("", &["nodes"], &["list", "watch", "patch"]),
+        build_rule("", &["pods", "persistentvolumes"], &["list"]),
+        build_rule("", &["pods/eviction"], &["create"]),
+        build_rule(GROUP, &clusters, &["list"]),
         // `patch` is for the request to leave a machine.
-        rule(GROUP, &["pilots"], &["list", "patch"]),
+        build_rule(GROUP, &["pilots"], &["list", "patch"]),
     ]
 }
 
 /// Returns the rules of the coordinator's Role in the namespace of the ClusterUpgrades, where the
 /// lease of its replicas is, too.
 pub fn coordinator_core_rules() -> Vec<PolicyRule> {
-    let upgrades =
-        |resource: &str, verbs: &[&str]| rule(containership::PROVISION_GROUP, &[resource], verbs);
-    let leases = |verbs: &[&str]| rule("coordination.k8s.io", &["leases"], verbs);
+    let upgrades = |resource: &str, verbs: &[&str]| {
+        build_rule(containership::PROVISION_GROUP, &[resource], verbs)
+    };
+    let leases = |verbs: &[&str]| build_rule("coordination.k8s.io", &["leases"], verbs);
     vec![
         // `patch` is for the finalizer, `delete` for runs that are over for as long as they say.
         upgrades("clusterupgrades", &["list", "watch", "patch", "delete"]),
         upgrades("clusterupgrades/status", &["update"]),
-        rule(containership::GROUP, &["users"], &["list", "watch"]),
-        rule(containership::GROUP, &["users/status"], &["update"]),
-        rule("events.k8s.io", &["events"], &["create", "patch"]),
+        build_rule(containership::GROUP, &["users"], &["list", "watch"]),
+        build_rule(containership::GROUP, &["users/status"], &["update"]),
+        build_rule("events.k8s.io", &["events"], &["create", "patch"]),
         // A create names nothing yet, so it cannot be limited to a name.
         leases(&["create"]),
-        named(leases(&["get", "update"]), names::COORDINATOR),
+        limit_to_name(leases(&["get", "update"]), names::COORDINATOR),
     ]
 }
 
@@ -144,11 +145,11 @@ pub fn coordinator_core_rules() -> Vec<PolicyRule> {
 /// cannot limit a list to metadata or to a label, so that who holds these may read every Secret.
 pub fn registry_rules() -> Vec<PolicyRule> {
     vec![
-        rule("", &["namespaces"], &["list", "watch"]),
+        build_rule("", &["namespaces"], &["list", "watch"]),
         // `update` is for new credentials, and for Secrets that were edited.
-        rule("", &["secrets"], &["list", "watch", "create", "update", "delete"]),
+        build_rule("", &["secrets"], &["list", "watch", "create", "update", "delete"]),
         // `create` is for `containership`, and `patch` for `imagePullSecrets`.
-        rule("", &["serviceaccounts"], &["list", "watch", "create", "patch"]),
+        build_rule("", &["serviceaccounts"], &["list", "watch", "create", "patch"]),
     ]
 }
 
@@ -156,16 +157,16 @@ pub fn registry_rules() -> Vec<PolicyRule> {
 pub fn registry_core_rules() -> Vec<PolicyRule> {
     vec![
         // `patch` is for the finalizer, and for credentials that are moved into a Secret.
-        rule(containership::GROUP, &["registries"], &["list", "watch", "patch"]),
-        rule(containership::GROUP, &["registries/status"], &["update"]),
-        rule("", &["secrets"], &["get"]),
+        build_rule(containership::GROUP, &["registries"], &["list", "watch", "patch"]),
+        build_rule(containership::GROUP, &["registries/status"], &["update"]),
+        build_rule("", &["secrets"], &["get"]),
     ]
 }
 
 /// Returns the rules of the coordinator's ClusterRole that AuthorizationRoles need: to give rights that it
 /// does not hold itself, so that who holds these may take any right.
 pub fn role_rules() -> Vec<PolicyRule> {
-    let rbac = |resources: &[&str], verbs: &[&str]| rule(RBAC, resources, verbs);
+    let rbac = |resources: &[&str], verbs: &[&str]| build_rule(RBAC, resources, verbs);
     vec![
         rbac(
             &["clusterroles", "clusterrolebindings", "rolebindings"],
@@ -181,8 +182,8 @@ pub fn role_core_rules() -> Vec<PolicyRule> {
     let statuses = ["authorizationroles/status", "authorizationrolebindings/status"];
     vec![
         // `patch` is for the finalizer.
-        rule(containership::AUTH_GROUP, &kinds, &["list", "watch", "patch"]),
-        rule(containership::AUTH_GROUP, &statuses, &["update"]),
+        build_rule(containership::AUTH_GROUP, &kinds, &["list", "watch", "patch"]),
+        build_rule(containership::AUTH_GROUP, &statuses, &["update"]),
     ]
 }
 
@@ -191,19 +192,19 @@ pub fn role_core_rules() -> Vec<PolicyRule> {
 pub fn plugin_core_rules() -> Vec<PolicyRule> {
     vec![
         // `patch` is for the finalizer.
-        rule(containership::GROUP, &["plugins"], &["list", "watch", "patch"]),
-        rule(containership::GROUP, &["plugins/status"], &["update"]),
+        build_rule(containership::GROUP, &["plugins"], &["list", "watch", "patch"]),
+        build_rule(containership::GROUP, &["plugins/status"], &["update"]),
         // The records of Plugins; `get` is for manifests, too.
-        rule("", &["configmaps"], &["get", "create", "update", "delete"]),
-        rule("", &["serviceaccounts"], &["impersonate"]),
+        build_rule("", &["configmaps"], &["get", "create", "update", "delete"]),
+        build_rule("", &["serviceaccounts"], &["impersonate"]),
     ]
 }
 
 /// Returns the rules of the coordinator's Role in its namespace that a hub needs.
 pub fn hub_core_rules(namespace: &str) -> Vec<PolicyRule> {
-    let mut rules = vec![named(rule("", &["namespaces"], &["get"]), namespace)];
+    let mut rules = vec![limit_to_name(build_rule("", &["namespaces"], &["get"]), namespace)];
     // A patch that makes an object asks for `create`, too.
-    rules.extend(ours(&["list", "create", "patch", "delete"], |plural| {
+    rules.extend(cluster_manager_rules(&["list", "create", "patch", "delete"], |plural| {
         hub::KINDS.iter().any(|kind| kind.plural == plural)
     }));
     rules
@@ -212,17 +213,19 @@ pub fn hub_core_rules(namespace: &str) -> Vec<PolicyRule> {
 /// Returns the rules of the coordinator's ClusterRole that the end of the cluster manager needs. The uid of
 /// `kube-system` stands for the cluster; `serviceaccounts` are those that Registries had made.
 pub fn terminate_rules(registries: bool) -> Vec<PolicyRule> {
-    let definitions: Vec<String> =
-        containership::definitions().iter().map(|one| one.name.clone()).collect();
+    let definitions: Vec<String> = containership::kind_definitions()
+        .iter()
+        .map(|definition| definition.name.clone())
+        .collect();
     let mut rules = vec![
-        named(rule("", &["namespaces"], &["get"]), "kube-system"),
+        limit_to_name(build_rule("", &["namespaces"], &["get"]), "kube-system"),
         PolicyRule {
             resource_names: Some(definitions),
-            ..rule("apiextensions.k8s.io", &["customresourcedefinitions"], &["delete"])
+            ..build_rule("apiextensions.k8s.io", &["customresourcedefinitions"], &["delete"])
         },
     ];
     if registries {
-        rules.push(rule("", &["serviceaccounts"], &["delete"]));
+        rules.push(build_rule("", &["serviceaccounts"], &["delete"]));
     }
     rules
 }
@@ -230,24 +233,25 @@ pub fn terminate_rules(registries: bool) -> Vec<PolicyRule> {
 /// Returns the rules of the coordinator's Role in its namespace that the end of the cluster manager needs.
 pub fn terminate_core_rules(namespace: &str) -> Vec<PolicyRule> {
     // `patch` is for the annotation that says how far it is.
-    let mut rules = vec![named(rule("", &["namespaces"], &["get", "patch"]), namespace)];
-    rules.extend(ours(&["list", "delete"], |_| true));
+    let mut rules =
+        vec![limit_to_name(build_rule("", &["namespaces"], &["get", "patch"]), namespace)];
+    rules.extend(cluster_manager_rules(&["list", "delete"], |_| true));
     rules
 }
 
 /// Returns a rule for each group of the cluster manager's kinds, for those that are chosen.
-fn ours(verbs: &[&str], chosen: impl Fn(&str) -> bool) -> Vec<PolicyRule> {
+fn cluster_manager_rules(verbs: &[&str], is_chosen: impl Fn(&str) -> bool) -> Vec<PolicyRule> {
     let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for definition in containership::definitions() {
-        if chosen(&definition.plural) {
+    for definition in containership::kind_definitions() {
+        if is_chosen(&definition.plural) {
             groups.entry(definition.group.clone()).or_default().push(definition.plural.clone());
         }
     }
-    let one = |(group, plurals): (String, Vec<String>)| {
+    let group_rule = |(group, plurals): (String, Vec<String>)| {
         let plurals: Vec<&str> = plurals.iter().map(String::as_str).collect();
-        rule(&group, &plurals, verbs)
+        build_rule(&group, &plurals, verbs)
     };
-    groups.into_iter().map(one).collect()
+    groups.into_iter().map(group_rule).collect()
 }
 
 /// Returns the rules of the coordinator's Role in the namespace of the labels that these need. It patches
@@ -255,8 +259,8 @@ fn ours(verbs: &[&str], chosen: impl Fn(&str) -> bool) -> Vec<PolicyRule> {
 pub fn label_core_rules() -> Vec<PolicyRule> {
     let labels = |group: &str, plural: &str| {
         [
-            rule(group, &[plural], &["list", "watch"]),
-            rule(group, &[&format!("{plural}/status")], &["update"]),
+            build_rule(group, &[plural], &["list", "watch"]),
+            build_rule(group, &[&format!("{plural}/status")], &["update"]),
         ]
     };
     let mut rules = labels(containership::GROUP, "clusterlabels").to_vec();
@@ -265,15 +269,15 @@ pub fn label_core_rules() -> Vec<PolicyRule> {
 }
 
 /// Do the rules of `holder` allow `verb` on every object of the resource?
-pub fn covers(holder: &[PolicyRule], group: &str, resource: &str, verb: &str) -> bool {
+pub fn is_allowed(holder: &[PolicyRule], group: &str, resource: &str, verb: &str) -> bool {
     holder.iter().any(|rule| {
-        let has = |list: &Option<Vec<String>>, word: &str| {
-            list.iter().flatten().any(|listed| listed == word)
+        let contains = |list: &Option<Vec<String>>, word: &str| {
+            list.iter().flatten().any(|entry| entry == word)
         };
         rule.resource_names.is_none()
-            && has(&rule.api_groups, group)
-            && has(&rule.resources, resource)
-            && rule.verbs.iter().any(|held| held == verb)
+            && contains(&rule.api_groups, group)
+            && contains(&rule.resources, resource)
+            && rule.verbs.iter().any(|rule_verb| rule_verb == verb)
     })
 }
 
@@ -288,7 +292,10 @@ mod tests {
             for group in rule.api_groups.iter().flatten() {
                 for resource in rule.resources.iter().flatten() {
                     for verb in &rule.verbs {
-                        assert!(covers(&held, group, resource, verb), "{group} {resource} {verb}");
+                        assert!(
+                            is_allowed(&held, group, resource, verb),
+                            "{group} {resource} {verb}"
+                        );
                     }
                 }
             }

@@ -19,7 +19,7 @@ use kube::core::{Selector, SelectorExt};
 pub use self::{
     account::{AccountFacts, AccountStep, account_steps},
     credentials::{MOVED_CREDENTIALS, PullConfig, pull_config},
-    standing::{RegistryProgress, RegistryTrouble, standing},
+    standing::{RegistryProgress, RegistryTrouble, build_registry_status},
 };
 use crate::api::containership::{RegistrySpec, name};
 
@@ -35,7 +35,7 @@ pub struct NamespaceFacts {
 impl NamespaceFacts {
     /// Reads what matters of a namespace.
     pub fn new(meta: &ObjectMeta) -> Self {
-        let sync = meta.annotations.as_ref().and_then(|all| all.get(name::REGISTRY_SYNC));
+        let sync = meta.annotations.as_ref().and_then(|map| map.get(name::REGISTRY_SYNC));
         Self {
             labels: meta.labels.clone().unwrap_or_default(),
             opted_out: sync.is_some_and(|sync| sync == "disabled"),
@@ -59,17 +59,17 @@ pub struct PullSecret {
 impl PullSecret {
     /// Reads what matters of a Secret of ours; `manager` is the field manager of our writes.
     pub fn new(meta: &ObjectMeta, manager: &str) -> Self {
-        let of = |all: &Option<BTreeMap<String, String>>, key: &str| {
-            all.as_ref().and_then(|all| all.get(key)).cloned().unwrap_or_default()
+        let text_of = |entries: &Option<BTreeMap<String, String>>, key: &str| {
+            entries.as_ref().and_then(|map| map.get(key)).cloned().unwrap_or_default()
         };
         let edited = meta.managed_fields.iter().flatten().any(|entry| {
             let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
-            let content = fields.and_then(|fields| fields.get("f:data")).is_some();
-            content && entry.manager.as_deref() != Some(manager)
+            let has_content = fields.and_then(|fields| fields.get("f:data")).is_some();
+            has_content && entry.manager.as_deref() != Some(manager)
         });
         Self {
-            registry: of(&meta.labels, name::REGISTRY),
-            digest: of(&meta.annotations, name::REGISTRY_DIGEST),
+            registry: text_of(&meta.labels, name::REGISTRY),
+            digest: text_of(&meta.annotations, name::REGISTRY_DIGEST),
             version: meta.resource_version.clone().unwrap_or_default(),
             edited,
         }
@@ -101,7 +101,7 @@ pub enum SecretStep {
 ///
 /// # Errors
 /// A sentence where its selector is none.
-pub fn meant(
+pub fn selected_namespaces(
     spec: &RegistrySpec,
     namespaces: &BTreeMap<String, NamespaceFacts>,
 ) -> Result<BTreeSet<String>, String> {
@@ -120,12 +120,12 @@ pub fn meant(
 /// Decides which Secrets are written. `held` has ours by `namespace/name`.
 pub fn secret_steps(
     wishes: &[RegistryWish],
-    held: &BTreeMap<String, PullSecret>,
+    existing_secrets: &BTreeMap<String, PullSecret>,
 ) -> Vec<SecretStep> {
     let by_name: BTreeMap<&str, &RegistryWish> =
         wishes.iter().map(|wish| (wish.name.as_str(), wish)).collect();
     let mut steps = Vec::new();
-    for (key, secret) in held {
+    for (key, secret) in existing_secrets {
         let (namespace, name) = key.split_once('/').unwrap_or_default();
         let wish = by_name.get(name).filter(|wish| match &wish.namespaces {
             Some(namespaces) => namespaces.contains(namespace),
@@ -138,7 +138,7 @@ pub fn secret_steps(
                 secret: name.to_owned(),
                 version,
             }),
-            Some(wish) if wish.digest.is_some() && !stands(wish, Some(secret)) => {
+            Some(wish) if wish.digest.is_some() && !is_current(wish, Some(secret)) => {
                 steps.push(SecretStep::Replace {
                     namespace: namespace.to_owned(),
                     registry: name.to_owned(),
@@ -150,7 +150,7 @@ pub fn secret_steps(
     }
     for wish in wishes.iter().filter(|wish| wish.digest.is_some()) {
         for namespace in wish.namespaces.iter().flatten() {
-            if !held.contains_key(&format!("{namespace}/{}", wish.name)) {
+            if !existing_secrets.contains_key(&format!("{namespace}/{}", wish.name)) {
                 steps.push(SecretStep::Create {
                     namespace: namespace.clone(),
                     registry: wish.name.clone(),
@@ -162,7 +162,7 @@ pub fn secret_steps(
 }
 
 /// Is the Secret as wished?
-fn stands(wish: &RegistryWish, secret: Option<&PullSecret>) -> bool {
+fn is_current(wish: &RegistryWish, secret: Option<&PullSecret>) -> bool {
     secret.is_some_and(|secret| {
         secret.registry == wish.uid
             && wish.digest.as_ref() == Some(&secret.digest)

@@ -88,7 +88,7 @@ impl StandingGrant {
     /// Reads what matters of an object whose fields beside the metadata are these.
     pub fn new(object: &impl ResourceExt, content: &Value) -> Self {
         let version = object.resource_version().unwrap_or_default();
-        Self { labels: object.labels().clone(), content: told(content), version }
+        Self { labels: object.labels().clone(), content: normalize_content(content), version }
     }
 
     /// Returns the uid of the object that asked for it.
@@ -99,7 +99,7 @@ impl StandingGrant {
 
 impl Grant {
     fn new(key: GrantKey, owner: Option<String>, content: &Value) -> Self {
-        Self { key, owner: owner.unwrap_or_default(), content: told(content) }
+        Self { key, owner: owner.unwrap_or_default(), content: normalize_content(content) }
     }
 
     /// Returns the labels that it bears, and no others: one of Kubernetes' own would add the rights to other
@@ -109,13 +109,13 @@ impl Grant {
     }
 
     /// Is an object as it is wanted?
-    pub fn stands(&self, found: Option<&StandingGrant>) -> bool {
-        found.is_some_and(|found| found.content == self.content && found.labels == self.labels())
+    pub fn is_applied(&self, existing: Option<&StandingGrant>) -> bool {
+        existing.is_some_and(|grant| grant.content == self.content && grant.labels == self.labels())
     }
 }
 
 /// Returns the fields that say something: kube-apiserver writes null for an empty list.
-fn told(content: &Value) -> Value {
+fn normalize_content(content: &Value) -> Value {
     let mut content = content.clone();
     if let Some(fields) = content.as_object_mut() {
         fields.retain(|_, value| !value.is_null() && *value != json!([]));
@@ -134,25 +134,26 @@ pub enum GrantStep {
 /// Decides what is written, in this order. What a binding refers to cannot be changed, so that such a one is
 /// made anew.
 pub fn grant_steps(
-    wanted: &[Grant],
-    standing: &BTreeMap<GrantKey, StandingGrant>,
+    desired_grants: &[Grant],
+    existing_grants: &BTreeMap<GrantKey, StandingGrant>,
 ) -> Vec<GrantStep> {
-    let by_key: BTreeMap<&GrantKey, &Grant> = wanted.iter().map(|one| (&one.key, one)).collect();
+    let by_key: BTreeMap<&GrantKey, &Grant> =
+        desired_grants.iter().map(|grant| (&grant.key, grant)).collect();
     let (mut deletes, mut writes) = (Vec::new(), Vec::new());
-    for (key, found) in standing.iter().rev() {
+    for (key, existing) in existing_grants.iter().rev() {
         if !by_key.contains_key(key) {
-            deletes.push(GrantStep::Delete(key.clone(), found.version.clone()));
+            deletes.push(GrantStep::Delete(key.clone(), existing.version.clone()));
         }
     }
     for (key, grant) in by_key {
-        match standing.get(key) {
+        match existing_grants.get(key) {
             None => writes.push(GrantStep::Create(grant.clone())),
-            Some(found) if grant.stands(Some(found)) => {}
-            Some(found) if found.content.get("roleRef") == grant.content.get("roleRef") => {
-                writes.push(GrantStep::Replace(grant.clone(), found.version.clone()));
+            Some(existing) if grant.is_applied(Some(existing)) => {}
+            Some(existing) if existing.content.get("roleRef") == grant.content.get("roleRef") => {
+                writes.push(GrantStep::Replace(grant.clone(), existing.version.clone()));
             }
-            Some(found) => {
-                writes.push(GrantStep::Delete(key.clone(), found.version.clone()));
+            Some(existing) => {
+                writes.push(GrantStep::Delete(key.clone(), existing.version.clone()));
                 writes.push(GrantStep::Create(grant.clone()));
             }
         }
@@ -174,35 +175,35 @@ pub fn plan_bindings(
     bindings: &[AuthorizationRoleBinding],
     roles: &BTreeSet<String>,
 ) -> Vec<Result<Grant, Stall>> {
-    without_doubles(bindings, |one| binding(one, roles))
+    without_doubles(bindings, |role_binding| binding_grant(role_binding, roles))
 }
 
 /// Of two objects that ask for one name the older has it.
 fn without_doubles<K: ResourceExt>(
     objects: &[K],
-    wanted: impl Fn(&K) -> Result<Grant, Stall>,
+    build_grant: impl Fn(&K) -> Result<Grant, Stall>,
 ) -> Vec<Result<Grant, Stall>> {
-    let mut all: Vec<Result<Grant, Stall>> = objects.iter().map(wanted).collect();
-    let age = |at: &usize| {
-        let created = objects[*at].creation_timestamp().map_or(Timestamp::MIN, |time| time.0);
-        (created, objects[*at].name_any())
+    let mut grants: Vec<Result<Grant, Stall>> = objects.iter().map(build_grant).collect();
+    let age = |index: &usize| {
+        let created = objects[*index].creation_timestamp().map_or(Timestamp::MIN, |time| time.0);
+        (created, objects[*index].name_any())
     };
     let mut order: Vec<usize> = (0..objects.len()).collect();
     order.sort_by_key(age);
-    let mut taken: BTreeMap<GrantKey, String> = BTreeMap::new();
-    for at in order {
-        let Ok(grant) = &all[at] else { continue };
-        if let Some(older) = taken.get(&grant.key) {
-            let said = format!("{older} is older and has the id {:?}", grant.key.name);
-            all[at] = Err(("IdTaken", said));
+    let mut key_owners: BTreeMap<GrantKey, String> = BTreeMap::new();
+    for index in order {
+        let Ok(grant) = &grants[index] else { continue };
+        if let Some(older) = key_owners.get(&grant.key) {
+            let message = format!("{older} is older and has the id {:?}", grant.key.name);
+            grants[index] = Err(("IdTaken", message));
         } else {
-            taken.insert(grant.key.clone(), objects[at].name_any());
+            key_owners.insert(grant.key.clone(), objects[index].name_any());
         }
     }
-    all
+    grants
 }
 
-fn id(id: Option<&String>, object: &impl ResourceExt) -> String {
+fn object_id(id: Option<&String>, object: &impl ResourceExt) -> String {
     id.filter(|id| !id.is_empty()).cloned().unwrap_or_else(|| object.name_any())
 }
 
@@ -213,70 +214,75 @@ fn cluster_role(role: &AuthorizationRole, privileged: bool) -> Result<Grant, Sta
             continue;
         }
         let rule = policy_rule(rule);
-        match privilege(&rule) {
-            Some(what) if !privileged => {
-                let said = format!(
-                    "rules[{place}] allows {what}, for which the coordinator must run with \
+        match find_privilege(&rule) {
+            Some(right) if !privileged => {
+                let message = format!(
+                    "rules[{place}] allows {right}, for which the coordinator must run with \
                      --allow-privileged-roles"
                 );
-                return Err(("Privileged", said));
+                return Err(("Privileged", message));
             }
             _ => rules.push(rule),
         }
     }
-    let name = id(role.spec.id.as_ref(), role);
+    let name = object_id(role.spec.id.as_ref(), role);
     let key = GrantKey { kind: GrantKind::ClusterRole, namespace: String::new(), name };
     Ok(Grant::new(key, role.uid(), &json!({"rules": rules})))
 }
 
 fn policy_rule(rule: &AuthorizationRule) -> PolicyRule {
-    let given = |words: &Option<Vec<String>>| words.clone().filter(|words| !words.is_empty());
-    let resources = given(&rule.resources);
+    let non_empty = |words: &Option<Vec<String>>| words.clone().filter(|words| !words.is_empty());
+    let resources = non_empty(&rule.resources);
     // What names resources must name a group.
     let core = || resources.as_ref().map(|_| vec![String::new()]);
     PolicyRule {
-        api_groups: given(&rule.api_groups).or_else(core),
-        resource_names: given(&rule.resource_names),
+        api_groups: non_empty(&rule.api_groups).or_else(core),
+        resource_names: non_empty(&rule.resource_names),
         verbs: rule.verbs.clone().unwrap_or_default(),
-        non_resource_urls: given(&rule.non_resource_urls),
+        non_resource_urls: non_empty(&rule.non_resource_urls),
         resources,
     }
 }
 
 /// Says by what a rule lets its holder take rights beyond those that it names.
-fn privilege(rule: &PolicyRule) -> Option<String> {
+fn find_privilege(rule: &PolicyRule) -> Option<String> {
     let words = |list: &Option<Vec<String>>| list.clone().unwrap_or_default();
     let (groups, resources) = (words(&rule.api_groups), words(&rule.resources));
     let urls = words(&rule.non_resource_urls);
-    let mut all = rule.verbs.iter().chain(&groups).chain(&resources).chain(&urls);
-    if let Some(word) = all.find(|word| word.starts_with('*') || *word == "/*") {
+    let mut entries = rule.verbs.iter().chain(&groups).chain(&resources).chain(&urls);
+    if let Some(word) = entries.find(|word| word.starts_with('*') || *word == "/*") {
         return Some(format!("{word:?}"));
     }
     if let Some(verb) = rule.verbs.iter().find(|verb| GRANTING.contains(&verb.as_str())) {
         return Some(format!("to {verb}"));
     }
-    let writes = rule.verbs.iter().any(|verb| !READS.contains(&verb.as_str()));
-    let granting = GRANTS.iter().filter(|(_, _, reads)| *reads || writes);
-    granting
-        .filter(|(group, _, _)| groups.iter().any(|held| held == group))
+    let is_writing = rule.verbs.iter().any(|verb| !READS.contains(&verb.as_str()));
+    let candidate_grants = GRANTS.iter().filter(|(_, _, reads)| *reads || is_writing);
+    candidate_grants
+        .filter(|(group, _, _)| groups.iter().any(|rule_group| rule_group == group))
         .find_map(|(_, grants, _)| {
-            let mut held = resources.iter();
-            held.find(|held| grants.is_empty() || held == grants || below(held, grants))
+            let mut rule_resources = resources.iter();
+            rule_resources.find(|resource| {
+                grants.is_empty() || resource == grants || is_subresource(resource, grants)
+            })
         })
         .map(|resource| format!("{} of {resource}", rule.verbs.join(", ")))
 }
 
 /// Is a resource a part of another that is whole?
-fn below(held: &str, grants: &str) -> bool {
-    !grants.contains('/') && held.split('/').next() == Some(grants)
+fn is_subresource(resource: &str, grants: &str) -> bool {
+    !grants.contains('/') && resource.split('/').next() == Some(grants)
 }
 
-fn binding(binding: &AuthorizationRoleBinding, roles: &BTreeSet<String>) -> Result<Grant, Stall> {
+fn binding_grant(
+    binding: &AuthorizationRoleBinding,
+    roles: &BTreeSet<String>,
+) -> Result<Grant, Stall> {
     let spec = &binding.spec;
     let role = spec.authorization_role_id.as_str();
     if !roles.contains(role) {
-        let said = format!("no AuthorizationRole with the id {role:?} is accepted and stands");
-        return Err(("RoleMissing", said));
+        let message = format!("no AuthorizationRole with the id {role:?} is accepted and stands");
+        return Err(("RoleMissing", message));
     }
     let (kind, subject) = match spec.type_ {
         AuthorizationRoleBindingType::UserBinding => ("User", ("user_id", &spec.user_id)),
@@ -285,9 +291,11 @@ fn binding(binding: &AuthorizationRoleBinding, roles: &BTreeSet<String>) -> Resu
     let subject =
         format!("containership.io/{}#{}", subject.0, subject.1.as_deref().unwrap_or_default());
     let namespace = spec.namespace.clone().unwrap_or_default();
-    let everywhere = namespace.is_empty();
-    let bound = if everywhere { GrantKind::ClusterRoleBinding } else { GrantKind::RoleBinding };
-    let key = GrantKey { kind: bound, namespace, name: id(spec.id.as_ref(), binding) };
+    let is_cluster_wide = namespace.is_empty();
+    let binding_kind =
+        if is_cluster_wide { GrantKind::ClusterRoleBinding } else { GrantKind::RoleBinding };
+    let key =
+        GrantKey { kind: binding_kind, namespace, name: object_id(spec.id.as_ref(), binding) };
     let content = json!({
         "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
         "subjects": [{"apiGroup": RBAC, "kind": kind, "name": subject}],

@@ -25,11 +25,11 @@ impl SealKey {
         name: &str,
         values: impl IntoIterator<Item = (&'a str, &'a [u8])>,
     ) -> String {
-        STANDARD.encode(sign(&self.0, &text(namespace, name, values)))
+        STANDARD.encode(sign(&self.0, &sealed_message(namespace, name, values)))
     }
 
     /// Is it the seal of these values?
-    pub fn holds<'a>(
+    pub fn is_valid_seal<'a>(
         &self,
         seal: &str,
         namespace: &str,
@@ -37,12 +37,12 @@ impl SealKey {
         values: impl IntoIterator<Item = (&'a str, &'a [u8])>,
     ) -> bool {
         let Ok(seal) = STANDARD.decode(seal) else { return false };
-        verify(&self.0, &text(namespace, name, values), &seal).is_ok()
+        verify(&self.0, &sealed_message(namespace, name, values), &seal).is_ok()
     }
 }
 
 /// Returns what is sealed: each part with its length before it, so that no two Secrets have the same.
-fn text<'a>(
+fn sealed_message<'a>(
     namespace: &str,
     name: &str,
     values: impl IntoIterator<Item = (&'a str, &'a [u8])>,
@@ -72,7 +72,7 @@ mod tests {
         let bytes = |all: [(&'static str, &'static str); 2]| all.map(|(k, v)| (k, v.as_bytes()));
         let seal = key.seal("n", "s", bytes(values("secret")));
         let holds = |seal: &str, namespace: &str, name: &str, all| {
-            key.holds(seal, namespace, name, bytes(all))
+            key.is_valid_seal(seal, namespace, name, bytes(all))
         };
         assert!(holds(&seal, "n", "s", values("secret")));
         assert!(!holds(&seal, "m", "s", values("secret")), "of another namespace");
@@ -80,7 +80,7 @@ mod tests {
         assert!(!holds(&seal, "n", "s", values("other")));
         assert!(!holds(&seal, "n", "s", [("username", "app"), ("passwor", "dsecret")]));
         let other = SealKey::new(&[8; KEY_BYTES]);
-        assert!(!other.holds(&seal, "n", "s", bytes(values("secret"))), "by another key");
+        assert!(!other.is_valid_seal(&seal, "n", "s", bytes(values("secret"))), "by another key");
         for seal in ["", "?", &seal[4..]] {
             assert!(!holds(seal, "n", "s", values("secret")), "{seal}");
         }

@@ -5,19 +5,21 @@ pub mod dotted_names;
 use serde_json::{Map, Value};
 
 /// Merges `over` into `base`: objects deeply, lists and scalars replaced, `null` removes.
-pub fn merge(base: &mut Map<String, Value>, over: &Map<String, Value>) {
+pub fn merge_settings(base: &mut Map<String, Value>, over: &Map<String, Value>) {
     for (key, value) in over {
         match (base.get_mut(key), value) {
             (_, Value::Null) => {
                 base.remove(key);
             }
-            (Some(Value::Object(below)), Value::Object(above)) => merge(below, above),
-            (_, Value::Object(above)) => {
+            (Some(Value::Object(base_object)), Value::Object(over_object)) => {
+                merge_settings(base_object, over_object);
+            }
+            (_, Value::Object(over_object)) => {
                 // The object is merged into an empty one, so that a `null` inside it does not
                 // survive.
-                let mut fresh = Map::new();
-                merge(&mut fresh, above);
-                base.insert(key.clone(), Value::Object(fresh));
+                let mut merged_object = Map::new();
+                merge_settings(&mut merged_object, over_object);
+                base.insert(key.clone(), Value::Object(merged_object));
             }
             _ => {
                 base.insert(key.clone(), value.clone());
@@ -37,7 +39,7 @@ mod tests {
         let mut base = json!({"a": {"b": 1, "c": 2}, "l": [1, 2], "gone": 1});
         let over =
             json!({"a": {"c": 3, "d": null}, "l": [9], "gone": null, "new": {"x": null, "y": 1}});
-        merge(base.as_object_mut().unwrap(), over.as_object().unwrap());
+        merge_settings(base.as_object_mut().unwrap(), over.as_object().unwrap());
         assert_eq!(base, json!({"a": {"b": 1, "c": 3}, "l": [9], "new": {"y": 1}}));
     }
 }

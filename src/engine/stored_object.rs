@@ -19,7 +19,7 @@ pub fn definition_name() -> String {
 
 /// The `spec` of the CustomResourceDefinition, with the defaults that Kubernetes would add: so
 /// applying the manifest again changes nothing.
-pub fn definition() -> Value {
+pub fn crd_spec() -> Value {
     let text = json!({"type": "string"});
     json!({
         "group": GROUP,

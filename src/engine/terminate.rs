@@ -31,7 +31,7 @@ pub enum TerminateStep {
 
 impl TerminateStep {
     #[must_use]
-    pub fn next(self) -> Self {
+    pub fn next_step(self) -> Self {
         match self {
             Self::Agents => Self::Plugins,
             Self::Plugins => Self::Copies,
@@ -43,7 +43,7 @@ impl TerminateStep {
     }
 
     /// Are the objects of this kind taken away in this step?
-    pub fn takes(self, plural: &str) -> bool {
+    pub fn removes_kind(self, plural: &str) -> bool {
         let is_copied = [
             "registries",
             "clusterlabels",
@@ -82,53 +82,58 @@ impl TerminateProgress {
         Self {
             cluster: cluster.to_owned(),
             step: TerminateStep::Agents,
-            since: second(now),
+            since: truncate_to_second(now),
             waits: None,
             silent: None,
         }
     }
 
     /// Reads the annotation. What cannot be read is no progress, so that no agent takes it for a word.
-    pub fn read(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }
 
     /// Returns what stands once the step has ended.
     #[must_use]
-    pub fn ended(&self, now: Timestamp) -> Self {
-        Self { step: self.step.next(), since: second(now), waits: None, ..self.clone() }
+    pub fn with_next_step(&self, now: Timestamp) -> Self {
+        Self {
+            step: self.step.next_step(),
+            since: truncate_to_second(now),
+            waits: None,
+            ..self.clone()
+        }
     }
 
     /// Returns what stands while the step waits.
     #[must_use]
-    pub fn waiting(&self, waits: String) -> Self {
+    pub fn with_wait(&self, waits: String) -> Self {
         Self { waits: Some(waits), ..self.clone() }
     }
 
     /// Goes by what agents say: `silent` are the machines that did not say that their keys are gone.
     #[must_use]
-    pub fn heard(&self, silent: &[String], now: Timestamp) -> Self {
-        let waited = now.duration_since(self.since.0);
+    pub fn with_silent_agents(&self, silent: &[String], now: Timestamp) -> Self {
+        let wait_time = now.duration_since(self.since.0);
         if silent.is_empty() {
-            return self.ended(now);
+            return self.with_next_step(now);
         }
-        let named = named(silent);
-        if waited >= SignedDuration::from_secs(AGENTS_SECONDS) {
-            return Self { silent: Some(named), ..self.ended(now) };
+        let silent_names = join_names(silent);
+        if wait_time >= SignedDuration::from_secs(AGENTS_SECONDS) {
+            return Self { silent: Some(silent_names), ..self.with_next_step(now) };
         }
-        self.waiting(format!("no agent says yet that the keys are gone on {named}"))
+        self.with_wait(format!("no agent says yet that the keys are gone on {silent_names}"))
     }
 }
 
-fn second(now: Timestamp) -> Time {
+fn truncate_to_second(now: Timestamp) -> Time {
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }
 
 /// Returns names on one line, the first ones and how many more.
-pub fn named(names: &[String]) -> String {
-    let more = names.len().saturating_sub(NAMED);
-    let shown = names[..names.len() - more].join(", ");
-    if more > 0 { format!("{shown} and {more} more") } else { shown }
+pub fn join_names(names: &[String]) -> String {
+    let hidden_count = names.len().saturating_sub(NAMED);
+    let shown_names = names[..names.len() - hidden_count].join(", ");
+    if hidden_count > 0 { format!("{shown_names} and {hidden_count} more") } else { shown_names }
 }
 
 /// What follows from the annotations of the core namespace.
@@ -145,24 +150,26 @@ pub enum TerminateOrder {
 }
 
 /// Decides by what a person asked for and what was written of it.
-pub fn order(
-    asked: Option<&str>,
+pub fn decide_order(
+    requested_cluster: Option<&str>,
     progress: Option<&str>,
     cluster: &str,
-    allowed: bool,
+    is_allowed: bool,
 ) -> TerminateOrder {
-    match (asked, progress) {
+    match (requested_cluster, progress) {
         (None, None) => TerminateOrder::Idle,
-        _ if !allowed => TerminateOrder::Refuse(
+        _ if !is_allowed => TerminateOrder::Refuse(
             "nothing is taken away: the coordinator runs without --allow-terminate".to_owned(),
         ),
-        (Some(asked), None) if asked != cluster => TerminateOrder::Refuse(format!(
-            "nothing is taken away: the annotation names {asked:?}, and this cluster is {cluster}"
+        (Some(requested), None) if requested != cluster => TerminateOrder::Refuse(format!(
+            "nothing is taken away: the annotation names {requested:?}, and this cluster is {cluster}"
         )),
-        (Some(asked), Some(text)) if asked == cluster => match TerminateProgress::read(text) {
-            Some(progress) if progress.cluster == cluster => TerminateOrder::Go(progress),
-            _ => TerminateOrder::Begin,
-        },
+        (Some(requested), Some(text)) if requested == cluster => {
+            match TerminateProgress::parse(text) {
+                Some(progress) if progress.cluster == cluster => TerminateOrder::Go(progress),
+                _ => TerminateOrder::Begin,
+            }
+        }
         (Some(_), None) => TerminateOrder::Begin,
         (_, Some(_)) => TerminateOrder::Cancel,
     }
@@ -171,7 +178,7 @@ pub fn order(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::containership::definitions;
+    use crate::api::containership::kind_definitions;
 
     const NOW: &str = "2026-01-01T00:00:00Z";
 
@@ -198,11 +205,11 @@ mod tests {
             (None, begun, false, "Refuse(\"nothing is taken away: the coordinator runs"),
         ];
         for (asked, written, allowed, says) in cases {
-            let order = format!("{:?}", order(asked, written, "c1", allowed));
+            let order = format!("{:?}", decide_order(asked, written, "c1", allowed));
             assert!(order.starts_with(says), "{asked:?} {written:?} {allowed}: {order}");
         }
         // As of another cluster, from which the namespace was copied.
-        let other = order(Some("c9"), begun, "c9", true);
+        let other = decide_order(Some("c9"), begun, "c9", true);
         assert_eq!(other, TerminateOrder::Begin);
     }
 
@@ -210,16 +217,18 @@ mod tests {
     fn agents_have_a_minute_and_those_that_say_nothing_are_named() {
         let begun = TerminateProgress::new("c1", at(0));
         let silent = ["m1".to_owned()];
-        assert_eq!(begun.heard(&[], at(1)).step, TerminateStep::Plugins);
-        let waits = begun.heard(&silent, at(59));
+        assert_eq!(begun.with_silent_agents(&[], at(1)).step, TerminateStep::Plugins);
+        let waits = begun.with_silent_agents(&silent, at(59));
         assert_eq!(waits.step, TerminateStep::Agents);
         assert!(waits.waits.as_ref().unwrap().ends_with("on m1"), "{waits:?}");
-        let late = waits.heard(&silent, at(60));
+        let late = waits.with_silent_agents(&silent, at(60));
         assert_eq!((late.step, late.silent.as_deref()), (TerminateStep::Plugins, Some("m1")));
         assert_eq!(late.waits, None);
-        assert_eq!(late.ended(at(61)).silent.as_deref(), Some("m1"), "it stays told");
+        assert_eq!(late.with_next_step(at(61)).silent.as_deref(), Some("m1"), "it stays told");
         let many: Vec<String> = (0..25).map(|number| format!("m{number}")).collect();
-        assert!(begun.heard(&many, at(99)).silent.unwrap().ends_with("m19 and 5 more"));
+        assert!(
+            begun.with_silent_agents(&many, at(99)).silent.unwrap().ends_with("m19 and 5 more")
+        );
     }
 
     #[test]
@@ -227,13 +236,13 @@ mod tests {
         let mut step = TerminateStep::Agents;
         let mut steps = vec![step];
         while step != TerminateStep::Done {
-            step = step.next();
+            step = step.next_step();
             steps.push(step);
         }
         assert_eq!(steps.len(), 7);
-        for definition in definitions() {
+        for definition in kind_definitions() {
             let plural = &definition.plural;
-            let taken = steps.iter().filter(|step| step.takes(plural)).count();
+            let taken = steps.iter().filter(|step| step.removes_kind(plural)).count();
             assert_eq!(taken, 1, "{plural}");
         }
     }

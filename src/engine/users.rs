@@ -133,7 +133,8 @@ impl UsersDocument {
     /// Makes the document of these users, and of the login of pilots where they need one; its
     /// revision follows from them.
     pub fn new(users: Vec<DocumentedUser>, own: Option<OwnLogin>) -> Self {
-        Self { revision: String::new(), users, roles: Vec::new(), own, superuser: None }.revised()
+        Self { revision: String::new(), users, roles: Vec::new(), own, superuser: None }
+            .with_revision()
     }
 
     /// Sets with what pilots make their login. The revision stays: who is let in with its own login has
@@ -146,10 +147,10 @@ impl UsersDocument {
     /// Sets the roles, and the revision that follows from all.
     #[must_use]
     pub fn with_roles(self, roles: Vec<DocumentedRole>) -> Self {
-        Self { roles, ..self }.revised()
+        Self { roles, ..self }.with_revision()
     }
 
-    fn revised(mut self) -> Self {
+    fn with_revision(mut self) -> Self {
         // With what pilots log in for the first time is no part of what they then write.
         let Self { revision: _, users, roles, own, superuser: _ } = &self;
         // A document without roles has the revision that it had before there were any.
@@ -170,15 +171,15 @@ impl UsersDocument {
     ///
     /// # Errors
     /// When it cannot be used as a whole, see [`UsersRefusal`].
-    pub fn read(json: &[u8]) -> Result<Self, UsersRefusal> {
+    pub fn from_json(json: &[u8]) -> Result<Self, UsersRefusal> {
         let document = Self::parse(json)?;
         let Self { revision, users, roles, own, superuser: _ } = &document;
         let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         if revision.len() != REVISION_DIGITS || !revision.bytes().all(is_digit) {
             return Err(UsersRefusal::Revision);
         }
-        are_names("user", users.iter().map(|user| user.name.as_str()))?;
-        are_names("role", roles.iter().map(|role| role.name.as_str()))?;
+        check_names("user", users.iter().map(|user| user.name.as_str()))?;
+        check_names("role", roles.iter().map(|role| role.name.as_str()))?;
         if let Some(user) = users.iter().find(|user| !is_hash(&user.hash)) {
             return Err(UsersRefusal::Hash(user.name.clone()));
         }
@@ -193,7 +194,7 @@ impl UsersDocument {
     ///
     /// # Errors
     /// When it is no document, or its login of pilots cannot be used.
-    pub fn recall(json: &[u8]) -> Result<Self, UsersRefusal> {
+    pub fn recover_from_json(json: &[u8]) -> Result<Self, UsersRefusal> {
         let mut document = Self::parse(json)?;
         document.users.retain(|user| is_hash(&user.hash));
         if document.own.as_ref().is_some_and(|own| !own.is_usable()) {
@@ -231,7 +232,7 @@ impl UsersDocument {
         &self.roles
     }
 
-    pub fn own(&self) -> Option<&OwnLogin> {
+    pub fn pilot_user(&self) -> Option<&OwnLogin> {
         self.own.as_ref()
     }
 }
@@ -249,17 +250,17 @@ impl OwnLogin {
 }
 
 /// Fails where a name cannot be written to a file of lines, or stands twice.
-fn are_names<'a>(
-    what: &'static str,
-    all: impl Iterator<Item = &'a str>,
+fn check_names<'a>(
+    kind: &'static str,
+    entries: impl Iterator<Item = &'a str>,
 ) -> Result<(), UsersRefusal> {
     let mut names = BTreeSet::new();
-    for (index, name) in all.enumerate() {
+    for (index, name) in entries.enumerate() {
         if name.is_empty() || name.chars().any(char::is_control) {
-            return Err(UsersRefusal::Name(what, index + 1));
+            return Err(UsersRefusal::Name(kind, index + 1));
         }
         if !names.insert(name) {
-            return Err(UsersRefusal::Twice(what, name.to_owned()));
+            return Err(UsersRefusal::Twice(kind, name.to_owned()));
         }
     }
     Ok(())
@@ -303,7 +304,7 @@ mod tests {
         let without = UsersDocument::new(vec![user("app")], None);
         let document = UsersDocument::new(vec![user("app")], Some(own("a")));
         assert_ne!(document.revision(), without.revision());
-        assert_eq!(UsersDocument::read(&document.to_json()), Ok(document.clone()));
+        assert_eq!(UsersDocument::from_json(&document.to_json()), Ok(document.clone()));
         let other = UsersDocument::new(vec![user("app")], Some(own("b")));
         assert_ne!(document.revision(), other.revision());
         for wrong in [
@@ -315,14 +316,14 @@ mod tests {
             OwnLogin { hash: "a".into(), ..own("a") },
         ] {
             let json = UsersDocument::new(Vec::new(), Some(wrong)).to_json();
-            assert_eq!(UsersDocument::read(&json), Err(UsersRefusal::Own));
+            assert_eq!(UsersDocument::from_json(&json), Err(UsersRefusal::Own));
         }
     }
 
     #[test]
     fn a_document_reads_back_and_its_revision_follows_from_the_users() {
         let document = UsersDocument::new(vec![user("elastic"), user("app")], None);
-        assert_eq!(UsersDocument::read(&document.to_json()), Ok(document.clone()));
+        assert_eq!(UsersDocument::from_json(&document.to_json()), Ok(document.clone()));
         assert_eq!(UsersDocument::new(document.users().to_vec(), None), document);
         let other = UsersDocument::new(vec![user("app"), user("elastic")], None);
         assert_ne!(other.revision(), document.revision());
@@ -343,14 +344,14 @@ mod tests {
         let without = UsersDocument::new(vec![user("app")], None);
         let document = without.clone().with_roles(vec![role("reader")]);
         assert_ne!(document.revision(), without.revision());
-        assert_eq!(UsersDocument::read(&document.to_json()), Ok(document.clone()));
+        assert_eq!(UsersDocument::from_json(&document.to_json()), Ok(document.clone()));
         assert_eq!(document.with_roles(Vec::new()), without);
         for (roles, refusal) in [
             (vec![role("a"), role("a")], UsersRefusal::Twice("role", "a".to_owned())),
             (vec![role("a\nb")], UsersRefusal::Name("role", 1)),
         ] {
             let json = without.clone().with_roles(roles).to_json();
-            assert_eq!(UsersDocument::read(&json), Err(refusal));
+            assert_eq!(UsersDocument::from_json(&json), Err(refusal));
         }
     }
 
@@ -360,7 +361,7 @@ mod tests {
         let superuser = SuperuserLogin { name: "dba".to_owned(), password: "p".to_owned() };
         let document = without.clone().with_superuser(Some(superuser));
         assert_eq!(document.revision(), without.revision());
-        assert_eq!(UsersDocument::read(&document.to_json()), Ok(document.clone()));
+        assert_eq!(UsersDocument::from_json(&document.to_json()), Ok(document.clone()));
         assert_eq!(document.with_superuser(None), without);
     }
 
@@ -373,7 +374,7 @@ mod tests {
         assert!(shown.contains("elastic") && !shown.contains("2a$"), "{shown}");
         assert!(shown.contains("1a2b3c4d") && !shown.contains("secret"), "{shown}");
         let damaged = String::from_utf8(document.to_json()).unwrap().replace("\"roles\"", "roles");
-        let refusal = UsersDocument::read(damaged.as_bytes()).unwrap_err();
+        let refusal = UsersDocument::from_json(damaged.as_bytes()).unwrap_err();
         let told = format!("{refusal} {refusal:?}");
         assert!(matches!(refusal, UsersRefusal::Unreadable { line: 1, .. }), "{told}");
         assert!(!told.contains("2a$"), "{told}");
@@ -383,7 +384,7 @@ mod tests {
     fn what_is_not_whole_is_refused() {
         let sha256 = "ab".repeat(32);
         let other = DocumentedUser { hash: sha256, ..user("app") };
-        assert!(UsersDocument::read(&UsersDocument::new(vec![other], None).to_json()).is_ok());
+        assert!(UsersDocument::from_json(&UsersDocument::new(vec![other], None).to_json()).is_ok());
         let long = format!("{HASH}.");
         let rows: [(&str, Value, UsersRefusal); 8] = [
             ("4F53cda18c2baa0c", json!([]), UsersRefusal::Revision),
@@ -421,8 +422,8 @@ mod tests {
         ];
         for (revision, users, refusal) in rows {
             let json = json!({"revision": revision, "users": users}).to_string();
-            assert_eq!(UsersDocument::read(json.as_bytes()), Err(refusal), "{json}");
+            assert_eq!(UsersDocument::from_json(json.as_bytes()), Err(refusal), "{json}");
         }
-        assert!(UsersDocument::read(b"").is_err());
+        assert!(UsersDocument::from_json(b"").is_err());
     }
 }

@@ -121,8 +121,8 @@ impl ApiServer {
 
     /// Writes a kubeconfig with the credentials of `who`. That of a pod is valid for as long as the
     /// pod exists, any other for as long as the folder is kept.
-    pub fn kubeconfig(&self, who: &ClientIdentity) -> String {
-        self.issuer.kubeconfig(who)
+    pub fn build_kubeconfig(&self, identity: &ClientIdentity) -> String {
+        self.issuer.build_kubeconfig(identity)
     }
 }
 
@@ -131,13 +131,13 @@ impl ApiServer {
 ///
 /// # Errors
 /// See [`Error`].
-pub async fn start(
+pub async fn start_server(
     config: Config,
     scheme: &'static Scheme,
     rt: &Runtime,
 ) -> Result<ApiServer, Error> {
-    let scheme = scheme.with(kinds::all(scheme.schemas()));
-    let (listener, address) = listen(&config).await?;
+    let scheme = scheme.with_kinds(kinds::served_kinds(scheme.schemas()));
+    let (listener, address) = bind_listener(&config).await?;
     let pki = Pki::open(&config.dir.join("pki"), address.ip())?;
     let history = embedded::HistoryLimits::default();
     let store: Arc<dyn Storage> =
@@ -146,16 +146,20 @@ pub async fn start(
     let metrics = Arc::new(Metrics::new());
     let serving = Arc::new(ServingCertificate::new(Arc::clone(&metrics)));
     let (certificate, key) = (&pki.server.certificate, &pki.server.key);
-    serving.swap(certificate.as_bytes(), key.as_bytes()).map_err(|source| pki.unusable(source))?;
-    let trust =
-        ClusterTrust::of_clients(&pki.ca.certificate).map_err(|source| pki.unusable(source))?;
+    serving
+        .set_certificate(certificate.as_bytes(), key.as_bytes())
+        .map_err(|source| pki.unusable_error(source))?;
+    let trust = ClusterTrust::of_clients(&pki.ca.certificate)
+        .map_err(|source| pki.unusable_error(source))?;
     let tokens = TokenAuthority::new(&pki.token_key, Arc::clone(&store));
     let issuer = Arc::new(CredentialIssuer::new(address, &pki, tokens.clone()));
-    let client = async |who| issuer.client(who).await.map_err(|source| pki.unusable(source));
+    let client = async |identity| {
+        issuer.build_client(identity).await.map_err(|source| pki.unusable_error(source))
+    };
     let (admin, controller) =
         (client(&ClientIdentity::Admin).await?, client(&ClientIdentity::Controller).await?);
-    bootstrap::write(&store).await.map_err(Error::Bootstrap)?;
-    metrics.know(scheme);
+    bootstrap::write_first_objects(&store).await.map_err(Error::Bootstrap)?;
+    metrics.set_scheme(scheme);
     metrics.register(rt.metrics());
 
     // From here on nothing fails, so nothing that was started is left behind.
@@ -165,10 +169,17 @@ pub async fn start(
         Arc::new(NamespaceAdmission::new(Arc::clone(&store))),
         Arc::new(PilotStatusRestriction::new(names::NAMESPACE)),
     ]));
-    let stored = (&store, CapacityBounds::own());
-    let state =
-        AppState::start(scheme, stored, &admission, StoreGuard::open(), &metrics, rt, &closing);
-    let router = protobuf::before(scale::before(handlers::router(state)));
+    let storage = (&store, CapacityBounds::for_process());
+    let state = AppState::start(
+        scheme,
+        storage,
+        &admission,
+        StoreGuard::allow_all(),
+        &metrics,
+        rt,
+        &closing,
+    );
+    let router = protobuf::wrap_router(scale::wrap_router(handlers::build_router(state)));
     let installed = InstalledServices {
         authenticator: Authenticator::new(
             tokio::sync::watch::channel(Arc::new(trust)).1,
@@ -179,37 +190,43 @@ pub async fn start(
             Arc::new(RbacAuthorizer::new(Arc::clone(&store))),
             Arc::clone(&metrics),
         )),
-        router: logs::before(router, config.dir.join("logs"), Arc::clone(&store), closing.clone()),
+        router: logs::wrap_router(
+            router,
+            config.dir.join("logs"),
+            Arc::clone(&store),
+            closing.clone(),
+        ),
     };
     let (limits, deadlines) = (InflightLimits::default(), RequestTimeouts::default());
     let readiness = rt.readiness().clone();
     let drain = Shutdown::new();
     let chain = FilterChain::new(limits, deadlines, None, Arc::clone(&metrics), readiness, drain)
-        .instead_of_upgrades(exec_hints::instead);
+        .instead_of_upgrades(exec_hints::exec_hint);
     chain.install(installed);
 
     let tls = serve::server_config(serving, &serve::SecureServingOptions::default());
     let tasks = rt.tasks().clone();
     rt.tasks().spawn("listener", async move {
-        serve::serve(listener, tls, Arc::new(chain), metrics, &tasks, closing, DRAIN).await;
+        serve::accept_connections(listener, tls, Arc::new(chain), metrics, &tasks, closing, DRAIN)
+            .await;
     });
     let (failing, shutdown) = (Arc::clone(&store), rt.shutdown());
     rt.tasks().spawn_vital("store", async move {
         tokio::select! {
-            why = failing.failed() => error!(why, "The store cannot be used any more"),
+            why = failing.until_failed() => error!(why, "The store cannot be used any more"),
             () = shutdown.triggered() => {}
         }
     });
-    rt.tasks().spawn("event-expiry", event_expiry::expire(store, rt.shutdown()));
+    rt.tasks().spawn("event-expiry", event_expiry::expire_events(store, rt.shutdown()));
     info!(%address, "Serving the API");
     Ok(ApiServer { address, issuer, admin, controller })
 }
 
 /// Opens the port first. Before that, only the folder is made, which holds the port of the last
 /// start.
-async fn listen(config: &Config) -> Result<(TcpListener, SocketAddr), Error> {
-    let folder = |source| Error::Folder { path: config.dir.clone(), source };
-    pki::make_own(&config.dir).map_err(folder)?;
+async fn bind_listener(config: &Config) -> Result<(TcpListener, SocketAddr), Error> {
+    let folder_error = |source| Error::Folder { path: config.dir.clone(), source };
+    pki::create_private_dir(&config.dir).map_err(folder_error)?;
     let path = config.dir.join("port");
     let mut address = config.address;
     if address.port() == 0
@@ -217,9 +234,9 @@ async fn listen(config: &Config) -> Result<(TcpListener, SocketAddr), Error> {
     {
         address.set_port(text.trim().parse().unwrap_or(0));
     }
-    let bound = TcpListener::bind(address).await;
-    let listener = bound.map_err(|source| Error::Bind { address, source })?;
+    let bind_result = TcpListener::bind(address).await;
+    let listener = bind_result.map_err(|source| Error::Bind { address, source })?;
     let address = listener.local_addr().map_err(|source| Error::Bind { address, source })?;
-    pki::write_own(&path, &address.port().to_string()).map_err(folder)?;
+    pki::write_private(&path, &address.port().to_string()).map_err(folder_error)?;
     Ok((listener, address))
 }

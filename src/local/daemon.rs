@@ -21,12 +21,12 @@ use super::{
     homes::DatabaseHomes,
     log_retention,
     node::{self, NodeAgent},
-    state_folder::{StateFolder, write_own},
+    state_folder::{StateFolder, write_private},
 };
 use crate::{
     api::names,
     controller,
-    database::{DatabaseList, controllers, scheme},
+    database::{DatabaseList, build_scheme, managed_databases},
     runtime::{Runtime, Shutdown},
 };
 
@@ -69,33 +69,33 @@ pub enum Error {
 ///
 /// # Errors
 /// See [`Error`].
-pub async fn run(config: Config, asked: Shutdown, rt: Runtime) -> Result<(), Error> {
+pub async fn run_daemon(config: Config, asked: Shutdown, rt: Runtime) -> Result<(), Error> {
     let Config { folder, address, databases, homes, program, machine, environment, java } = config;
     let settings = api::Config { dir: folder.path().to_owned(), address };
-    let server = Arc::new(api::start(settings, scheme(databases), &rt).await?);
+    let server = Arc::new(api::start_server(settings, build_scheme(databases), &rt).await?);
     // Databases may run as users of their own, who must be able to pass through the folder.
-    let again = |source| Error::Write { path: folder.path().to_owned(), source };
-    folder.create().map_err(again)?;
+    let folder_error = |source| Error::Write { path: folder.path().to_owned(), source };
+    folder.create().map_err(folder_error)?;
     let path = folder.kubeconfig();
-    let text = server.kubeconfig(&ClientIdentity::Admin);
-    write_own(&path, text.as_bytes()).map_err(|source| Error::Write { path, source })?;
-    let page = beside(server.address()).map_err(again)?;
+    let text = server.build_kubeconfig(&ClientIdentity::Admin);
+    write_private(&path, text.as_bytes()).map_err(|source| Error::Write { path, source })?;
+    let page = find_page_address(server.address()).map_err(folder_error)?;
     let path = folder.page();
     let text = format!("http://{page}/\n");
-    write_own(&path, text.as_bytes()).map_err(|source| Error::Write { path, source })?;
+    write_private(&path, text.as_bytes()).map_err(|source| Error::Write { path, source })?;
     info!(address = %server.address(), folder = %folder.path().display(), "The API is served");
 
-    rt.tasks().spawn("logs", log_retention::keep(folder.clone(), rt.shutdown()));
+    rt.tasks().spawn("logs", log_retention::trim_logs(folder.clone(), rt.shutdown()));
 
-    let driven = databases.iter().map(|database| database.pilot).collect();
+    let drivers = databases.iter().map(|database| database.pilot).collect();
     let credentials = {
         let server = Arc::clone(&server);
-        Arc::new(move |pod: &Pod| Ok(server.kubeconfig(&identity(pod))))
+        Arc::new(move |pod: &Pod| Ok(server.build_kubeconfig(&pod_identity(pod))))
     };
     let settings = node::Config {
         folder: folder.clone(),
         program,
-        databases: driven,
+        databases: drivers,
         homes,
         machine,
         environment,
@@ -106,24 +106,24 @@ pub async fn run(config: Config, asked: Shutdown, rt: Runtime) -> Result<(), Err
 
     // The controller ends first: it must not act upon databases that are being stopped.
     let acting = Runtime::new();
-    let controller = controller::run(
+    let controller = controller::run_controller(
         controller_settings(page),
-        controllers(databases),
+        managed_databases(databases),
         server.controller_client(),
         acting.clone(),
     );
     let mut controller = std::pin::pin!(controller);
     let shutdown = rt.shutdown();
-    let ended = tokio::select! {
+    let outcome = tokio::select! {
         () = asked.triggered() => Ok(()),
         () = shutdown.triggered() => Err(Error::Ended),
         ended = &mut controller => Err(ended.err().map_or(Error::Ended, Error::Controller)),
     };
     acting.shutdown().trigger();
-    if ended.is_ok() && timeout(ENDING, controller).await.is_err() {
+    if outcome.is_ok() && timeout(ENDING, controller).await.is_err() {
         warn!("The controller did not end in time");
     }
-    if ended.is_ok() && folder.stop_mark().exists() {
+    if outcome.is_ok() && folder.stop_mark().exists() {
         info!("Stopping every database");
         node.stop().await;
         let path = folder.stop_mark();
@@ -136,11 +136,11 @@ pub async fn run(config: Config, asked: Shutdown, rt: Runtime) -> Result<(), Err
     {
         warn!("Some tasks did not end in time");
     }
-    ended
+    outcome
 }
 
 /// Returns the identity that a pod's pilot has at the API.
-fn identity(pod: &Pod) -> ClientIdentity {
+fn pod_identity(pod: &Pod) -> ClientIdentity {
     let meta = &pod.metadata;
     let account = pod.spec.as_ref().and_then(|spec| spec.service_account_name.clone());
     ClientIdentity::Pod {
@@ -152,9 +152,11 @@ fn identity(pod: &Pod) -> ClientIdentity {
 }
 
 /// Returns a free address for the status page and metrics: the port after the API's, or any other.
-fn beside(api: SocketAddr) -> io::Result<SocketAddr> {
-    let at = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port))?.local_addr();
-    api.port().checked_add(1).map_or_else(|| at(0), |next| at(next).or_else(|_| at(0)))
+fn find_page_address(api: SocketAddr) -> io::Result<SocketAddr> {
+    let bind_port = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port))?.local_addr();
+    api.port()
+        .checked_add(1)
+        .map_or_else(|| bind_port(0), |port| bind_port(port).or_else(|_| bind_port(0)))
 }
 
 fn controller_settings(page: SocketAddr) -> controller::Config {

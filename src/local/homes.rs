@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    local::state_folder::{StateFolder, read_if_there, write_own},
+    local::state_folder::{StateFolder, read_if_exists, write_private},
     pilot::database::DrivenDatabase,
 };
 
@@ -43,11 +43,11 @@ impl DatabaseHomes {
     pub fn new(
         databases: Vec<&'static DrivenDatabase>,
         folder: &StateFolder,
-        told: Vec<(&'static str, PathBuf)>,
+        vendor_homes: Vec<(&'static str, PathBuf)>,
         place: Option<PathBuf>,
     ) -> Self {
         let places = place.into_iter().chain([folder.homes()]).collect();
-        Self { databases, named: folder.named_homes(), told, places }
+        Self { databases, named: folder.named_homes(), told: vendor_homes, places }
     }
 
     /// Returns the distribution that `NAME=DIR` on the command line names.
@@ -57,16 +57,16 @@ impl DatabaseHomes {
     pub fn parse(&self, word: &str) -> Result<DatabaseHome, HomeError> {
         let names = || self.databases.iter().map(|database| database.names.word);
         let Some((name, path)) = word.split_once('=') else {
-            let text = format!("{word:?} is not NAME=DIR, with one of {}", join(names()));
+            let text = format!("{word:?} is not NAME=DIR, with one of {}", join_names(names()));
             return Err(HomeError(text));
         };
         let Some(database) = self.databases.iter().find(|database| database.names.word == name)
         else {
-            return Err(HomeError(format!("{name:?} is not one of {}", join(names()))));
+            return Err(HomeError(format!("{name:?} is not one of {}", join_names(names()))));
         };
         let path = std::path::absolute(path)
             .map_err(|error| HomeError(format!("{path:?} is no folder: {error}")))?;
-        home(database, &path).ok_or_else(|| {
+        read_home(database, &path).ok_or_else(|| {
             let (title, path) = (database.names.title, path.display());
             HomeError(format!(
                 "{path} holds no {title}: give the folder of an unpacked distribution, with bin and lib"
@@ -78,40 +78,44 @@ impl DatabaseHomes {
     ///
     /// # Errors
     /// When the list cannot be read or written.
-    pub fn remember(&self, homes: &[DatabaseHome]) -> io::Result<()> {
-        let mut text = read_if_there(&self.named)?.unwrap_or_default();
-        let mut changed = false;
+    pub fn save_homes(&self, homes: &[DatabaseHome]) -> io::Result<()> {
+        let mut text = read_if_exists(&self.named)?.unwrap_or_default();
+        let mut is_changed = false;
         for DatabaseHome { database, path, version: _ } in homes {
             let line = format!("{}={}", database.names.word, path.display());
-            if !text.lines().any(|known| known == line) {
+            if !text.lines().any(|existing_line| existing_line == line) {
                 text.push_str(&line);
                 text.push('\n');
-                changed = true;
+                is_changed = true;
             }
         }
-        if changed { write_own(&self.named, text.as_bytes()) } else { Ok(()) }
+        if is_changed { write_private(&self.named, text.as_bytes()) } else { Ok(()) }
     }
 
     /// Finds the distributions of a database, those that `--home` named first.
-    pub fn all(&self, database: &'static DrivenDatabase) -> Vec<DatabaseHome> {
-        let named = fs::read_to_string(&self.named).unwrap_or_default();
-        let named: Vec<PathBuf> = named
+    pub fn find_all(&self, database: &'static DrivenDatabase) -> Vec<DatabaseHome> {
+        let named_list = fs::read_to_string(&self.named).unwrap_or_default();
+        let named_paths: Vec<PathBuf> = named_list
             .lines()
             .rev()
             .filter_map(|line| line.split_once('='))
             .filter(|(name, _)| *name == database.names.word)
             .map(|(_, path)| path.into())
             .collect();
-        let told = self.told.iter().filter(|(name, _)| *name == database.names.word);
-        let told = told.map(|(_, path)| path.clone());
-        let found = self.places.iter().flat_map(|place| {
-            let mut folders: Vec<PathBuf> =
-                fs::read_dir(place).into_iter().flatten().flatten().map(|it| it.path()).collect();
+        let vendor_paths = self.told.iter().filter(|(name, _)| *name == database.names.word);
+        let vendor_paths = vendor_paths.map(|(_, path)| path.clone());
+        let installed_paths = self.places.iter().flat_map(|place| {
+            let mut folders: Vec<PathBuf> = fs::read_dir(place)
+                .into_iter()
+                .flatten()
+                .flatten()
+                .map(|entry| entry.path())
+                .collect();
             folders.sort();
             folders
         });
-        let all = named.into_iter().chain(told).chain(found);
-        all.filter_map(|path| home(database, &path)).collect()
+        let paths = named_paths.into_iter().chain(vendor_paths).chain(installed_paths);
+        paths.filter_map(|path| read_home(database, &path)).collect()
     }
 
     /// Returns the distribution of `version`.
@@ -123,37 +127,37 @@ impl DatabaseHomes {
         database: &'static DrivenDatabase,
         version: &str,
     ) -> Result<DatabaseHome, HomeError> {
-        let all = self.all(database);
-        if let Some(found) = all.iter().find(|home| home.version == version) {
-            return Ok(found.clone());
+        let homes = self.find_all(database);
+        if let Some(home) = homes.iter().find(|home| home.version == version) {
+            return Ok(home.clone());
         }
         let (title, name) = (database.names.title, database.names.word);
-        let there = match all.as_slice() {
+        let alternatives = match homes.as_slice() {
             [] => String::new(),
-            all => {
-                let all =
-                    all.iter().map(|home| format!("{} ({})", home.version, home.path.display()));
-                format!(", only {}", all.collect::<Vec<_>>().join(", "))
+            homes => {
+                let descriptions =
+                    homes.iter().map(|home| format!("{} ({})", home.version, home.path.display()));
+                format!(", only {}", descriptions.collect::<Vec<_>>().join(", "))
             }
         };
         Err(HomeError(format!(
-            "there is no {title} {version} on this host{there}: unpack one and name it, navigator \
+            "there is no {title} {version} on this host{alternatives}: unpack one and name it, navigator \
              local up --home {name}=DIR"
         )))
     }
 }
 
-fn home(database: &'static DrivenDatabase, path: &Path) -> Option<DatabaseHome> {
+fn read_home(database: &'static DrivenDatabase, path: &Path) -> Option<DatabaseHome> {
     let version = (database.installed)(path)?;
     Some(DatabaseHome { database, version, path: path.to_owned() })
 }
 
-fn join(names: impl Iterator<Item = &'static str>) -> String {
+fn join_names(names: impl Iterator<Item = &'static str>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the tag of an image, which names the version. `None` where it has none.
-pub fn tag(image: &str) -> Option<&str> {
+pub fn image_tag(image: &str) -> Option<&str> {
     let name = image.split('@').next()?;
     let (_, tag) = name.rsplit_once(':')?;
     (!tag.contains('/')).then_some(tag)
@@ -165,9 +169,9 @@ mod tests {
 
     #[test]
     fn an_image_says_its_version_by_its_tag() {
-        assert_eq!(tag("docker.io/library/example:5.0.6"), Some("5.0.6"));
-        assert_eq!(tag("registry:5000/example"), None);
-        assert_eq!(tag("registry:5000/example:1@sha256:00"), Some("1"));
-        assert_eq!(tag("example"), None);
+        assert_eq!(image_tag("docker.io/library/example:5.0.6"), Some("5.0.6"));
+        assert_eq!(image_tag("registry:5000/example"), None);
+        assert_eq!(image_tag("registry:5000/example:1@sha256:00"), Some("1"));
+        assert_eq!(image_tag("example"), None);
     }
 }

@@ -38,10 +38,10 @@ pub struct LogRetention {
 }
 
 /// Trims the log files of an installation every ten seconds until shutdown.
-pub(super) async fn keep(folder: StateFolder, shutdown: Shutdown) {
+pub(super) async fn trim_logs(folder: StateFolder, shutdown: Shutdown) {
     loop {
         for path in folder.all_logs() {
-            if let Err(error) = trim(&path, LIMIT)
+            if let Err(error) = trim_log(&path, LIMIT)
                 && error.kind() != io::ErrorKind::NotFound
             {
                 warn!(path = %path.display(), %error, "A log was not shortened");
@@ -59,11 +59,11 @@ pub(super) async fn keep(folder: StateFolder, shutdown: Shutdown) {
 ///
 /// # Errors
 /// When the file cannot be opened or cut.
-pub fn trim(path: &Path, limit: LogRetention) -> io::Result<()> {
+pub fn trim_log(path: &Path, limit: LogRetention) -> io::Result<()> {
     let file = File::options().write(true).open(path)?;
     let size = file.metadata()?.len();
-    let Some(first) = data(&file, 0)? else { return Ok(()) };
-    if size - first <= limit.kept + limit.more {
+    let Some(data_start) = next_data_offset(&file, 0)? else { return Ok(()) };
+    if size - data_start <= limit.kept + limit.more {
         return Ok(());
     }
     let hole = (size - limit.kept) / BLOCK * BLOCK;
@@ -71,7 +71,7 @@ pub fn trim(path: &Path, limit: LogRetention) -> io::Result<()> {
     match fallocate(&file, kind, 0, i64::try_from(hole).map_err(io::Error::other)?) {
         // A file system without holes: a short log is better than a full disk.
         Err(nix::Error::EOPNOTSUPP) => file.set_len(0),
-        done => Ok(done?),
+        result => Ok(result?),
     }
 }
 
@@ -79,15 +79,15 @@ pub fn trim(path: &Path, limit: LogRetention) -> io::Result<()> {
 ///
 /// # Errors
 /// When the file cannot be read.
-pub fn begin(path: &Path) -> io::Result<u64> {
+pub fn first_line_offset(path: &Path) -> io::Result<u64> {
     let mut file = File::open(path)?;
-    let Some(first) = data(&file, 0)? else { return Ok(0) };
-    if first == 0 {
+    let Some(data_start) = next_data_offset(&file, 0)? else { return Ok(0) };
+    if data_start == 0 {
         return Ok(0);
     }
-    file.seek(SeekFrom::Start(first))?;
-    let cut = BufReader::new(file).skip_until(b'\n')?;
-    Ok(first + u64::try_from(cut).map_err(io::Error::other)?)
+    file.seek(SeekFrom::Start(data_start))?;
+    let skipped_bytes = BufReader::new(file).skip_until(b'\n')?;
+    Ok(data_start + u64::try_from(skipped_bytes).map_err(io::Error::other)?)
 }
 
 /// Returns the offset of the next data at or after `from`, past a hole: for a reader that is
@@ -95,9 +95,9 @@ pub fn begin(path: &Path) -> io::Result<u64> {
 ///
 /// # Errors
 /// When the file system does not tell.
-pub fn data(file: impl AsFd, from: u64) -> io::Result<Option<u64>> {
-    match lseek(file, i64::try_from(from).map_err(io::Error::other)?, Whence::SeekData) {
-        Ok(at) => Ok(u64::try_from(at).ok()),
+pub fn next_data_offset(file: impl AsFd, offset: u64) -> io::Result<Option<u64>> {
+    match lseek(file, i64::try_from(offset).map_err(io::Error::other)?, Whence::SeekData) {
+        Ok(position) => Ok(u64::try_from(position).ok()),
         Err(nix::Error::ENXIO) => Ok(None),
         Err(error) => Err(error.into()),
     }
@@ -133,15 +133,15 @@ mod tests {
             written += 1;
         };
         line(&mut writer);
-        trim(&path, limit).unwrap();
-        assert_eq!(begin(&path).unwrap(), 0, "it is short");
+        trim_log(&path, limit).unwrap();
+        assert_eq!(first_line_offset(&path).unwrap(), 0, "it is short");
         let mut read = String::new();
         for _ in 0..5 {
-            while writer.metadata().unwrap().len() - begin(&path).unwrap() < 7 * BLOCK {
+            while writer.metadata().unwrap().len() - first_line_offset(&path).unwrap() < 7 * BLOCK {
                 line(&mut writer);
             }
             reader.read_to_string(&mut read).unwrap();
-            trim(&path, limit).unwrap();
+            trim_log(&path, limit).unwrap();
             line(&mut writer);
         }
         reader.read_to_string(&mut read).unwrap();
@@ -151,16 +151,16 @@ mod tests {
         let about = writer.metadata().unwrap();
         assert_eq!(about.len(), read.len() as u64, "offsets are what they were");
         assert!(about.blocks() * 512 <= 7 * BLOCK, "{} blocks", about.blocks());
-        let first = usize::try_from(begin(&path).unwrap()).unwrap();
+        let first = usize::try_from(first_line_offset(&path).unwrap()).unwrap();
         assert!(read.len() - first >= 4 * 65_536 - 100, "begins at {first} of {}", read.len());
         assert!(read[first..].starts_with("line ") && read[..first].ends_with('\n'));
         // A reader at an offset that was given back continues with the lines that are left.
         let mut late = File::open(&path).unwrap();
-        let at = data(&late, 10).unwrap().unwrap();
+        let at = next_data_offset(&late, 10).unwrap().unwrap();
         late.seek(SeekFrom::Start(at)).unwrap();
         let mut text = String::new();
         late.read_to_string(&mut text).unwrap();
         assert!(!text.contains('\0') && text.ends_with(&read[first..]));
-        assert_eq!(data(&late, about.len()).unwrap(), None);
+        assert_eq!(next_data_offset(&late, about.len()).unwrap(), None);
     }
 }

@@ -37,12 +37,14 @@ use self::{
     addresses::PodAddresses, claims::ClaimController, garbage::GarbageCollector,
     pod_workers::PodWorkers, stateful_sets::StatefulSetController, watch::ChangeNotifier,
 };
-pub use self::{node_object::memory, pod::PodRecord};
+pub use self::{node_object::read_memory, pod::PodRecord};
 use crate::{
     error::chain,
     local::{homes::DatabaseHomes, state_folder::StateFolder},
     pilot::database::DrivenDatabase,
-    runtime::{Runtime, Shutdown, TaskGroup, deadline::bounded, events::EventPublisher},
+    runtime::{
+        Runtime, Shutdown, TaskGroup, deadline::with_request_timeout, events::EventPublisher,
+    },
 };
 
 /// Field manager of the node's writes.
@@ -106,12 +108,17 @@ impl NodeAgent {
     pub fn start(config: Config, client: Client, rt: &Runtime) -> io::Result<Self> {
         let Config { folder, program, databases, homes, machine, environment, java, credentials } =
             config;
-        let client = bounded(client, REQUEST);
+        let client = with_request_timeout(client, REQUEST);
         let stopping = Shutdown::new();
         let workers = TaskGroup::new(rt.shutdown());
-        let about = fs::metadata(&program)?;
+        let metadata = fs::metadata(&program)?;
         let host = Arc::new(NodeContext {
-            installation: format!("{}-{}.{}", about.size(), about.mtime(), about.mtime_nsec()),
+            installation: format!(
+                "{}-{}.{}",
+                metadata.size(),
+                metadata.mtime(),
+                metadata.mtime_nsec()
+            ),
             addresses: PodAddresses::open(folder.addresses())?,
             events: EventPublisher::new(client.clone(), MANAGER, machine.clone()),
             root: nix::unistd::geteuid().is_root(),
@@ -127,33 +134,38 @@ impl NodeAgent {
             java,
             credentials,
         });
-        let (of_sets, of_pods, of_claims) =
+        let (set_notifier, pod_notifier, claim_notifier) =
             (ChangeNotifier::default(), ChangeNotifier::default(), ChangeNotifier::default());
         let all = |client: &Client| Api::all(client.clone());
-        let pods =
-            watch::watch(rt, "watch-pods", all(&client), (), &[&of_sets, &of_pods, &of_claims]);
-        let sets = watch::watch::<StatefulSet>(
+        let pods = watch::watch_objects(
+            rt,
+            "watch-pods",
+            all(&client),
+            (),
+            &[&set_notifier, &pod_notifier, &claim_notifier],
+        );
+        let sets = watch::watch_objects::<StatefulSet>(
             rt,
             "watch-statefulsets",
             Api::all(client.clone()),
             (),
-            &[&of_sets],
+            &[&set_notifier],
         );
-        let claims = watch::watch::<PersistentVolumeClaim>(
+        let claims = watch::watch_objects::<PersistentVolumeClaim>(
             rt,
             "watch-claims",
             Api::all(client.clone()),
             (),
-            &[&of_claims],
+            &[&claim_notifier],
         );
-        let pods_of =
-            PodWorkers { host, store: pods.clone(), bell: of_pods, tasks: workers.clone() };
-        rt.tasks().spawn_vital("pods", pods_of.run(rt.shutdown()));
+        let pod_workers =
+            PodWorkers { host, store: pods.clone(), bell: pod_notifier, tasks: workers.clone() };
+        rt.tasks().spawn_vital("pods", pod_workers.run(rt.shutdown()));
         let sets = StatefulSetController {
             client: client.clone(),
             store: sets,
             pods: pods.clone(),
-            bell: of_sets,
+            bell: set_notifier,
             machine: machine.clone(),
             stopping: stopping.clone(),
         };
@@ -163,12 +175,14 @@ impl NodeAgent {
             folder: folder.clone(),
             store: claims,
             pods,
-            bell: of_claims,
+            bell: claim_notifier,
         };
         rt.tasks().spawn_vital("claims", claims.run(rt.shutdown()));
-        rt.tasks().spawn_vital("garbage", collect(client.clone(), rt.clone()));
-        rt.tasks()
-            .spawn_vital("machine", node_object::keep(client, machine, folder, rt.shutdown()));
+        rt.tasks().spawn_vital("garbage", run_garbage_collector(client.clone(), rt.clone()));
+        rt.tasks().spawn_vital(
+            "machine",
+            node_object::maintain_node(client, machine, folder, rt.shutdown()),
+        );
         Ok(Self { stopping, workers })
     }
 
@@ -179,17 +193,17 @@ impl NodeAgent {
     }
 }
 
-async fn collect(client: Client, rt: Runtime) {
+async fn run_garbage_collector(client: Client, rt: Runtime) {
     let shutdown = rt.shutdown();
-    let mut last = String::new();
+    let mut last_error = String::new();
     loop {
         match GarbageCollector::start(client.clone(), &rt).await {
             Ok(garbage) => return garbage.run(shutdown).await,
             Err(error) => {
                 let text = chain(&error).to_string();
-                if text != last {
+                if text != last_error {
                     info!(error = text, "Waiting for the API");
-                    last = text;
+                    last_error = text;
                 }
             }
         }
@@ -202,7 +216,7 @@ async fn collect(client: Client, rt: Runtime) {
 
 /// Drops the error of a write to an object that is gone (404), or was changed or replaced meanwhile
 /// (409): the watch brings the present object.
-fn gone(result: Result<(), kube::Error>) -> Result<(), kube::Error> {
+fn ignore_stale_write(result: Result<(), kube::Error>) -> Result<(), kube::Error> {
     match result {
         Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
         other => other,

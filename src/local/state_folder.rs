@@ -116,12 +116,13 @@ impl StateFolder {
 
     /// Lists the log files of all containers.
     pub fn all_logs(&self) -> Vec<PathBuf> {
-        let below = |path: PathBuf| {
-            let all = fs::read_dir(path).into_iter().flatten().flatten();
-            all.map(|entry| entry.path()).collect::<Vec<_>>()
+        let entry_paths = |path: PathBuf| {
+            let entries = fs::read_dir(path).into_iter().flatten().flatten();
+            entries.map(|entry| entry.path()).collect::<Vec<_>>()
         };
-        let pods = below(self.0.join("logs")).into_iter().flat_map(below);
-        let logs = pods.flat_map(below).filter(|path| path.extension() == Some("log".as_ref()));
+        let pods = entry_paths(self.0.join("logs")).into_iter().flat_map(entry_paths);
+        let logs =
+            pods.flat_map(entry_paths).filter(|path| path.extension() == Some("log".as_ref()));
         [self.daemon_log()].into_iter().chain(logs).collect()
     }
 
@@ -138,11 +139,11 @@ impl StateFolder {
             .mode(OWN)
             .open(self.0.join("lock"))?;
         fcntl(&file, FcntlArg::F_OFD_SETLK(&whole_file(libc::F_WRLCK)))?;
-        let mut held = DaemonLock { file };
-        held.file.set_len(0)?;
-        held.file.rewind()?;
-        write!(held.file, "{}", std::process::id())?;
-        Ok(held)
+        let mut lock = DaemonLock { file };
+        lock.file.set_len(0)?;
+        lock.file.rewind()?;
+        write!(lock.file, "{}", std::process::id())?;
+        Ok(lock)
     }
 
     /// Returns the id of the process that holds the lock. Asking does not take the lock: a daemon
@@ -150,15 +151,15 @@ impl StateFolder {
     ///
     /// # Errors
     /// When the lock cannot be read.
-    pub fn daemon(&self) -> io::Result<Option<i32>> {
+    pub fn daemon_pid(&self) -> io::Result<Option<i32>> {
         let mut file = match File::open(self.0.join("lock")) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        let mut held = whole_file(libc::F_WRLCK);
-        fcntl(&file, FcntlArg::F_OFD_GETLK(&mut held))?;
-        if held.l_type == lock_type(libc::F_UNLCK) {
+        let mut lock_state = whole_file(libc::F_WRLCK);
+        fcntl(&file, FcntlArg::F_OFD_GETLK(&mut lock_state))?;
+        if lock_state.l_type == lock_type(libc::F_UNLCK) {
             return Ok(None);
         }
         let mut pid = String::new();
@@ -190,21 +191,21 @@ fn lock_type(type_: libc::c_int) -> libc::c_short {
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn write_own(path: &Path, text: &[u8]) -> io::Result<()> {
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(".new");
+pub fn write_private(path: &Path, text: &[u8]) -> io::Result<()> {
+    let mut temporary_path = path.as_os_str().to_owned();
+    temporary_path.push(".new");
     let mut file =
-        File::options().write(true).create(true).truncate(true).mode(OWN).open(&temporary)?;
+        File::options().write(true).create(true).truncate(true).mode(OWN).open(&temporary_path)?;
     file.set_permissions(Permissions::from_mode(OWN))?;
     file.write_all(text)?;
-    fs::rename(&temporary, path)
+    fs::rename(&temporary_path, path)
 }
 
 /// Returns the content of a file; `None` where there is none.
 ///
 /// # Errors
 /// When it is there and cannot be read.
-pub fn read_if_there(path: &Path) -> io::Result<Option<String>> {
+pub fn read_if_exists(path: &Path) -> io::Result<Option<String>> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -220,13 +221,13 @@ mod tests {
     fn a_folder_has_one_daemon_and_says_which() {
         let place = tempfile::tempdir().unwrap();
         let folder = StateFolder::new(place.path().join("local"));
-        assert_eq!(folder.daemon().unwrap(), None);
+        assert_eq!(folder.daemon_pid().unwrap(), None);
         folder.create().unwrap();
         let held = folder.lock().unwrap();
-        assert_eq!(folder.daemon().unwrap(), i32::try_from(std::process::id()).ok());
+        assert_eq!(folder.daemon_pid().unwrap(), i32::try_from(std::process::id()).ok());
         assert_eq!(folder.lock().unwrap_err().kind(), io::ErrorKind::WouldBlock);
         drop(held);
-        assert_eq!(folder.daemon().unwrap(), None);
+        assert_eq!(folder.daemon_pid().unwrap(), None);
         folder.lock().unwrap();
     }
 
@@ -239,7 +240,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !ends.load(std::sync::atomic::Ordering::Relaxed) {
-                    folder.daemon().unwrap();
+                    folder.daemon_pid().unwrap();
                 }
             });
             let refused = (0..10_000).filter(|_| folder.lock().is_err()).count();
@@ -253,9 +254,9 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let file = place.path().join("kubeconfig");
         fs::write(&file, "old").unwrap();
-        write_own(&file, b"new").unwrap();
+        write_private(&file, b"new").unwrap();
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, OWN);
-        assert_eq!(read_if_there(&file).unwrap().as_deref(), Some("new"));
-        assert_eq!(read_if_there(&place.path().join("none")).unwrap(), None);
+        assert_eq!(read_if_exists(&file).unwrap().as_deref(), Some("new"));
+        assert_eq!(read_if_exists(&place.path().join("none")).unwrap(), None);
     }
 }

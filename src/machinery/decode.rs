@@ -62,34 +62,34 @@ impl ParsedBody {
 
 impl From<Value> for ParsedBody {
     fn from(mut value: Value) -> Self {
-        let owners = RawManagedFields::take(&mut value);
-        let weight = weight::of(&value) + owners.as_ref().map_or(0, weigh_owners);
+        let owners = RawManagedFields::take_from(&mut value);
+        let weight = weight::value_bytes(&value) + owners.as_ref().map_or(0, weigh_owners);
         Self { value, duplicates: Vec::new(), numbers: BTreeMap::new(), owners, weight }
     }
 }
 
 /// Reads a JSON body. The error says what is wrong and where: `… at line 3 column 7`.
-pub fn json(bytes: &[u8]) -> Result<ParsedBody, Error> {
+pub fn parse_json(bytes: &[u8]) -> Result<ParsedBody, Error> {
     check_size(bytes)?;
     let mut collector =
         BodyVisitor { tokens: Some(NumberTokens { rest: bytes }), ..BodyVisitor::default() };
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let read = collector.deserialize(&mut deserializer);
-    let read = read.and_then(|value| deserializer.end().map(|()| value));
-    collector.finish(read.map_err(|error| error.to_string()))
+    let parse_result = collector.deserialize(&mut deserializer);
+    let parse_result = parse_result.and_then(|value| deserializer.end().map(|()| value));
+    collector.into_body(parse_result.map_err(|error| error.to_string()))
 }
 
 /// Reads a YAML body of one document. Keys that are numbers or booleans become strings.
-pub fn yaml(bytes: &[u8]) -> Result<ParsedBody, Error> {
+pub fn parse_yaml(bytes: &[u8]) -> Result<ParsedBody, Error> {
     check_size(bytes)?;
     weight::check_yaml(bytes)?;
     let mut collector = BodyVisitor::default();
-    let read = collector.deserialize(serde_yaml::Deserializer::from_slice(bytes));
-    collector.finish(read.map_err(|error| format!("yaml: {error}")))
+    let parse_result = collector.deserialize(serde_yaml::Deserializer::from_slice(bytes));
+    collector.into_body(parse_result.map_err(|error| format!("yaml: {error}")))
 }
 
 fn weigh_owners(owners: &RawManagedFields) -> usize {
-    weight::heap(owners.text().len())
+    weight::heap_bytes(owners.text().len())
 }
 
 fn check_size(bytes: &[u8]) -> Result<(), Error> {
@@ -108,7 +108,7 @@ enum PathStep {
 impl PathStep {
     fn length(&self) -> usize {
         match self {
-            Self::Key(key) => weight::step(key),
+            Self::Key(key) => weight::step_bytes(key),
             Self::Index(_) => weight::INDEX,
         }
     }
@@ -130,21 +130,21 @@ struct BodyVisitor<'a> {
 }
 
 impl BodyVisitor<'_> {
-    fn finish(self, read: Result<Value, String>) -> Result<ParsedBody, Error> {
-        let too_large = self.weight > MAX_TREE;
-        match read {
+    fn into_body(self, result: Result<Value, String>) -> Result<ParsedBody, Error> {
+        let is_too_large = self.weight > MAX_TREE;
+        match result {
             Ok(mut value) => {
                 let Self { duplicates, numbers, owners, weight, .. } = self;
                 // In a YAML body `managedFields` was read as part of the tree of JSON values.
-                let owners = owners.or_else(|| RawManagedFields::take(&mut value));
+                let owners = owners.or_else(|| RawManagedFields::take_from(&mut value));
                 Ok(ParsedBody { value, duplicates, numbers, owners, weight })
             }
-            Err(text) if too_large => Err(Error::TooLarge(text)),
+            Err(text) if is_too_large => Err(Error::TooLarge(text)),
             Err(text) => Err(Error::Malformed(text)),
         }
     }
 
-    fn here(&self) -> String {
+    fn current_path(&self) -> String {
         let mut path = String::with_capacity(self.path_length);
         for step in &self.path {
             match step {
@@ -161,57 +161,57 @@ impl BodyVisitor<'_> {
     }
 
     /// Adds `bytes` to the weight of what was read, and fails past [`MAX_TREE`].
-    fn weigh<E: serde::de::Error>(&mut self, bytes: usize) -> Result<(), E> {
+    fn add_weight<E: serde::de::Error>(&mut self, bytes: usize) -> Result<(), E> {
         self.weight += bytes;
         if self.weight > MAX_TREE { Err(E::custom(weight::too_heavy())) } else { Ok(()) }
     }
 
     /// Fails when one more list or object would be nested deeper than [`MAX_DEPTH`].
-    fn nest<E: serde::de::Error>(&self) -> Result<(), E> {
+    fn check_depth<E: serde::de::Error>(&self) -> Result<(), E> {
         if self.path.len() >= MAX_DEPTH { Err(E::custom(weight::too_deep())) } else { Ok(()) }
     }
 
-    fn enter<E: serde::de::Error>(&mut self, step: PathStep) -> Result<(), E> {
+    fn enter_step<E: serde::de::Error>(&mut self, step: PathStep) -> Result<(), E> {
         self.path_length += step.length();
         self.path.push(step);
         if self.path_length > MAX_PATH { Err(E::custom(weight::long_path())) } else { Ok(()) }
     }
 
-    fn leave(&mut self) -> Option<PathStep> {
+    fn leave_step(&mut self) -> Option<PathStep> {
         let step = self.path.pop()?;
         self.path_length -= step.length();
         Some(step)
     }
 
-    fn number<E: serde::de::Error>(&mut self, number: Number) -> Result<Value, E> {
-        if let Some(written) = self.tokens.as_mut().and_then(Iterator::next)
-            && written != number.to_string()
+    fn build_number<E: serde::de::Error>(&mut self, number: Number) -> Result<Value, E> {
+        if let Some(token) = self.tokens.as_mut().and_then(Iterator::next)
+            && token != number.to_string()
         {
-            let here = self.here();
-            let bytes = weight::heap(here.len()) + weight::heap(written.len());
-            self.weigh(weight::ENTRY + bytes)?;
-            self.numbers.insert(here, written.to_owned());
+            let path = self.current_path();
+            let bytes = weight::heap_bytes(path.len()) + weight::heap_bytes(token.len());
+            self.add_weight(weight::ENTRY + bytes)?;
+            self.numbers.insert(path, token.to_owned());
         }
         Ok(Value::Number(number))
     }
 
     /// Is `key`, at the current path, the key of `metadata.managedFields` in a JSON body?
     fn at_owners(&self, key: &str) -> bool {
-        let above = |step: &PathStep| matches!(step, PathStep::Key(key) if key == "metadata");
+        let is_metadata = |step: &PathStep| matches!(step, PathStep::Key(key) if key == "metadata");
         key == "managedFields"
             && self.tokens.is_some()
-            && matches!(&self.path[..], [only] if above(only))
+            && matches!(&self.path[..], [parent] if is_metadata(parent))
     }
 
     /// Stores the value of `metadata.managedFields` as raw text, after checking its weight and
     /// depth.
-    fn keep_owners<E: serde::de::Error>(&mut self, raw: &RawValue) -> Result<(), E> {
-        self.weigh(weight::heap(raw.get().len()))?;
+    fn store_owners<E: serde::de::Error>(&mut self, raw: &RawValue) -> Result<(), E> {
+        self.add_weight(weight::heap_bytes(raw.get().len()))?;
         if weight::depth_of_text(raw.get()) > weight::MAX_OWNERS_DEPTH {
             return Err(E::custom(format!("metadata.managedFields is {}", weight::too_deep())));
         }
         if self.owners.is_some() {
-            self.duplicate();
+            self.record_duplicate();
         }
         self.owners = RawManagedFields::from_json(raw);
         // The visitor does not meet the numbers in this text, so their tokens are skipped.
@@ -223,11 +223,11 @@ impl BodyVisitor<'_> {
     }
 
     /// Records the current path as one whose key occurred before.
-    fn duplicate(&mut self) {
+    fn record_duplicate(&mut self) {
         if self.duplicates.len() < MAX_FINDINGS {
-            let here = self.here();
-            if !self.duplicates.contains(&here) {
-                self.duplicates.push(here);
+            let path = self.current_path();
+            if !self.duplicates.contains(&path) {
+                self.duplicates.push(path);
             }
         }
     }
@@ -261,35 +261,35 @@ impl<'de> Visitor<'de> for &mut BodyVisitor<'_> {
     }
 
     fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Value, E> {
-        self.number(value.into())
+        self.build_number(value.into())
     }
 
     fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<Value, E> {
-        self.number(value.into())
+        self.build_number(value.into())
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
         match Number::from_f64(value) {
-            Some(number) => self.number(number),
+            Some(number) => self.build_number(number),
             None => Err(E::custom(format!("{value} is not a number that JSON knows"))),
         }
     }
 
     fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Value, E> {
-        self.weigh(weight::heap(value.len()))?;
+        self.add_weight(weight::heap_bytes(value.len()))?;
         Ok(Value::String(value.to_owned()))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        self.nest()?;
+        self.check_depth()?;
         let mut list = Vec::new();
         loop {
-            self.enter(PathStep::Index(list.len()))?;
+            self.enter_step(PathStep::Index(list.len()))?;
             let item = items.next_element_seed(&mut *self)?;
-            self.leave();
+            self.leave_step();
             match item {
                 Some(item) => {
-                    self.weigh(weight::item(list.len()))?;
+                    self.add_weight(weight::item_bytes(list.len()))?;
                     list.push(item);
                 }
                 None => return Ok(Value::Array(list)),
@@ -298,26 +298,26 @@ impl<'de> Visitor<'de> for &mut BodyVisitor<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
-        self.nest()?;
+        self.check_depth()?;
         let mut map = Map::new();
-        let mut repeated = BTreeSet::new();
+        let mut repeated_keys = BTreeSet::new();
         while let Some(key) = entries.next_key_seed(KeySeed)? {
             if self.at_owners(&key) {
-                self.enter(PathStep::Key(key))?;
-                self.keep_owners(entries.next_value()?)?;
-                self.leave();
+                self.enter_step(PathStep::Key(key))?;
+                self.store_owners(entries.next_value()?)?;
+                self.leave_step();
                 continue;
             }
-            self.weigh(weight::entry(map.len(), &key))?;
-            let again = map.contains_key(&key) && !repeated.contains(&key);
-            self.enter(PathStep::Key(key))?;
+            self.add_weight(weight::entry_bytes(map.len(), &key))?;
+            let is_repeated = map.contains_key(&key) && !repeated_keys.contains(&key);
+            self.enter_step(PathStep::Key(key))?;
             let value = entries.next_value_seed(&mut *self)?;
-            if again {
-                self.duplicate();
+            if is_repeated {
+                self.record_duplicate();
             }
-            if let Some(PathStep::Key(key)) = self.leave() {
-                if again {
-                    repeated.insert(key.clone());
+            if let Some(PathStep::Key(key)) = self.leave_step() {
+                if is_repeated {
+                    repeated_keys.insert(key.clone());
                 }
                 map.insert(key, value);
             }
@@ -376,30 +376,30 @@ impl<'a> Iterator for NumberTokens<'a> {
     type Item = &'a str;
 
     fn next(&mut self) -> Option<&'a str> {
-        let mut at = 0;
-        while let Some(&byte) = self.rest.get(at) {
+        let mut position = 0;
+        while let Some(&byte) = self.rest.get(position) {
             match byte {
                 b'"' => {
-                    at += 1;
-                    while let Some(&inner) = self.rest.get(at) {
-                        match inner {
-                            b'\\' => at += 2,
+                    position += 1;
+                    while let Some(&inner_byte) = self.rest.get(position) {
+                        match inner_byte {
+                            b'\\' => position += 2,
                             b'"' => break,
-                            _ => at += 1,
+                            _ => position += 1,
                         }
                     }
-                    at += 1;
+                    position += 1;
                 }
                 b'-' | b'0'..=b'9' => {
-                    let length = self.rest[at..]
+                    let length = self.rest[position..]
                         .iter()
                         .take_while(|b| matches!(b, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E'))
                         .count();
-                    let token = &self.rest[at..at + length];
-                    self.rest = &self.rest[at + length..];
+                    let token = &self.rest[position..position + length];
+                    self.rest = &self.rest[position + length..];
                     return str::from_utf8(token).ok();
                 }
-                _ => at += 1,
+                _ => position += 1,
             }
         }
         self.rest = &[];
@@ -416,14 +416,14 @@ mod tests {
     #[test]
     fn every_duplicate_is_reported_with_its_path_and_the_last_one_wins() {
         let text = br#"{"a":1,"b":[{"c":1,"c":2,"c":3}],"a":2,"x":{"y.z":{"q":1,"q":1}}}"#;
-        let document = json(text).unwrap();
+        let document = parse_json(text).unwrap();
         assert_eq!(document.value, json!({"a": 2, "b": [{"c": 3}], "x": {"y.z": {"q": 1}}}));
         assert_eq!(document.duplicates, ["b[0].c", "a", "x.y.z.q"]);
     }
 
     #[test]
     fn yaml_keeps_duplicates_too() {
-        let document = yaml(b"a: 1\nb:\n- c: 1\n  c: 2\na: 3\n").unwrap();
+        let document = parse_yaml(b"a: 1\nb:\n- c: 1\n  c: 2\na: 3\n").unwrap();
         assert_eq!(document.value, json!({"a": 3, "b": [{"c": 2}]}));
         assert_eq!(document.duplicates, ["b[0].c", "a"]);
     }
@@ -431,7 +431,7 @@ mod tests {
     #[test]
     fn digits_are_kept_as_written() {
         let text = br#"{"s":"1.0 \" 2.0","a":1.50,"b":[3,1e3,-0.10],"c":12345678901234567890123}"#;
-        let document = json(text).unwrap();
+        let document = parse_json(text).unwrap();
         let numbers: Vec<_> =
             document.numbers.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
         assert_eq!(
@@ -443,7 +443,7 @@ mod tests {
     #[test]
     fn owners_stay_text() {
         let text = r#"{"metadata":{"a":1.50,"managedFields":[{"x":1.0},2e3],"z":2.50},"b":3.50}"#;
-        let document = json(text.as_bytes()).unwrap();
+        let document = parse_json(text.as_bytes()).unwrap();
         assert_eq!(document.owners.unwrap().text(), r#"[{"x":1.0},2e3]"#);
         let rest = json!({"metadata": {"a": 1.5, "z": 2.5}, "b": 3.5});
         assert_eq!(document.value, rest);
@@ -453,14 +453,14 @@ mod tests {
             [number("b", "3.50"), number("metadata.a", "1.50"), number("metadata.z", "2.50")];
         assert_eq!(numbers, expected);
 
-        let document = yaml(b"metadata:\n  managedFields: []\n  name: a\n").unwrap();
+        let document = parse_yaml(b"metadata:\n  managedFields: []\n  name: a\n").unwrap();
         assert_eq!(document.value, json!({"metadata": {"name": "a"}}));
         assert!(document.owners.unwrap().is_reset());
         for text in [r#"{"metadata":{"managedFields":null}}"#, r#"{"spec":{"managedFields":[]}}"#] {
-            assert_eq!(json(text.as_bytes()).unwrap().owners, None, "{text}");
+            assert_eq!(parse_json(text.as_bytes()).unwrap().owners, None, "{text}");
         }
         let twice = br#"{"metadata":{"managedFields":[],"managedFields":[{}]}}"#;
-        let document = json(twice).unwrap();
+        let document = parse_json(twice).unwrap();
         assert_eq!(document.duplicates, ["metadata.managedFields"]);
         assert_eq!(document.owners.unwrap().text(), "[{}]");
     }
@@ -468,8 +468,8 @@ mod tests {
     #[test]
     fn nesting_is_limited() {
         let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
-        assert!(json(deep(MAX_DEPTH).as_bytes()).is_ok());
-        let error = json(deep(MAX_DEPTH + 1).as_bytes()).unwrap_err();
+        assert!(parse_json(deep(MAX_DEPTH).as_bytes()).is_ok());
+        let error = parse_json(deep(MAX_DEPTH + 1).as_bytes()).unwrap_err();
         let text = "nested more than 100 levels deep at line 1 column 102";
         assert_eq!(error, Error::Malformed(text.to_owned()));
     }
@@ -482,7 +482,7 @@ mod tests {
             let list = vec![previous; 10].join(", ");
             lines.push(format!("a{level}: &a{level} [{list}]"));
         }
-        let error = yaml(lines.join("\n").as_bytes()).unwrap_err().to_string();
+        let error = parse_yaml(lines.join("\n").as_bytes()).unwrap_err().to_string();
         assert!(error.contains("repetition limit") || error.contains("too many values"), "{error}");
     }
 
@@ -519,7 +519,7 @@ mod tests {
         ];
         for (name, body, read) in rows {
             let began = std::time::Instant::now();
-            let outcome = json(body.as_bytes());
+            let outcome = parse_json(body.as_bytes());
             let took = began.elapsed();
             // Without the limits some bodies take minutes; a build without optimisation is slow.
             assert!(took.as_secs() < 60, "{name}: {took:?}");
@@ -537,23 +537,23 @@ mod tests {
     #[test]
     fn a_yaml_body_with_more_values_than_its_reader_may_keep_is_refused() {
         let body = format!("[{}0]", "0,".repeat(100_000));
-        let error = yaml(body.as_bytes()).unwrap_err();
+        let error = parse_yaml(body.as_bytes()).unwrap_err();
         assert!(matches!(&error, Error::TooLarge(text) if text.contains("as JSON")), "{error}");
     }
 
     #[test]
     fn errors_say_where() {
-        let error = json(b"{\n \"a\": }").unwrap_err().to_string();
+        let error = parse_json(b"{\n \"a\": }").unwrap_err().to_string();
         assert_eq!(error, "expected value at line 2 column 7");
-        let error = yaml(b"a: b\n c: d: e\n").unwrap_err().to_string();
+        let error = parse_yaml(b"a: b\n c: d: e\n").unwrap_err().to_string();
         assert!(error.starts_with("yaml: ") && error.contains("line 2"), "{error}");
-        assert!(json(b"{} {}").unwrap_err().to_string().contains("trailing characters"));
-        let two = yaml(b"a: 1\n---\nb: 2\n").unwrap_err().to_string();
+        assert!(parse_json(b"{} {}").unwrap_err().to_string().contains("trailing characters"));
+        let two = parse_yaml(b"a: 1\n---\nb: 2\n").unwrap_err().to_string();
         assert!(two.contains("more than one document"), "{two}");
     }
 
     #[test]
     fn yaml_keys_become_strings() {
-        assert_eq!(yaml(b"1: a\ntrue: b\n").unwrap().value, json!({"1": "a", "true": "b"}));
+        assert_eq!(parse_yaml(b"1: a\ntrue: b\n").unwrap().value, json!({"1": "a", "true": "b"}));
     }
 }

@@ -86,9 +86,9 @@ impl FieldError {
     }
 
     /// Returns the message of this error's cause in a Status, which leaves out the path.
-    pub fn body(&self) -> String {
+    pub fn cause_message(&self) -> String {
         let text = |value: &Value| value.to_string();
-        let (what, detail) = match &self.problem {
+        let (problem, detail) = match &self.problem {
             FieldErrorKind::NotFound(value) => {
                 (format!("Not found: {}", text(value)), self.detail.clone())
             }
@@ -112,13 +112,13 @@ impl FieldError {
                 (format!("Too many: {actual}"), format!("must have at most {limit} items"))
             }
         };
-        if detail.is_empty() { what } else { format!("{what}: {detail}") }
+        if detail.is_empty() { problem } else { format!("{problem}: {detail}") }
     }
 }
 
 impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path, self.body())
+        write!(f, "{}: {}", self.path, self.cause_message())
     }
 }
 
@@ -130,20 +130,20 @@ pub const MAX_TOLD: usize = 100;
 
 /// Joins errors into one message: `a`, or `[a, b]`, each text once. Past [`MAX_TOLD`] errors the
 /// message says how many more there are.
-pub fn aggregate(errors: &[FieldError]) -> String {
-    let told = errors.len().min(MAX_TOLD);
-    let mut texts: Vec<String> = Vec::with_capacity(told);
-    for error in &errors[..told] {
+pub fn join_errors(errors: &[FieldError]) -> String {
+    let count = errors.len().min(MAX_TOLD);
+    let mut texts: Vec<String> = Vec::with_capacity(count);
+    for error in &errors[..count] {
         let text = error.to_string();
         if !texts.contains(&text) {
             texts.push(text);
         }
     }
-    if errors.len() > told {
-        texts.push(format!("and {} more", errors.len() - told));
+    if errors.len() > count {
+        texts.push(format!("and {} more", errors.len() - count));
     }
     match texts.as_slice() {
-        [one] => one.clone(),
-        many => format!("[{}]", many.join(", ")),
+        [only_text] => only_text.clone(),
+        all_texts => format!("[{}]", all_texts.join(", ")),
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Parses a duration: `1m30s`, `500ms`, `0`. Returns `None` for a negative one.
-pub fn parse(text: &str) -> Option<Duration> {
+pub fn parse_duration(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);
     }
@@ -48,7 +48,7 @@ mod tests {
             ("1x", None),
             ("1e9s", None),
         ] {
-            assert_eq!(parse(text), expected.map(Duration::from_millis), "{text:?}");
+            assert_eq!(parse_duration(text), expected.map(Duration::from_millis), "{text:?}");
         }
     }
 }

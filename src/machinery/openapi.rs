@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use self::paths::{ApiOperation, ApiParameter, PathItem};
 use super::{
-    schema::{REF_PREFIX, close_over, kubernetes},
+    schema::{REF_PREFIX, close_over, kubernetes_definitions},
     served_kind::{ServedKind, ServedVersion},
 };
 use crate::machinery::served_kinds::{ServedGroup, ServedKinds};
@@ -26,18 +26,18 @@ const COMPONENTS: &str = "#/components/schemas/";
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
 
 /// Returns the OpenAPI version 2 document of all versions of the group, served at `/openapi/v2`.
-pub fn v2(served: &ServedKinds) -> Value {
+pub fn build_v2(served_kinds: &ServedKinds) -> Value {
     let mut paths = Map::new();
     let mut definitions = Map::new();
-    for &version in served.group().versions {
-        for route in paths::routes(served, version) {
-            paths.insert(route.path.clone(), route_v2(served.group(), &route));
+    for &version in served_kinds.group().versions {
+        for route in paths::build_routes(served_kinds, version) {
+            paths.insert(route.path.clone(), route_v2(served_kinds.group(), &route));
         }
-        definitions.extend(all_definitions(served, version));
+        definitions.extend(all_definitions(served_kinds, version));
     }
     json!({
         "swagger": "2.0",
-        "info": info(served.group()),
+        "info": document_info(served_kinds.group()),
         "paths": paths,
         "definitions": definitions,
         "securityDefinitions": { "BearerToken": bearer_token() },
@@ -47,12 +47,12 @@ pub fn v2(served: &ServedKinds) -> Value {
 
 /// Returns the OpenAPI version 3 document of one API version, served at
 /// `/openapi/v3/apis/<group>/<version>`.
-pub fn v3(served: &ServedKinds, version: ServedVersion) -> Value {
-    let paths: Map<String, Value> = paths::routes(served, version)
+pub fn build_v3(served_kinds: &ServedKinds, version: ServedVersion) -> Value {
+    let paths: Map<String, Value> = paths::build_routes(served_kinds, version)
         .into_iter()
-        .map(|route| (route.path.clone(), route_v3(served.group(), &route)))
+        .map(|route| (route.path.clone(), route_v3(served_kinds.group(), &route)))
         .collect();
-    let mut schemas = all_definitions(served, version);
+    let mut schemas = all_definitions(served_kinds, version);
     for (name, definition) in &mut schemas {
         match name.as_str() {
             "io.k8s.apimachinery.pkg.api.resource.Quantity" => {
@@ -66,7 +66,7 @@ pub fn v3(served: &ServedKinds, version: ServedVersion) -> Value {
     }
     json!({
         "openapi": "3.0.0",
-        "info": info(served.group()),
+        "info": document_info(served_kinds.group()),
         "paths": paths,
         "components": {
             "schemas": schemas,
@@ -75,7 +75,7 @@ pub fn v3(served: &ServedKinds, version: ServedVersion) -> Value {
     })
 }
 
-fn info(group: &ServedGroup) -> Value {
+fn document_info(group: &ServedGroup) -> Value {
     json!({ "title": group.title, "version": concat!("v", env!("CARGO_PKG_VERSION")) })
 }
 
@@ -89,40 +89,40 @@ fn bearer_token() -> Value {
 }
 
 /// Returns the definitions of `version`, of its lists, and of what its paths take and answer.
-fn all_definitions(served: &ServedKinds, version: ServedVersion) -> Map<String, Value> {
-    let group = served.group();
-    let mut all = served.definitions(version).clone();
-    for kind in served.served(group.name, version) {
-        all.insert(
-            format!("{}List", group.definition(version, kind.kind())),
-            list_of(served, version, kind),
+fn all_definitions(served_kinds: &ServedKinds, version: ServedVersion) -> Map<String, Value> {
+    let group = served_kinds.group();
+    let mut definitions = served_kinds.definitions(version).clone();
+    for kind in served_kinds.group_kinds(group.name, version) {
+        definitions.insert(
+            format!("{}List", group.definition_name(version, kind.kind())),
+            list_of(served_kinds, version, kind),
         );
     }
     for name in ["APIGroup", "APIResourceList", "DeleteOptions", "ListMeta", "Patch", "Status"] {
         let reference = json!({ "$ref": format!("{REF_PREFIX}{META}{name}") });
-        close_over(&reference, kubernetes(), &mut all);
+        close_over(&reference, kubernetes_definitions(), &mut definitions);
     }
     let with_group = |version: &ServedVersion| json!({ "group": group.name, "kind": "DeleteOptions", "version": version.as_str() });
-    all[&format!("{META}DeleteOptions")]["x-kubernetes-group-version-kind"] =
+    definitions[&format!("{META}DeleteOptions")]["x-kubernetes-group-version-kind"] =
         group.versions.iter().map(with_group).collect();
-    all
+    definitions
 }
 
-fn list_of(served: &ServedKinds, version: ServedVersion, kind: &dyn ServedKind) -> Value {
-    let item = served.group().definition(version, kind.kind());
-    let head = &served.definitions(version)[&item]["properties"];
+fn list_of(served_kinds: &ServedKinds, version: ServedVersion, kind: &dyn ServedKind) -> Value {
+    let item = served_kinds.group().definition_name(version, kind.kind());
+    let properties = &served_kinds.definitions(version)[&item]["properties"];
     json!({
         "description": format!("{kind}List is a list of {kind}", kind = kind.kind()),
         "type": "object",
         "required": ["items"],
         "properties": {
-            "apiVersion": head["apiVersion"],
+            "apiVersion": properties["apiVersion"],
             "items": {
                 "description": format!("List of {}. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md", kind.plural()),
                 "type": "array",
                 "items": { "$ref": format!("{REF_PREFIX}{item}") },
             },
-            "kind": head["kind"],
+            "kind": properties["kind"],
             "metadata": {
                 "description": "Standard list metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
                 "$ref": format!("{REF_PREFIX}{META}ListMeta"),
@@ -136,11 +136,11 @@ fn list_of(served: &ServedKinds, version: ServedVersion, kind: &dyn ServedKind) 
 
 fn one_of(definition: &Value, types: &[&str]) -> Value {
     let choices: Vec<Value> = types.iter().map(|type_| json!({ "type": type_ })).collect();
-    let mut rewritten = json!({ "description": definition["description"], "oneOf": choices });
+    let mut one_of_schema = json!({ "description": definition["description"], "oneOf": choices });
     if definition["format"].is_string() {
-        rewritten["format"] = definition["format"].clone();
+        one_of_schema["format"] = definition["format"].clone();
     }
-    rewritten
+    one_of_schema
 }
 
 /// Rewrites references of OpenAPI version 2 for version 3. In OpenAPI 3.0 no keyword may stand
@@ -184,17 +184,17 @@ fn route_v2(group: &ServedGroup, route: &PathItem) -> Value {
             );
         }
         let schema = json!({ "$ref": format!("{REF_PREFIX}{}", operation.answer) });
-        let responses = responses(
+        let responses = build_responses(
             operation,
             |description| json!({ "description": description, "schema": schema }),
         );
-        let mut written = common(group, operation);
-        written["consumes"] = operation.consumes.into();
-        written["produces"] = operation.produces.into();
-        written["schemes"] = json!(["https"]);
-        written["parameters"] = parameters.into();
-        written["responses"] = responses;
-        item.insert(operation.method.into(), written);
+        let mut operation_object = build_operation_object(group, operation);
+        operation_object["consumes"] = operation.consumes.into();
+        operation_object["produces"] = operation.produces.into();
+        operation_object["schemes"] = json!(["https"]);
+        operation_object["parameters"] = parameters.into();
+        operation_object["responses"] = responses;
+        item.insert(operation.method.into(), operation_object);
     }
     item.insert("parameters".into(), route.parameters.iter().map(parameter_v2).collect());
     item.into()
@@ -203,10 +203,10 @@ fn route_v2(group: &ServedGroup, route: &PathItem) -> Value {
 fn route_v3(group: &ServedGroup, route: &PathItem) -> Value {
     let mut item = Map::new();
     for operation in &route.operations {
-        let mut written = common(group, operation);
+        let mut operation_object = build_operation_object(group, operation);
         let parameters: Vec<Value> = operation.parameters.iter().map(parameter_v3).collect();
         if !parameters.is_empty() {
-            written["parameters"] = parameters.into();
+            operation_object["parameters"] = parameters.into();
         }
         let content = |types: &[&str], schema: &str| -> Value {
             let schema = json!({ "schema": { "$ref": format!("{COMPONENTS}{schema}") } });
@@ -214,38 +214,39 @@ fn route_v3(group: &ServedGroup, route: &PathItem) -> Value {
             Value::Object(by_type.collect())
         };
         if let Some(body) = &operation.body {
-            written["requestBody"] = json!({ "content": content(operation.consumes, body) });
+            operation_object["requestBody"] =
+                json!({ "content": content(operation.consumes, body) });
             if operation.body_required {
-                written["requestBody"]["required"] = true.into();
+                operation_object["requestBody"]["required"] = true.into();
             }
         }
-        written["responses"] = responses(operation, |description| {
+        operation_object["responses"] = build_responses(operation, |description| {
             json!({
                 "description": description,
                 "content": content(operation.produces, &operation.answer),
             })
         });
-        item.insert(operation.method.into(), written);
+        item.insert(operation.method.into(), operation_object);
     }
     item.insert("parameters".into(), route.parameters.iter().map(parameter_v3).collect());
     item.into()
 }
 
-fn common(group: &ServedGroup, operation: &ApiOperation) -> Value {
-    let mut written = json!({
+fn build_operation_object(group: &ServedGroup, operation: &ApiOperation) -> Value {
+    let mut operation_object = json!({
         "description": operation.description,
         "operationId": operation.id,
         "tags": [operation.tag],
     });
     if let Some((action, kind, version)) = operation.acts_on {
-        written["x-kubernetes-action"] = action.into();
-        written["x-kubernetes-group-version-kind"] =
+        operation_object["x-kubernetes-action"] = action.into();
+        operation_object["x-kubernetes-group-version-kind"] =
             json!({ "group": group.name, "kind": kind, "version": version.as_str() });
     }
-    written
+    operation_object
 }
 
-fn responses(operation: &ApiOperation, answer: impl Fn(&str) -> Value) -> Value {
+fn build_responses(operation: &ApiOperation, answer: impl Fn(&str) -> Value) -> Value {
     let mut responses = Map::new();
     for (code, text) in operation.codes {
         responses.insert((*code).into(), answer(text));
@@ -255,27 +256,27 @@ fn responses(operation: &ApiOperation, answer: impl Fn(&str) -> Value) -> Value 
 }
 
 fn parameter_v2(parameter: &ApiParameter) -> Value {
-    let mut written = parameter_head(parameter);
-    written["type"] = parameter.type_.into();
-    written["uniqueItems"] = true.into();
-    written
+    let mut parameter_object = parameter_head(parameter);
+    parameter_object["type"] = parameter.type_.into();
+    parameter_object["uniqueItems"] = true.into();
+    parameter_object
 }
 
 fn parameter_v3(parameter: &ApiParameter) -> Value {
-    let mut written = parameter_head(parameter);
-    written["schema"] = json!({ "type": parameter.type_, "uniqueItems": true });
-    written
+    let mut parameter_object = parameter_head(parameter);
+    parameter_object["schema"] = json!({ "type": parameter.type_, "uniqueItems": true });
+    parameter_object
 }
 
 fn parameter_head(parameter: &ApiParameter) -> Value {
     let place = if parameter.in_path { "path" } else { "query" };
-    let mut written = json!({
+    let mut parameter_object = json!({
         "name": parameter.name,
         "in": place,
         "description": parameter.description,
     });
     if parameter.in_path {
-        written["required"] = true.into();
+        parameter_object["required"] = true.into();
     }
-    written
+    parameter_object
 }

@@ -24,22 +24,22 @@ mod validate;
 mod value_order;
 
 pub use super::schema::compiled::Schema;
-pub use compare::{ObjectComparison, compare};
+pub use compare::{ObjectComparison, compare_objects};
 pub use field_set::field_set;
 pub use managed_fields::{MAX_UPDATERS, ManagedFields};
-pub use merge::merge;
+pub use merge::merge_objects;
 pub use path_element::{ElementPath, PathElement, path_text};
 pub use path_set::PathSet;
 pub use raw_managed_fields::{
-    RawManagedFields, RevisionGap, join, join_but_revision, split, whole,
+    RawManagedFields, RevisionGap, join_but_revision, join_json, parse_whole, split_json,
 };
-pub use remove::{extract, remove, with_keys};
+pub use remove::{extract_paths, remove_paths, with_keys};
 pub use schema_mismatch::{SchemaMismatch, SchemaMismatches};
-pub use schema_reconciliation::reconcile;
+pub use schema_reconciliation::reconcile_set;
 pub use tracker::{AppliedObject, OwnershipTracker};
 pub use updater::{
     Error, FieldConflict, FieldManager, FieldManagers, ManagerOperation, OwnershipUpdater,
     VersionConverter, VersionedSet,
 };
-pub use validate::{DuplicatePolicy, validate};
-pub use value_order::{order, same};
+pub use validate::{DuplicatePolicy, validate_object};
+pub use value_order::{is_same_value, order_values};

@@ -5,13 +5,15 @@
 
 /// Returns the exact value of a quantity in billionths, the finest step that quantities have.
 /// `None` when the text is no quantity, or its value does not fit into an `i128`.
-pub fn nanos(text: &str) -> Option<i128> {
-    let (negative, unsigned) = match text.strip_prefix(['+', '-']) {
+pub fn parse_nanos(text: &str) -> Option<i128> {
+    let (is_negative, unsigned_text) = match text.strip_prefix(['+', '-']) {
         Some(rest) => (text.starts_with('-'), rest),
         None => (false, text),
     };
-    let digits = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
-    let (number, suffix) = unsigned.split_at(digits);
+    let digits = unsigned_text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(unsigned_text.len());
+    let (number, suffix) = unsigned_text.split_at(digits);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
         return None;
@@ -25,21 +27,21 @@ pub fn nanos(text: &str) -> Option<i128> {
         }
         _ => times_ten(mantissa, 9 + decimal_exponent(suffix)? - scale)?,
     };
-    Some(if negative { -value } else { value })
+    Some(if is_negative { -value } else { value })
 }
 
 /// Returns the value of a quantity in whole units (bytes), rounded up as Kubernetes rounds.
-pub fn units(text: &str) -> Option<i128> {
-    let nanos = nanos(text)?;
+pub fn parse_units(text: &str) -> Option<i128> {
+    let nanos = parse_nanos(text)?;
     Some(nanos.div_euclid(1_000_000_000) + i128::from(nanos.rem_euclid(1_000_000_000) != 0))
 }
 
 /// Returns the quantity in its plainest spelling: `4096Mi` is `4Gi`, `1000m` is `1`, `0.5` is
 /// `500m`. A whole number of mebibytes is spelled in powers of two. `None` when the text is no
 /// quantity.
-pub fn plain(text: &str) -> Option<String> {
+pub fn simplify_quantity(text: &str) -> Option<String> {
     const UNIT: i128 = 1_000_000_000;
-    let nanos = nanos(text)?;
+    let nanos = parse_nanos(text)?;
     let (mut value, mut suffixes) =
         (nanos, ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"].iter());
     let mut base = 1000;
@@ -52,9 +54,9 @@ pub fn plain(text: &str) -> Option<String> {
         return Some("0".to_owned());
     }
     while value % base == 0
-        && let Some(next) = suffixes.next()
+        && let Some(next_suffix) = suffixes.next()
     {
-        (value, suffix) = (value / base, next);
+        (value, suffix) = (value / base, next_suffix);
     }
     Some(format!("{value}{suffix}"))
 }
@@ -114,7 +116,7 @@ mod tests {
             ("1 Gi", None),
             ("--1", None),
         ] {
-            assert_eq!(units(text), expected, "{text:?}");
+            assert_eq!(parse_units(text), expected, "{text:?}");
         }
     }
 
@@ -134,16 +136,16 @@ mod tests {
             ("0Mi", "0"),
             ("-1024Mi", "-1Gi"),
         ] {
-            assert_eq!(plain(text).as_deref(), Some(expected), "{text:?}");
-            assert_eq!(nanos(expected), nanos(text));
+            assert_eq!(simplify_quantity(text).as_deref(), Some(expected), "{text:?}");
+            assert_eq!(parse_nanos(expected), parse_nanos(text));
         }
-        assert_eq!(plain("a lot"), None);
+        assert_eq!(simplify_quantity("a lot"), None);
     }
 
     #[test]
     fn equal_values_compare_equal_however_they_are_written() {
-        assert_eq!(nanos("1Gi"), nanos("1024Mi"));
-        assert_eq!(nanos("0.1"), nanos("100m"));
-        assert!(nanos("1G") < nanos("1Gi"));
+        assert_eq!(parse_nanos("1Gi"), parse_nanos("1024Mi"));
+        assert_eq!(parse_nanos("0.1"), parse_nanos("100m"));
+        assert!(parse_nanos("1G") < parse_nanos("1Gi"));
     }
 }

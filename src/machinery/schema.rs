@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 pub const REF_PREFIX: &str = "#/definitions/";
 
 /// Returns Kubernetes' own definitions, without the lists of groups that use them.
-pub fn kubernetes() -> &'static Map<String, Value> {
+pub fn kubernetes_definitions() -> &'static Map<String, Value> {
     static DEFINITIONS: LazyLock<Map<String, Value>> = LazyLock::new(|| {
         let packed = include_bytes!(concat!(env!("OUT_DIR"), "/kubernetes.json.packed"));
         let mut extract = String::new();
@@ -29,21 +29,21 @@ pub fn kubernetes() -> &'static Map<String, Value> {
 
 /// Copies the definitions of `from` that `schema` refers to, directly or through others, into
 /// `into`.
-pub fn close_over(schema: &Value, from: &Map<String, Value>, into: &mut Map<String, Value>) {
+pub fn close_over(schema: &Value, source: &Map<String, Value>, target: &mut Map<String, Value>) {
     let mut names = BTreeSet::new();
-    references(schema, &mut names);
+    collect_references(schema, &mut names);
     for name in names {
-        if into.contains_key(&name) {
+        if target.contains_key(&name) {
             continue;
         }
-        if let Some(definition) = from.get(&name) {
-            into.insert(name, definition.clone());
-            close_over(definition, from, into);
+        if let Some(definition) = source.get(&name) {
+            target.insert(name, definition.clone());
+            close_over(definition, source, target);
         }
     }
 }
 
-fn references(schema: &Value, names: &mut BTreeSet<String>) {
+fn collect_references(schema: &Value, names: &mut BTreeSet<String>) {
     match schema {
         Value::Object(fields) => {
             for (key, value) in fields {
@@ -51,11 +51,11 @@ fn references(schema: &Value, names: &mut BTreeSet<String>) {
                     Some(name) if key == "$ref" => {
                         names.insert(name.to_owned());
                     }
-                    _ => references(value, names),
+                    _ => collect_references(value, names),
                 }
             }
         }
-        Value::Array(items) => items.iter().for_each(|item| references(item, names)),
+        Value::Array(items) => items.iter().for_each(|item| collect_references(item, names)),
         _ => {}
     }
 }

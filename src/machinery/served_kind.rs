@@ -126,7 +126,7 @@ pub trait ServedKind: Send + Sync {
         self.versions()[0]
     }
     /// Returns the version of the kind that a URL names.
-    fn version(&self, name: &str) -> Option<ServedVersion> {
+    fn find_version(&self, name: &str) -> Option<ServedVersion> {
         self.versions().iter().copied().find(|version| version.as_str() == name)
     }
     fn has_status(&self) -> bool;
@@ -156,19 +156,19 @@ pub trait ServedKind: Send + Sync {
         false
     }
     /// Returns the schema by which server-side apply merges objects of a version.
-    fn merging(&self, _version: ServedVersion) -> &'static Schema {
-        static DEDUCED: LazyLock<Schema> = LazyLock::new(Schema::deduced);
+    fn merge_schema(&self, _version: ServedVersion) -> &'static Schema {
+        static DEDUCED: LazyLock<Schema> = LazyLock::new(Schema::deduced_schema);
         &DEDUCED
     }
     /// Sets the fields of a new object that only the server writes.
-    fn begin(&self, _hub: &mut Value) {}
+    fn prepare_create(&self, _hub: &mut Value) {}
     /// Returns the grace period of a deletion in seconds: `_asked`, or the object's own. A deletion
     /// with 0 ends the object at once.
     fn grace_period(&self, _hub: &Value, _asked: Option<i64>) -> i64 {
         0
     }
     /// Sets the fields of an object that only the server writes when a deletion begins.
-    fn end(&self, _hub: &mut Value) {}
+    fn prepare_delete(&self, _hub: &mut Value) {}
     /// Does anything but a finalizer still keep a deleted object from being removed?
     fn is_held(&self, _hub: &Value) -> bool {
         false
@@ -240,7 +240,7 @@ pub trait ServedKind: Send + Sync {
     }
 
     /// Largest stored object of the kind, in bytes. An object that is already larger may shrink.
-    fn largest(&self) -> usize {
+    fn max_size(&self) -> usize {
         usize::MAX
     }
 
@@ -270,7 +270,7 @@ pub trait ServedKind: Send + Sync {
         &[]
     }
     /// Returns the value of a selectable field; empty when the field is absent.
-    fn field(&self, _hub: &Value, _path: &str) -> String {
+    fn field_value(&self, _hub: &Value, _path: &str) -> String {
         String::new()
     }
 }

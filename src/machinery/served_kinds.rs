@@ -25,7 +25,7 @@ impl ServedGroup {
     }
 
     /// Returns the name of the definition of one of the group's types in OpenAPI.
-    pub fn definition(&self, version: ServedVersion, type_name: &str) -> String {
+    pub fn definition_name(&self, version: ServedVersion, type_name: &str) -> String {
         format!("{}.{version}.{type_name}", self.definitions)
     }
 }
@@ -60,8 +60,11 @@ impl ServedKinds {
     }
 
     /// Returns these kinds with further ones, which belong to other groups.
-    pub fn with(&self, others: impl IntoIterator<Item = &'static dyn ServedKind>) -> &'static Self {
-        let kinds = self.kinds.iter().copied().chain(others).collect();
+    pub fn with_kinds(
+        &self,
+        other_kinds: impl IntoIterator<Item = &'static dyn ServedKind>,
+    ) -> &'static Self {
+        let kinds = self.kinds.iter().copied().chain(other_kinds).collect();
         Self::new(self.group, self.definitions, kinds)
     }
 
@@ -87,9 +90,10 @@ impl ServedKinds {
         for kind in self.kinds.iter().filter(|kind| kind.group() != self.group.name) {
             match groups.iter_mut().find(|(group, _)| *group == kind.group()) {
                 Some((_, versions)) => {
-                    let new = kind.versions().iter().filter(|version| !versions.contains(version));
-                    let new: Vec<_> = new.copied().collect();
-                    versions.extend(new);
+                    let new_versions =
+                        kind.versions().iter().filter(|version| !versions.contains(version));
+                    let new_versions: Vec<_> = new_versions.copied().collect();
+                    versions.extend(new_versions);
                 }
                 None => groups.push((kind.group(), kind.versions().to_vec())),
             }
@@ -98,7 +102,7 @@ impl ServedKinds {
     }
 
     /// Returns the kinds of a version of a group.
-    pub fn served(
+    pub fn group_kinds(
         &self,
         group: &str,
         version: ServedVersion,
@@ -108,7 +112,7 @@ impl ServedKinds {
     }
 
     /// Returns the kinds of the server's own group.
-    pub fn own(&self) -> impl Iterator<Item = &'static dyn ServedKind> {
+    pub fn own_kinds(&self) -> impl Iterator<Item = &'static dyn ServedKind> {
         self.kinds.iter().copied().filter(|kind| kind.group() == self.group.name)
     }
 
@@ -120,11 +124,11 @@ impl ServedKinds {
 
     /// Returns the kind of the server's own group with this plural, as it stands in URLs.
     pub fn by_plural(&self, plural: &str) -> Option<&'static dyn ServedKind> {
-        self.own().find(|kind| kind.plural() == plural)
+        self.own_kinds().find(|kind| kind.plural() == plural)
     }
 
     /// Returns the kind of the server's own group with this name, as it stands in `kind`.
     pub fn by_kind(&self, name: &str) -> Option<&'static dyn ServedKind> {
-        self.own().find(|kind| kind.kind() == name)
+        self.own_kinds().find(|kind| kind.kind() == name)
     }
 }

@@ -26,31 +26,35 @@ pub struct StrictFindings {
 }
 
 /// Compares `document` with the schema of its kind.
-pub fn check(schema: &Schema, document: &ParsedBody) -> StrictFindings {
-    let mut found = StrictFindings::default();
+pub fn check_document(schema: &Schema, document: &ParsedBody) -> StrictFindings {
+    let mut findings = StrictFindings::default();
     let root = schema.atom(schema.root());
-    StrictWalker { schema, document }.value(
+    StrictWalker { schema, document }.check_value(
         root,
         &document.value,
         &FieldLocation::Root(""),
-        &mut found,
+        &mut findings,
     );
     for path in &document.duplicates {
-        if found.fields.len() < MAX_FINDINGS {
-            found.fields.push(format!("duplicate field {path:?}"));
+        if findings.fields.len() < MAX_FINDINGS {
+            findings.fields.push(format!("duplicate field {path:?}"));
         }
     }
-    found
+    findings
 }
 
 /// Rewrites values that Go's decoder takes in several forms into the form that Navigator's types
 /// read: fields that are `null` are removed, quantities that are numbers become strings with the
 /// digits that were written (T7). Databases' own settings and pod templates, in which `null` has a
 /// meaning, stay as they are.
-pub fn canonicalise(schema: &Schema, document: &mut ParsedBody) {
+pub fn canonicalize_document(schema: &Schema, document: &mut ParsedBody) {
     let mut value = document.value.take();
     let root = schema.atom(schema.root());
-    StrictWalker { schema, document }.canonicalise(root, &mut value, &FieldLocation::Root(""));
+    StrictWalker { schema, document }.canonicalize_value(
+        root,
+        &mut value,
+        &FieldLocation::Root(""),
+    );
     document.value = value;
 }
 
@@ -60,26 +64,28 @@ struct StrictWalker<'a> {
 }
 
 impl StrictWalker<'_> {
-    fn value(
+    fn check_value(
         &self,
         atom: &SchemaAtom,
         value: &Value,
         place: &FieldLocation<'_>,
-        found: &mut StrictFindings,
+        findings: &mut StrictFindings,
     ) {
-        let Some(word) = atom.facts.word else { return };
+        let Some(json_type) = atom.facts.word else { return };
         let format = atom.facts.format;
-        match (word, value) {
-            (JsonType::Object, Value::Object(fields)) => self.object(atom, fields, place, found),
+        match (json_type, value) {
+            (JsonType::Object, Value::Object(fields)) => {
+                self.check_object(atom, fields, place, findings);
+            }
             (JsonType::Array, Value::Array(items)) => {
-                let Some(inner) = self.schema.items(atom) else { return };
+                let Some(item_type) = self.schema.item_type(atom) else { return };
                 for (index, item) in items.iter().enumerate() {
-                    self.value(inner, item, &FieldLocation::Item(place, index), found);
+                    self.check_value(item_type, item, &FieldLocation::Item(place, index), findings);
                 }
             }
             (JsonType::String, Value::String(text)) => {
                 if format == ValueFormat::DateTime && text.parse::<jiff::Timestamp>().is_err() {
-                    wrong_type(place, "date-time", || value.clone(), found);
+                    report_wrong_type(place, "date-time", || value.clone(), findings);
                 }
             }
             (JsonType::String, Value::Number(number)) => {
@@ -87,41 +93,47 @@ impl StrictWalker<'_> {
                 match format {
                     ValueFormat::Quantity => {}
                     ValueFormat::IntOrString if is_int32 => {}
-                    _ => unquoted(place, |path| self.document.digits(path, number), found),
+                    _ => {
+                        report_unquoted(place, |path| self.document.digits(path, number), findings);
+                    }
                 }
             }
-            (JsonType::String, Value::Bool(value)) => unquoted(place, |_| value.to_string(), found),
+            (JsonType::String, Value::Bool(value)) => {
+                report_unquoted(place, |_| value.to_string(), findings);
+            }
             (JsonType::Integer, Value::Number(number)) => match number.as_i64() {
-                None => wrong_type(place, "integer", || type_name(value).into(), found),
+                None => report_wrong_type(place, "integer", || type_name(value).into(), findings),
                 Some(number) if format == ValueFormat::Int32 && i32::try_from(number).is_err() => {
-                    wrong_type(place, "int32", || value.clone(), found);
+                    report_wrong_type(place, "int32", || value.clone(), findings);
                 }
                 Some(_) => {}
             },
             (JsonType::Boolean, Value::Bool(_)) | (JsonType::Number, Value::Number(_)) => {}
-            (word, _) => wrong_type(place, word.as_str(), || type_name(value).into(), found),
+            (json_type, _) => {
+                report_wrong_type(place, json_type.as_str(), || type_name(value).into(), findings);
+            }
         }
     }
 
-    fn object(
+    fn check_object(
         &self,
         atom: &SchemaAtom,
         fields: &Map<String, Value>,
         place: &FieldLocation<'_>,
-        found: &mut StrictFindings,
+        findings: &mut StrictFindings,
     ) {
         for (name, value) in fields {
             let place = FieldLocation::Field(place, name);
-            match self.schema.known(atom, name) {
+            match self.schema.find_field(atom, name) {
                 // Go takes null for an absent field.
-                FieldLookup::Type(inner) if !value.is_null() => {
-                    self.value(inner, value, &place, found);
+                FieldLookup::Type(field_type) if !value.is_null() => {
+                    self.check_value(field_type, value, &place, findings);
                 }
                 FieldLookup::Type(_) | FieldLookup::Free => {}
                 FieldLookup::Unknown => {
-                    if found.fields.len() < MAX_FINDINGS {
+                    if findings.fields.len() < MAX_FINDINGS {
                         let path = place.path().to_string();
-                        found.fields.push(format!("unknown field {path:?}"));
+                        findings.fields.push(format!("unknown field {path:?}"));
                     }
                 }
             }
@@ -131,15 +143,15 @@ impl StrictWalker<'_> {
             return;
         }
         for name in &atom.facts.required {
-            let absent = fields.get(&**name).is_none_or(Value::is_null);
-            if absent && found.type_errors.len() < MAX_FINDINGS {
+            let is_absent = fields.get(&**name).is_none_or(Value::is_null);
+            if is_absent && findings.type_errors.len() < MAX_FINDINGS {
                 let path = FieldLocation::Field(place, name).path();
-                found.type_errors.push(FieldError::new(&path, FieldErrorKind::Required, ""));
+                findings.type_errors.push(FieldError::new(&path, FieldErrorKind::Required, ""));
             }
         }
     }
 
-    fn canonicalise(&self, atom: &SchemaAtom, value: &mut Value, place: &FieldLocation<'_>) {
+    fn canonicalize_value(&self, atom: &SchemaAtom, value: &mut Value, place: &FieldLocation<'_>) {
         if atom.facts.format == ValueFormat::Quantity
             && let Value::Number(number) = value
         {
@@ -154,21 +166,25 @@ impl StrictWalker<'_> {
                 let mut has_null = false;
                 for (name, value) in fields.iter_mut() {
                     has_null |= value.is_null();
-                    if let FieldLookup::Type(inner) = self.schema.known(atom, name) {
-                        self.canonicalise(inner, value, &FieldLocation::Field(place, name));
+                    if let FieldLookup::Type(field_type) = self.schema.find_field(atom, name) {
+                        self.canonicalize_value(
+                            field_type,
+                            value,
+                            &FieldLocation::Field(place, name),
+                        );
                     }
                 }
                 if has_null {
                     fields.retain(|name, value| {
-                        let known = self.schema.known(atom, name);
-                        !value.is_null() || !matches!(known, FieldLookup::Type(_))
+                        let field_lookup = self.schema.find_field(atom, name);
+                        !value.is_null() || !matches!(field_lookup, FieldLookup::Type(_))
                     });
                 }
             }
             Value::Array(items) => {
-                let Some(inner) = self.schema.items(atom) else { return };
+                let Some(item_type) = self.schema.item_type(atom) else { return };
                 for (index, item) in items.iter_mut().enumerate() {
-                    self.canonicalise(inner, item, &FieldLocation::Item(place, index));
+                    self.canonicalize_value(item_type, item, &FieldLocation::Item(place, index));
                 }
             }
             _ => {}
@@ -176,31 +192,35 @@ impl StrictWalker<'_> {
     }
 }
 
-fn wrong_type(
+fn report_wrong_type(
     place: &FieldLocation<'_>,
     expected: &str,
     value: impl FnOnce() -> Value,
-    found: &mut StrictFindings,
+    findings: &mut StrictFindings,
 ) {
-    if found.type_errors.len() < MAX_FINDINGS {
+    if findings.type_errors.len() < MAX_FINDINGS {
         let (path, value) = (place.path(), value());
         let detail = format!("{path} in body must be of type {expected}: {value}");
-        found.type_errors.push(FieldError::new(&path, FieldErrorKind::TypeInvalid(value), detail));
+        findings.type_errors.push(FieldError::new(
+            &path,
+            FieldErrorKind::TypeInvalid(value),
+            detail,
+        ));
     }
 }
 
 /// Reports a value that should be a text and that YAML takes for a number or boolean, because its
 /// quotes are missing.
-fn unquoted(
+fn report_unquoted(
     place: &FieldLocation<'_>,
-    written: impl FnOnce(&str) -> String,
-    found: &mut StrictFindings,
+    format_value: impl FnOnce(&str) -> String,
+    findings: &mut StrictFindings,
 ) {
-    if found.type_errors.len() < MAX_FINDINGS {
+    if findings.type_errors.len() < MAX_FINDINGS {
         let path = place.path();
         let detail = format!("{path} in body must be of type string: write it in quotes");
-        let problem = FieldErrorKind::TypeInvalid(written(&path.to_string()).into());
-        found.type_errors.push(FieldError::new(&path, problem, detail));
+        let problem = FieldErrorKind::TypeInvalid(format_value(&path.to_string()).into());
+        findings.type_errors.push(FieldError::new(&path, problem, detail));
     }
 }
 

@@ -9,20 +9,20 @@ use serde_json::Value;
 use super::schema::compiled::{FieldSchemas, Schema, SchemaAtom, UnknownFieldPolicy, ValueFormat};
 
 /// Does the schema know every field of `value`?
-pub(crate) fn knows(schema: &Schema, value: &Value) -> bool {
-    SchemaNode::root(schema).knows(value)
+pub(crate) fn is_fully_known(schema: &Schema, value: &Value) -> bool {
+    SchemaNode::root(schema).is_known(value)
 }
 
 /// Removes the fields of `value` that the schema does not know.
-pub(crate) fn prune(schema: &Schema, value: &mut Value) {
-    SchemaNode::root(schema).prune(value);
+pub(crate) fn prune_unknown(schema: &Schema, value: &mut Value) {
+    SchemaNode::root(schema).prune_value(value);
 }
 
 /// Copies the fields of `old` that the schema does not know into `new`, where their place still
 /// exists: items of list maps are matched by key, items of other lists only while the list is
 /// unchanged.
-pub(crate) fn carry(schema: &Schema, old: &Value, new: &mut Value) {
-    SchemaNode::root(schema).carry(old, new);
+pub(crate) fn copy_unknown(schema: &Schema, old: &Value, new: &mut Value) {
+    SchemaNode::root(schema).copy_unknown_from(old, new);
 }
 
 /// Rewrites times of `value` whose offset is `±hh` or `±hhmm` in UTC.
@@ -52,12 +52,12 @@ impl<'a> SchemaNode<'a> {
         Self { schema, atom: schema.atom(schema.root()) }
     }
 
-    fn at(self, atom: &'a SchemaAtom) -> Self {
+    fn with_atom(self, atom: &'a SchemaAtom) -> Self {
         Self { atom, ..self }
     }
 
-    fn field(self, fields: &FieldSchemas, name: &str) -> Option<Self> {
-        fields.get(name).map(|field| self.at(self.schema.atom(field.type_)))
+    fn field_node(self, fields: &FieldSchemas, name: &str) -> Option<Self> {
+        fields.get(name).map(|field| self.with_atom(self.schema.atom(field.type_)))
     }
 
     fn shape(self) -> SchemaShape<'a> {
@@ -73,56 +73,56 @@ impl<'a> SchemaNode<'a> {
             (UnknownFieldPolicy::Kept, _, _) => return SchemaShape::Opaque,
             (UnknownFieldPolicy::Unknown, Some(map), _) => return SchemaShape::Object(&map.fields),
             (_, _, Some(list)) => {
-                if let Some(items) = schema.items(atom) {
-                    return SchemaShape::List(self.at(items), &list.keys);
+                if let Some(items) = schema.item_type(atom) {
+                    return SchemaShape::List(self.with_atom(items), &list.keys);
                 }
             }
             _ => {}
         }
-        match schema.entries(atom) {
-            Some(entries) => SchemaShape::Map(self.at(entries)),
+        match schema.entry_type(atom) {
+            Some(entries) => SchemaShape::Map(self.with_atom(entries)),
             None => scalar,
         }
     }
 
-    fn knows(self, value: &Value) -> bool {
+    fn is_known(self, value: &Value) -> bool {
         match (self.shape(), value) {
             (SchemaShape::Object(fields), Value::Object(object)) => {
                 object.iter().all(|(name, value)| {
-                    self.field(fields, name).is_some_and(|known| known.knows(value))
+                    self.field_node(fields, name).is_some_and(|node| node.is_known(value))
                 })
             }
-            (SchemaShape::Map(known), Value::Object(object)) => {
-                object.values().all(|value| known.knows(value))
+            (SchemaShape::Map(node), Value::Object(object)) => {
+                object.values().all(|value| node.is_known(value))
             }
-            (SchemaShape::List(known, _), Value::Array(items)) => {
-                items.iter().all(|item| known.knows(item))
+            (SchemaShape::List(node, _), Value::Array(items)) => {
+                items.iter().all(|item| node.is_known(item))
             }
             _ => true,
         }
     }
 
-    fn prune(self, value: &mut Value) {
+    fn prune_value(self, value: &mut Value) {
         match (self.shape(), value) {
             (SchemaShape::Object(fields), Value::Object(object)) => {
-                let mut all_known = true;
+                let mut is_all_known = true;
                 for (name, value) in object.iter_mut() {
-                    match self.field(fields, name) {
-                        Some(known) => known.prune(value),
-                        None => all_known = false,
+                    match self.field_node(fields, name) {
+                        Some(node) => node.prune_value(value),
+                        None => is_all_known = false,
                     }
                 }
                 // Unknown fields are rare, and `retain` costs more than the search for them.
-                if !all_known {
+                if !is_all_known {
                     object.retain(|name, _| fields.get(name).is_some());
                 }
             }
-            (SchemaShape::Map(known), Value::Object(object)) => {
-                object.values_mut().for_each(|value| known.prune(value));
+            (SchemaShape::Map(node), Value::Object(object)) => {
+                object.values_mut().for_each(|value| node.prune_value(value));
             }
-            (SchemaShape::List(known, _), Value::Array(items)) => {
+            (SchemaShape::List(node, _), Value::Array(items)) => {
                 for item in items {
-                    known.prune(item);
+                    node.prune_value(item);
                 }
             }
             _ => {}
@@ -133,102 +133,103 @@ impl<'a> SchemaNode<'a> {
     fn prunes_to(self, old: &Value, new: &Value) -> bool {
         match (self.shape(), old, new) {
             (SchemaShape::Object(fields), Value::Object(old), Value::Object(new)) => {
-                let mut kept = 0;
-                let same = old.iter().all(|(name, old)| {
-                    let Some(known) = self.field(fields, name) else { return true };
-                    kept += 1;
-                    new.get(name).is_some_and(|new| known.prunes_to(old, new))
+                let mut known_count = 0;
+                let is_same = old.iter().all(|(name, old)| {
+                    let Some(node) = self.field_node(fields, name) else { return true };
+                    known_count += 1;
+                    new.get(name).is_some_and(|new| node.prunes_to(old, new))
                 });
-                same && kept == new.len()
+                is_same && known_count == new.len()
             }
-            (SchemaShape::Map(known), Value::Object(old), Value::Object(new)) => {
-                let same = |(name, old): (&String, &Value)| {
-                    new.get(name).is_some_and(|new| known.prunes_to(old, new))
+            (SchemaShape::Map(node), Value::Object(old), Value::Object(new)) => {
+                let is_same = |(name, old): (&String, &Value)| {
+                    new.get(name).is_some_and(|new| node.prunes_to(old, new))
                 };
-                old.len() == new.len() && old.iter().all(same)
+                old.len() == new.len() && old.iter().all(is_same)
             }
-            (SchemaShape::List(known, _), Value::Array(old), Value::Array(new)) => {
-                old.len() == new.len() && old.iter().zip(new).all(|(o, n)| known.prunes_to(o, n))
+            (SchemaShape::List(node, _), Value::Array(old), Value::Array(new)) => {
+                old.len() == new.len() && old.iter().zip(new).all(|(o, n)| node.prunes_to(o, n))
             }
             _ => old == new,
         }
     }
 
-    fn carry(self, old: &Value, new: &mut Value) {
+    fn copy_unknown_from(self, old: &Value, new: &mut Value) {
         match (self.shape(), old, new) {
             (SchemaShape::Object(fields), Value::Object(old), Value::Object(new)) => {
                 for (name, value) in old {
-                    match (self.field(fields, name), new.get_mut(name)) {
-                        (Some(known), Some(new)) => known.carry(value, new),
+                    match (self.field_node(fields, name), new.get_mut(name)) {
+                        (Some(node), Some(new)) => node.copy_unknown_from(value, new),
                         // A client that read the object saw this field and removed it. An object of
                         // unknown fields alone was invisible to the client, and is carried.
-                        (Some(known), None) if !known.unseen(value) => {}
+                        (Some(node), None) if !node.is_unknown_only(value) => {}
                         (_, _) => {
                             new.insert(name.clone(), value.clone());
                         }
                     }
                 }
             }
-            (SchemaShape::Map(known), Value::Object(old), Value::Object(new)) => {
+            (SchemaShape::Map(node), Value::Object(old), Value::Object(new)) => {
                 for (name, value) in old {
                     if let Some(new) = new.get_mut(name) {
-                        known.carry(value, new);
+                        node.copy_unknown_from(value, new);
                     }
                 }
             }
-            (SchemaShape::List(known, keys), Value::Array(old), Value::Array(new)) => {
-                known.carry_items(keys, old, new);
+            (SchemaShape::List(node, keys), Value::Array(old), Value::Array(new)) => {
+                node.copy_unknown_items(keys, old, new);
             }
             _ => {}
         }
     }
 
-    fn carry_items(self, keys: &[Box<str>], old: &[Value], new: &mut [Value]) {
+    fn copy_unknown_items(self, keys: &[Box<str>], old: &[Value], new: &mut [Value]) {
         if keys.is_empty() {
             if old.len() == new.len() && old.iter().zip(&*new).all(|(o, n)| self.prunes_to(o, n)) {
-                old.iter().zip(new).for_each(|(old, new)| self.carry(old, new));
+                old.iter().zip(new).for_each(|(old, new)| self.copy_unknown_from(old, new));
             }
             return;
         }
         for new in new {
-            let same = |old: &&Value| keys.iter().all(|key| old.get(&**key) == new.get(&**key));
-            if let Some(old) = old.iter().find(same) {
-                self.carry(old, new);
+            let has_same_keys =
+                |old: &&Value| keys.iter().all(|key| old.get(&**key) == new.get(&**key));
+            if let Some(old) = old.iter().find(has_same_keys) {
+                self.copy_unknown_from(old, new);
             }
         }
     }
 
     /// Is `value` an object that holds fields, none of which the schema knows?
-    fn unseen(self, value: &Value) -> bool {
+    fn is_unknown_only(self, value: &Value) -> bool {
         let (SchemaShape::Object(fields), Value::Object(object)) = (self.shape(), value) else {
             return false;
         };
-        let unseen = |(name, value): (&String, &Value)| {
-            self.field(fields, name).is_none_or(|known| known.unseen(value))
+        let is_unknown = |(name, value): (&String, &Value)| {
+            self.field_node(fields, name).is_none_or(|node| node.is_unknown_only(value))
         };
-        !object.is_empty() && object.iter().all(unseen)
+        !object.is_empty() && object.iter().all(is_unknown)
     }
 
     fn repair_times(self, value: &mut Value) {
         match (self.shape(), value) {
             (SchemaShape::Object(fields), Value::Object(object)) => {
                 for (name, value) in object {
-                    if let Some(known) = self.field(fields, name) {
-                        known.repair_times(value);
+                    if let Some(node) = self.field_node(fields, name) {
+                        node.repair_times(value);
                     }
                 }
             }
-            (SchemaShape::Map(known), Value::Object(object)) => {
-                object.values_mut().for_each(|value| known.repair_times(value));
+            (SchemaShape::Map(node), Value::Object(object)) => {
+                object.values_mut().for_each(|value| node.repair_times(value));
             }
-            (SchemaShape::List(known, _), Value::Array(items)) => {
+            (SchemaShape::List(node, _), Value::Array(items)) => {
                 for item in items {
-                    known.repair_times(item);
+                    node.repair_times(item);
                 }
             }
             (SchemaShape::Time, Value::String(text)) => {
-                if let Some(repaired) = repair_time(text) {
-                    *text = repaired;
+                if let Some(utc_text) = repair_time(text) {
+                    *text = utc_text;
                 }
             }
             _ => {}
@@ -283,7 +284,7 @@ mod tests {
     fn unknown_fields_are_pruned_at_any_depth() {
         let mut value = json!({"kind": "ExampleCluster", "new": 1, "metadata": {"name": "a", "new": 1},
             "spec": {"new": 1, "config": {"any": 1}, "nodePools": [{"name": "p", "new": 1}]}});
-        prune(&schema(), &mut value);
+        prune_unknown(&schema(), &mut value);
         assert_eq!(
             value,
             json!({"kind": "ExampleCluster", "metadata": {"name": "a"},
@@ -296,7 +297,7 @@ mod tests {
         let old = json!({"spec": {"tls": {"mode": "Managed"}, "nodePools": [
             {"name": "a", "new": 1}, {"name": "b", "new": 2}, {"name": "c", "new": 3}]}});
         let mut new = json!({"spec": {"nodePools": [{"name": "c"}, {"name": "a"}, {"name": "d"}]}});
-        carry(&schema(), &old, &mut new);
+        copy_unknown(&schema(), &old, &mut new);
         assert_eq!(
             new,
             json!({"spec": {"tls": {"mode": "Managed"}, "nodePools": [
@@ -318,7 +319,7 @@ mod tests {
             (json!([{"a": [1]}]), Value::Null),
         ] {
             let mut new = json!({"list": list});
-            carry(&schema, &old, &mut new);
+            copy_unknown(&schema, &old, &mut new);
             let expected = if expected.is_null() { list } else { expected };
             assert_eq!(new["list"], expected);
         }
@@ -332,7 +333,7 @@ mod tests {
         }));
         let nested = |inmost: Value| (0..60).fold(inmost, |inner, _| json!({"child": inner}));
         let mut value = nested(json!({"child": {}, "new": 1}));
-        prune(&schema, &mut value);
+        prune_unknown(&schema, &mut value);
         assert_eq!(value, nested(json!({"child": {}})));
     }
 

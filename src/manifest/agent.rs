@@ -7,8 +7,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    ClusterManagerSettings, RBAC_V1, binding, from_field, liveness, object, probe, restricted,
-    rule, with,
+    ClusterManagerSettings, RBAC_V1, build_binding, build_object, build_probe, build_rule,
+    container_security, from_field, liveness_probe, with_fields,
 };
 use crate::api::{
     containership::{
@@ -26,31 +26,34 @@ const UPGRADE_FOLDER: &str = "/etc/containership/upgrade";
 const COMPONENT: &str = "agent";
 
 /// Returns the objects of the agent, in the order in which they are applied.
-pub fn objects(settings: &ClusterManagerSettings) -> Vec<Value> {
+pub fn agent_objects(settings: &ClusterManagerSettings) -> Vec<Value> {
     let (name, home) = (names::AGENT, settings.namespace.as_str());
     let namespace = Some(home);
     let cluster_rules = json!([
         // The policy below leaves the agent its own Node, and of that what it says.
-        rule("", &["nodes"], &[], &["patch"]),
+        build_rule("", &["nodes"], &[], &["patch"]),
         // Of its own namespace it reads whether the cluster manager is being taken away.
-        rule("", &["namespaces"], &[home], &["list", "watch"]),
-        rule("events.k8s.io", &["events"], &[], &["create", "patch"]),
+        build_rule("", &["namespaces"], &[home], &["list", "watch"]),
+        build_rule("events.k8s.io", &["events"], &[], &["create", "patch"]),
     ]);
-    let read = &["get", "list", "watch"];
+    let read_verbs = &["get", "list", "watch"];
     let own_rules = json!([
-        rule(GROUP, &["users"], &[], read),
-        rule(PROVISION_GROUP, &["clusterupgrades"], &[], read),
+        build_rule(GROUP, &["users"], &[], read_verbs),
+        build_rule(PROVISION_GROUP, &["clusterupgrades"], &[], read_verbs),
     ]);
     vec![
-        object("v1", "ServiceAccount", name, namespace, COMPONENT),
-        with(
-            object(RBAC_V1, "ClusterRole", name, None, COMPONENT),
+        build_object("v1", "ServiceAccount", name, namespace, COMPONENT),
+        with_fields(
+            build_object(RBAC_V1, "ClusterRole", name, None, COMPONENT),
             json!({"rules": cluster_rules}),
         ),
-        binding(home, name, None, ("ClusterRole", name), name),
-        with(object(RBAC_V1, "Role", name, namespace, COMPONENT), json!({"rules": own_rules})),
-        binding(home, name, namespace, ("Role", name), name),
-        policy(settings),
+        build_binding(home, name, None, ("ClusterRole", name), name),
+        with_fields(
+            build_object(RBAC_V1, "Role", name, namespace, COMPONENT),
+            json!({"rules": own_rules}),
+        ),
+        build_binding(home, name, namespace, ("Role", name), name),
+        build_policy(settings),
         policy_binding(),
         daemon_set(settings),
     ]
@@ -60,39 +63,40 @@ const ADMISSION_V1: &str = "admissionregistration.k8s.io/v1";
 
 /// Builds the policy that holds the agent's account to annotations of the Node on which its pod runs.
 /// kube-apiserver itself says which Node that is, by what the token is bound to.
-fn policy(settings: &ClusterManagerSettings) -> Value {
+fn build_policy(settings: &ClusterManagerSettings) -> Value {
     let account = format!("system:serviceaccount:{}:{}", settings.namespace, names::AGENT);
     let key = "authentication.kubernetes.io/node-name";
-    let bound = format!(
+    let node_expression = format!(
         "'{key}' in request.userInfo.extra && request.userInfo.extra['{key}'] == \
          [object.metadata.name]"
     );
     // Marks of the coordinator are not the agent's to set, either.
-    let ours = format!(
+    let own_keys = format!(
         "key.startsWith('containership.io/') && !(key in ['{CORDONED_BY}', '{TAINTED_BY}'])"
     );
-    let kept = |this: &str, other: &str| {
+    let unchanged_keys = |this: &str, other: &str| {
         format!(
-            "variables.{this}.all(key, ({ours}) || (key in variables.{other} && \
+            "variables.{this}.all(key, ({own_keys}) || (key in variables.{other} && \
              variables.{this}[key] == variables.{other}[key]))"
         )
     };
-    let same = |field: &str| format!("object.metadata.?{field} == oldObject.metadata.?{field}");
+    let unchanged_field =
+        |field: &str| format!("object.metadata.?{field} == oldObject.metadata.?{field}");
     let message = "an agent may change its own Node only, and of that annotations below \
                    containership.io/ that are not the coordinator's";
     let rules = [
-        bound,
-        kept("after", "before"),
-        kept("before", "after"),
-        same("labels"),
-        same("finalizers"),
-        same("ownerReferences"),
+        node_expression,
+        unchanged_keys("after", "before"),
+        unchanged_keys("before", "after"),
+        unchanged_field("labels"),
+        unchanged_field("finalizers"),
+        unchanged_field("ownerReferences"),
         "object.spec == oldObject.spec".to_owned(),
     ];
     let rules =
         rules.map(|rule| json!({"expression": rule, "message": message, "reason": "Forbidden"}));
-    with(
-        object(ADMISSION_V1, "ValidatingAdmissionPolicy", names::AGENT, None, COMPONENT),
+    with_fields(
+        build_object(ADMISSION_V1, "ValidatingAdmissionPolicy", names::AGENT, None, COMPONENT),
         json!({"spec": {
             "failurePolicy": "Fail",
             "matchConstraints": {"resourceRules": [{
@@ -112,8 +116,14 @@ fn policy(settings: &ClusterManagerSettings) -> Value {
 }
 
 fn policy_binding() -> Value {
-    with(
-        object(ADMISSION_V1, "ValidatingAdmissionPolicyBinding", names::AGENT, None, COMPONENT),
+    with_fields(
+        build_object(
+            ADMISSION_V1,
+            "ValidatingAdmissionPolicyBinding",
+            names::AGENT,
+            None,
+            COMPONENT,
+        ),
         json!({"spec": {"policyName": names::AGENT, "validationActions": ["Deny"]}}),
     )
 }
@@ -129,26 +139,26 @@ fn daemon_set(settings: &ClusterManagerSettings) -> Value {
             from_field("NAVIGATOR_CORE_NAMESPACE", "metadata.namespace"),
         ],
         "ports": [{"name": "metrics", "containerPort": port::METRICS}],
-        "livenessProbe": liveness("metrics", "HTTP"),
-        "readinessProbe": probe("/readyz", "metrics", "HTTP"),
+        "livenessProbe": liveness_probe("metrics", "HTTP"),
+        "readinessProbe": build_probe("/readyz", "metrics", "HTTP"),
         "resources": {
             "requests": {"cpu": "5m", "memory": "16Mi"},
             "limits": {"memory": "128Mi"},
         },
-        "securityContext": restricted(),
+        "securityContext": container_security(),
         "volumeMounts": [
             {"name": "home", "mountPath": KEYS_FOLDER},
             {"name": "upgrade", "mountPath": UPGRADE_FOLDER},
         ],
     });
     let folder = |name: &str, path: &str| json!({"name": name, "hostPath": {"path": path, "type": "DirectoryOrCreate"}});
-    with(
-        object("apps/v1", "DaemonSet", names::AGENT, Some(&settings.namespace), COMPONENT),
+    with_fields(
+        build_object("apps/v1", "DaemonSet", names::AGENT, Some(&settings.namespace), COMPONENT),
         json!({"spec": {
-            "selector": {"matchLabels": super::labels(COMPONENT)},
+            "selector": {"matchLabels": super::component_labels(COMPONENT)},
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}},
             "template": {
-                "metadata": {"labels": super::labels(COMPONENT)},
+                "metadata": {"labels": super::component_labels(COMPONENT)},
                 "spec": {
                     "serviceAccountName": names::AGENT,
                     "priorityClassName": "system-node-critical",
@@ -173,14 +183,14 @@ mod tests {
 
     #[test]
     fn the_agent_is_root_of_two_folders_and_of_nothing_else() {
-        let objects = objects(&ClusterManagerSettings::default());
+        let objects = agent_objects(&ClusterManagerSettings::default());
         let set = objects.iter().find(|object| object["kind"] == "DaemonSet").unwrap();
         let pod = &set["spec"]["template"]["spec"];
         for shared in ["hostPID", "hostIPC", "hostNetwork"] {
             assert!(pod.get(shared).is_none());
         }
         let container = &pod["containers"][0];
-        assert_eq!(container["securityContext"], restricted());
+        assert_eq!(container["securityContext"], container_security());
         let volumes = pod["volumes"].as_array().unwrap();
         let paths: Vec<&Value> = volumes.iter().map(|one| &one["hostPath"]["path"]).collect();
         assert_eq!(paths, [KEYS_FOLDER, UPGRADE_FOLDER]);

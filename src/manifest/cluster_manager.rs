@@ -8,8 +8,9 @@
 use serde_json::{Value, json};
 
 use super::{
-    RBAC_V1, agent, binding, clusters, deployment, disruption_budget, documents, from_field,
-    labels, liveness, namespace, object, probe, restricted, rule, user_role, with,
+    RBAC_V1, agent, build_binding, build_deployment, build_namespace, build_object, build_probe,
+    build_rule, cluster_plurals, component_labels, container_security, disruption_budget,
+    from_field, liveness_probe, user_role, with_fields, write_documents,
 };
 use crate::{
     api::{
@@ -81,83 +82,99 @@ pub fn cluster_manager_yaml(settings: &ClusterManagerSettings, scheme: &Scheme) 
          --cluster-manager`; edit that, not this.\n",
         settings.namespace
     );
-    documents(head, &cluster_manager_objects(settings, scheme))
+    write_documents(head, &cluster_manager_objects(settings, scheme))
 }
 
 /// Returns the objects of the cluster manager, in the order in which they are applied.
 pub fn cluster_manager_objects(settings: &ClusterManagerSettings, scheme: &Scheme) -> Vec<Value> {
     let (name, home) = (names::COORDINATOR, settings.namespace.as_str());
     let pods = if settings.agents { "privileged" } else { "restricted" };
-    let mut objects = vec![namespace(home, COMPONENT, pods)];
-    objects.extend(definitions());
-    let mut rules = rbac::coordinator_rules(&clusters(scheme));
-    let mut core = rbac::coordinator_core_rules();
-    core.extend(rbac::label_core_rules());
+    let mut objects = vec![build_namespace(home, COMPONENT, pods)];
+    objects.extend(kind_definitions());
+    let mut rules = rbac::coordinator_rules(&cluster_plurals(scheme));
+    let mut core_rules = rbac::coordinator_core_rules();
+    core_rules.extend(rbac::label_core_rules());
     if settings.registries {
         rules.extend(rbac::registry_rules());
-        core.extend(rbac::registry_core_rules());
+        core_rules.extend(rbac::registry_core_rules());
     }
     if settings.rbac_sync {
         rules.extend(rbac::role_rules());
-        core.extend(rbac::role_core_rules());
+        core_rules.extend(rbac::role_core_rules());
     }
     if settings.plugins {
-        core.extend(rbac::plugin_core_rules());
+        core_rules.extend(rbac::plugin_core_rules());
     }
     if settings.hub.is_some() {
-        core.extend(rbac::hub_core_rules(home));
+        core_rules.extend(rbac::hub_core_rules(home));
     }
     if settings.allow_terminate {
         rules.extend(rbac::terminate_rules(settings.registries));
-        core.extend(rbac::terminate_core_rules(home));
+        core_rules.extend(rbac::terminate_core_rules(home));
     }
     objects.extend([
-        object("v1", "ServiceAccount", name, Some(home), COMPONENT),
-        with(object(RBAC_V1, "ClusterRole", name, None, COMPONENT), json!({"rules": rules})),
-        binding(home, name, None, ("ClusterRole", name), name),
-        with(object(RBAC_V1, "Role", name, Some(home), COMPONENT), json!({"rules": core})),
-        binding(home, name, Some(home), ("Role", name), name),
+        build_object("v1", "ServiceAccount", name, Some(home), COMPONENT),
+        with_fields(
+            build_object(RBAC_V1, "ClusterRole", name, None, COMPONENT),
+            json!({"rules": rules}),
+        ),
+        build_binding(home, name, None, ("ClusterRole", name), name),
+        with_fields(
+            build_object(RBAC_V1, "Role", name, Some(home), COMPONENT),
+            json!({"rules": core_rules}),
+        ),
+        build_binding(home, name, Some(home), ("Role", name), name),
     ]);
     objects.extend(user_roles());
     objects.push(disruption_budget(home, name, COMPONENT));
     objects.push(coordinator_deployment(settings));
     if settings.agents {
-        objects.extend(agent::objects(settings));
+        objects.extend(agent::agent_objects(settings));
     }
     objects
 }
 
 /// Builds the definitions of the kinds. Deleting one deletes all objects of its kind.
-fn definitions() -> Vec<Value> {
-    let labelled = |definition: &KindDefinition| {
+fn kind_definitions() -> Vec<Value> {
+    let with_labels = |definition: &KindDefinition| {
         let mut manifest = definition.manifest.clone();
-        manifest["metadata"]["labels"] = labels(COMPONENT);
+        manifest["metadata"]["labels"] = component_labels(COMPONENT);
         manifest
     };
-    containership::definitions().iter().map(labelled).collect()
+    containership::kind_definitions().iter().map(with_labels).collect()
 }
 
 /// Builds the roles that add the kinds to Kubernetes' own roles. An `edit` of one namespace does not
 /// let anybody drain machines or log in on them; an `admin` of the namespace of the kinds may.
 fn user_roles() -> [Value; 2] {
-    let (read, write) = (
+    let (read_verbs, write_verbs) = (
         &["get", "list", "watch"][..],
         &["create", "update", "patch", "delete", "deletecollection"][..],
     );
-    let kinds = |verbs: &[&str]| {
+    let kind_rules = |verbs: &[&str]| {
         vec![
-            rule(PROVISION_GROUP, &["clusterupgrades", "nodepoollabels"], &[], verbs),
-            rule(GROUP, &["clusterlabels", "users"], &[], verbs),
-            rule(AUTH_GROUP, &["authorizationroles", "authorizationrolebindings"], &[], verbs),
+            build_rule(PROVISION_GROUP, &["clusterupgrades", "nodepoollabels"], &[], verbs),
+            build_rule(GROUP, &["clusterlabels", "users"], &[], verbs),
+            build_rule(
+                AUTH_GROUP,
+                &["authorizationroles", "authorizationrolebindings"],
+                &[],
+                verbs,
+            ),
         ]
     };
     // A Registry may hold credentials until they are moved into a Secret, and a Plugin Secrets.
-    let mut all = kinds(write);
-    all.push(rule(GROUP, &["plugins", "registries"], &[], &[read, write].concat()));
-    let (read, write) = (json!(kinds(read)), json!(all));
+    let mut write_rules = kind_rules(write_verbs);
+    write_rules.push(build_rule(
+        GROUP,
+        &["plugins", "registries"],
+        &[],
+        &[read_verbs, write_verbs].concat(),
+    ));
+    let (view_rules, admin_rules) = (json!(kind_rules(read_verbs)), json!(write_rules));
     [
-        user_role("navigator-machines-view", &["view", "edit", "admin"], &read),
-        user_role("navigator-machines-admin", &["admin"], &write),
+        user_role("navigator-machines-view", &["view", "edit", "admin"], &view_rules),
+        user_role("navigator-machines-admin", &["admin"], &admin_rules),
     ]
 }
 
@@ -196,25 +213,26 @@ fn coordinator_deployment(settings: &ClusterManagerSettings) -> Value {
             from_field("NAVIGATOR_POD_NAME", "metadata.name"),
         ],
         "ports": [{"name": "metrics", "containerPort": port::METRICS}],
-        "livenessProbe": liveness("metrics", "HTTP"),
-        "readinessProbe": probe("/readyz", "metrics", "HTTP"),
+        "livenessProbe": liveness_probe("metrics", "HTTP"),
+        "readinessProbe": build_probe("/readyz", "metrics", "HTTP"),
         "resources": {
             "requests": {"cpu": "100m", "memory": "32Mi"},
             "limits": {"memory": "256Mi"},
         },
-        "securityContext": restricted(),
+        "securityContext": container_security(),
     });
     if settings.hub.is_some() {
         container["volumeMounts"] = mounts;
     }
     let strategy = json!({"type": "RollingUpdate"});
     let (home, name) = (&settings.namespace, names::COORDINATOR);
-    let mut deployment = deployment(home, name, COMPONENT, 2, &strategy, &container, &volumes);
-    let own = deployment["spec"]["selector"].clone();
+    let mut deployment =
+        build_deployment(home, name, COMPONENT, 2, &strategy, &container, &volumes);
+    let selector = deployment["spec"]["selector"].clone();
     deployment["spec"]["template"]["spec"]["affinity"] = json!({"podAntiAffinity": {
         "preferredDuringSchedulingIgnoredDuringExecution": [{
             "weight": 100,
-            "podAffinityTerm": {"labelSelector": own, "topologyKey": "kubernetes.io/hostname"},
+            "podAffinityTerm": {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"},
         }],
     }});
     deployment

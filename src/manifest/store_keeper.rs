@@ -8,7 +8,7 @@
 
 use serde_json::{Value, json};
 
-use super::{STORE_COMPONENT, object, with};
+use super::{STORE_COMPONENT, build_object, with_fields};
 use crate::{
     api::names::{self, annotation},
     engine::stored_object,
@@ -28,24 +28,24 @@ pub(super) enum ProtectedStore {
 /// Builds the policy and its binding. They come after the objects that they protect: `kubectl
 /// delete -f` goes through the manifest in the order of `kubectl apply`, and must be refused before
 /// the policy is deleted.
-pub(super) fn objects(namespace: &str, kept: ProtectedStore) -> [Value; 2] {
-    let (claim, says_yes) = (names::APISERVER, annotation::DELETE_STORE);
+pub(super) fn store_keeper_objects(namespace: &str, store: ProtectedStore) -> [Value; 2] {
+    let (claim, delete_annotation) = (names::APISERVER, annotation::DELETE_STORE);
     let definition = stored_object::definition_name();
-    let allowed = |object: &str| {
+    let allow_expression = |object: &str| {
         format!(
-            "(has({object}.metadata.annotations) && '{says_yes}' in {object}.metadata.annotations \
-             && {object}.metadata.annotations['{says_yes}'] == 'true')"
+            "(has({object}.metadata.annotations) && '{delete_annotation}' in {object}.metadata.annotations \
+             && {object}.metadata.annotations['{delete_annotation}'] == 'true')"
         )
     };
     // A claim cannot be kept once its namespace is being deleted.
-    let own = allowed("oldObject");
-    let goes = format!(
-        "(namespaceObject != null && has(namespaceObject.metadata.deletionTimestamp)) || {own}"
+    let own_expression = allow_expression("oldObject");
+    let deletion_expression = format!(
+        "(namespaceObject != null && has(namespaceObject.metadata.deletionTimestamp)) || {own_expression}"
     );
     let is_namespace = format!(
         "request.resource.resource == 'namespaces' && oldObject.metadata.name == '{namespace}'"
     );
-    let is_kept = match kept {
+    let is_kept = match store {
         ProtectedStore::Claim => format!(
             "request.resource.resource == 'persistentvolumeclaims' && oldObject.metadata.name == \
              '{claim}' && request.namespace == '{namespace}'"
@@ -55,7 +55,7 @@ pub(super) fn objects(namespace: &str, kept: ProtectedStore) -> [Value; 2] {
              == '{definition}'"
         ),
     };
-    let deletion = |group: &str, resources: &[&str]| {
+    let deletion_rule = |group: &str, resources: &[&str]| {
         json!({
             "apiGroups": [group],
             "apiVersions": ["v1"],
@@ -64,20 +64,20 @@ pub(super) fn objects(namespace: &str, kept: ProtectedStore) -> [Value; 2] {
             "scope": "*",
         })
     };
-    let rules = match kept {
-        ProtectedStore::Claim => vec![deletion("", &["namespaces", "persistentvolumeclaims"])],
+    let rules = match store {
+        ProtectedStore::Claim => vec![deletion_rule("", &["namespaces", "persistentvolumeclaims"])],
         ProtectedStore::Definition => vec![
-            deletion("", &["namespaces"]),
-            deletion("apiextensions.k8s.io", &["customresourcedefinitions"]),
+            deletion_rule("", &["namespaces"]),
+            deletion_rule("apiextensions.k8s.io", &["customresourcedefinitions"]),
         ],
     };
     let message = format!(
         "this would delete the store of Navigator, which knows every database that it runs. To keep \
          the store, delete everything else; to delete it too, annotate this object with \
-         {says_yes}=true first"
+         {delete_annotation}=true first"
     );
-    let policy = with(
-        object(ADMISSION, "ValidatingAdmissionPolicy", KEEPER, None, STORE_COMPONENT),
+    let policy = with_fields(
+        build_object(ADMISSION, "ValidatingAdmissionPolicy", KEEPER, None, STORE_COMPONENT),
         json!({"spec": {
             "failurePolicy": "Fail",
             // Includes Kubernetes' defaults: the whole value counts as one field, and a field
@@ -94,11 +94,11 @@ pub(super) fn objects(namespace: &str, kept: ProtectedStore) -> [Value; 2] {
                 "name": "is-the-store",
                 "expression": format!("oldObject != null && (({is_namespace}) || ({is_kept}))"),
             }],
-            "validations": [{"expression": goes, "message": message, "reason": "Forbidden"}],
+            "validations": [{"expression": deletion_expression, "message": message, "reason": "Forbidden"}],
         }}),
     );
-    let binding = with(
-        object(ADMISSION, "ValidatingAdmissionPolicyBinding", KEEPER, None, STORE_COMPONENT),
+    let binding = with_fields(
+        build_object(ADMISSION, "ValidatingAdmissionPolicyBinding", KEEPER, None, STORE_COMPONENT),
         json!({"spec": {"policyName": KEEPER, "validationActions": ["Deny"]}}),
     );
     [policy, binding]

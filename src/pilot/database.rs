@@ -136,7 +136,7 @@ impl std::fmt::Debug for AgentFile {
     }
 }
 
-/// The condition that tells how the programs of [`Driver::prepare`] ended, its reasons, and the
+/// The condition that tells how the programs of [`Driver::preparation_programs`] ended, its reasons, and the
 /// event about a failure.
 #[derive(Debug)]
 pub struct PreparationCondition {

@@ -46,7 +46,7 @@ pub struct KernelNeeds {
 }
 
 /// The leading node's permission to change what belongs to the whole database cluster. It may end
-/// at any moment: ask [`Self::holds`] ahead of every change.
+/// at any moment: ask [`Self::is_held`] ahead of every change.
 #[derive(Clone, Debug)]
 pub struct LeaderPermit(watch::Receiver<LeaderClaim>);
 
@@ -56,11 +56,11 @@ impl LeaderPermit {
     }
 
     /// The permission of a node without peers: it holds for good.
-    pub fn alone() -> Self {
-        Self(watch::channel(LeaderClaim::unshared()).1)
+    pub fn for_single_node() -> Self {
+        Self(watch::channel(LeaderClaim::for_single_process()).1)
     }
 
-    pub fn holds(&self) -> bool {
+    pub fn is_held(&self) -> bool {
         self.0.borrow().is_held()
     }
 }
@@ -311,15 +311,15 @@ pub enum Error {
 }
 
 impl From<UnansweredQuery> for Error {
-    fn from(open: UnansweredQuery) -> Self {
-        Self::NotHeard(open)
+    fn from(query: UnansweredQuery) -> Self {
+        Self::NotHeard(query)
     }
 }
 
 /// A database that takes longer than its limit counts as one that does not answer.
 impl From<tokio::time::error::Elapsed> for Error {
-    fn from(late: tokio::time::error::Elapsed) -> Self {
-        Self::Unreachable { source: late.into() }
+    fn from(elapsed: tokio::time::error::Elapsed) -> Self {
+        Self::Unreachable { source: elapsed.into() }
     }
 }
 
@@ -335,28 +335,31 @@ impl Error {
 /// that read or write the data volume at length (`recall`, `preflight`, `validate`, `configure`,
 /// `refresh`, `decommission`, `cancel_decommission`) may block: the pilot calls them where a volume
 /// that hangs holds nothing else up. The others touch the volume through
-/// [`Volume`](crate::pilot::volume::lock::Volume) only, and never wait for it.
+/// [`Volume`](crate::pilot::volume::data_volume::Volume) only, and never wait for it.
 pub trait Driver: Send + Sync + 'static {
     /// Reads what an earlier pilot left on the volume. Called once and first.
-    fn recall(&self) {}
+    fn restore_state(&self) {}
     /// Returns the kernel limits that the node needs.
-    fn needs(&self, _node: &DatabaseNode) -> KernelNeeds {
+    fn kernel_needs(&self, _node: &DatabaseNode) -> KernelNeeds {
         KernelNeeds::default()
     }
     /// Runs the checks of this database alone, and returns those that failed. With none the
     /// database may start. That its program is there is checked before.
-    fn preflight<'a>(&'a self, _node: &'a DatabaseNode) -> BoxFuture<'a, Vec<FailedCheck>> {
+    fn run_preflight<'a>(&'a self, _node: &'a DatabaseNode) -> BoxFuture<'a, Vec<FailedCheck>> {
         Box::pin(async { Vec::new() })
     }
     /// Returns the programs to run to their end, in order, after [`Driver::configure`] and before
     /// the database: installing and removing plugins. One that fails keeps the database stopped. No
     /// such program runs while this is called.
-    fn prepare<'a>(&'a self, _node: &'a DatabaseNode) -> DriverAnswer<'a, Vec<PreparationProgram>> {
+    fn preparation_programs<'a>(
+        &'a self,
+        _node: &'a DatabaseNode,
+    ) -> DriverAnswer<'a, Vec<PreparationProgram>> {
         Box::pin(async { Ok(Vec::new()) })
     }
-    /// Takes the outcome of the program at `index` in the list of [`Driver::prepare`], before the
+    /// Takes the outcome of the program at `index` in the list of [`Driver::preparation_programs`], before the
     /// next program is started.
-    fn prepared(
+    fn record_preparation(
         &self,
         _node: &DatabaseNode,
         _index: usize,
@@ -374,7 +377,7 @@ pub trait Driver: Send + Sync + 'static {
     fn configure<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ProcessSpec>;
     /// Brings a running database up to date with what needs no restart: the addresses of its
     /// peers. Called when the node's own Pilot or a peer changed.
-    fn refresh<'a>(&'a self, _node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
+    fn refresh_peers<'a>(&'a self, _node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
         Box::pin(async { Ok(()) })
     }
     /// Asks the database how it is, without starting a process. A failure to write a part of the
@@ -385,7 +388,7 @@ pub trait Driver: Send + Sync + 'static {
     fn observe(&self) -> DriverAnswer<'_, NodeObservation>;
     /// Does a database that did not say how it is answer in another way? The pilot waits two
     /// seconds for this second opinion.
-    fn lives(&self) -> BoxFuture<'_, bool> {
+    fn is_alive(&self) -> BoxFuture<'_, bool> {
         Box::pin(async { false })
     }
     /// Begins or continues to move all data of the node away; returns how far the move is.
@@ -395,15 +398,15 @@ pub trait Driver: Send + Sync + 'static {
     fn cancel_decommission<'a>(&'a self, _node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
         Box::pin(async { Ok(()) })
     }
-    /// Does this Pilot ask for work that [`Driver::upkeep`] has to do? Called every few seconds.
-    fn wants_upkeep(&self, _pilot: &Pilot) -> bool {
+    /// Does this Pilot ask for work that [`Driver::run_task`] has to do? Called every few seconds.
+    fn has_pending_task(&self, _pilot: &Pilot) -> bool {
         false
     }
     /// Does work on the node's own data that a person asked for, which may take days, when it is
     /// the node's turn: `node.peers` are what the API says now. Returns when the work is done,
-    /// failed, or must wait; the pilot calls it again as long as [`Driver::wants_upkeep`]. Dropped
+    /// failed, or must wait; the pilot calls it again as long as [`Driver::has_pending_task`]. Dropped
     /// when the process ends.
-    fn upkeep<'a>(&'a self, _node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
+    fn run_task<'a>(&'a self, _node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
         Box::pin(async { Ok(()) })
     }
     /// Begins or continues to have the database forget the node of this id, which is lost for good;
@@ -418,7 +421,7 @@ pub trait Driver: Send + Sync + 'static {
     }
     /// Returns how the database encrypts and asks for passwords, where it can. A node that is to do
     /// so and cannot is not started.
-    fn security(&self) -> Option<&dyn SecuredDatabase> {
+    fn secured_database(&self) -> Option<&dyn SecuredDatabase> {
         None
     }
     /// Is there anything for [`Driver::lead_duties`] to do, ever?
@@ -430,8 +433,8 @@ pub trait Driver: Send + Sync + 'static {
     /// have no leader and send no requests for a lease. `node.peers` may be some minutes old: what
     /// they are said to want is asked for anew before a pilot asks for the lead.
     fn leader_duty<'a>(&'a self, _node: &'a DatabaseNode) -> DriverAnswer<'a, LeaderDuty> {
-        let always = if self.has_lead_duties() { LeaderDuty::Cluster } else { LeaderDuty::None };
-        Box::pin(async move { Ok(always) })
+        let duty = if self.has_lead_duties() { LeaderDuty::Cluster } else { LeaderDuty::None };
+        Box::pin(async move { Ok(duty) })
     }
     /// Does what is to be done once for the whole database cluster. Called on the node whose pilot
     /// leads: when it has begun to lead, and every few seconds from then on. Another leader may
@@ -462,11 +465,11 @@ pub trait Driver: Send + Sync + 'static {
     }
     /// Returns how a process that does not answer is asked to print what it is doing. `None`: no
     /// signal makes it print that, and an unexpected signal may end it.
-    fn dump(&self) -> Option<DumpSignal> {
+    fn dump_signal(&self) -> Option<DumpSignal> {
         None
     }
     /// Returns the ends that the database's process is known for.
-    fn exits(&self) -> ExitTable {
+    fn exit_table(&self) -> ExitTable {
         &[]
     }
     /// Explains why the process ended by itself, going by its exit code (128 plus the signal's
@@ -474,6 +477,6 @@ pub trait Driver: Send + Sync + 'static {
     /// database is known for. Pure: the caller decides whether to believe and remember an
     /// explanation that says `left`.
     fn explain_exit(&self, code: i32, log_tail: &[String]) -> Option<ExitExplanation> {
-        explain_exit(self.exits(), code, log_tail)
+        explain_exit(self.exit_table(), code, log_tail)
     }
 }

@@ -40,17 +40,17 @@ pub struct HttpAnswer {
 }
 
 impl HttpAnswer {
-    /// Reads the answer to `question` as a `T`; see [`HttpClient::hear`].
-    pub fn heard<T: DeserializeOwned>(self, question: &str) -> QueryAnswer<T> {
-        let not = |why: String| QueryAnswer::Not(UnansweredQuery::new(question, why));
+    /// Reads the answer to `question` as a `T`; see [`HttpClient::query`].
+    pub fn parse_body<T: DeserializeOwned>(self, question: &str) -> QueryAnswer<T> {
+        let no_answer = |reason: String| QueryAnswer::Not(UnansweredQuery::new(question, reason));
         let Self { status, body } = self;
         if !status.is_success() {
             let reason = body["error"]["reason"].as_str().map(|reason| format!(": {reason}"));
-            return not(format!("answered {status}{}", reason.unwrap_or_default()));
+            return no_answer(format!("answered {status}{}", reason.unwrap_or_default()));
         }
         match T::deserialize(body) {
-            Ok(said) => QueryAnswer::Said(said),
-            Err(error) => not(format!("answered what is not understood: {error}")),
+            Ok(value) => QueryAnswer::Said(value),
+            Err(error) => no_answer(format!("answered what is not understood: {error}")),
         }
     }
 }
@@ -73,11 +73,11 @@ impl HttpClient {
             .expect("ring's provider speaks TLS 1.2 and 1.3")
             .with_root_certificates(RootCertStore::empty())
             .with_no_client_auth();
-        Self::secured(base, authorization, nothing_is_trusted)
+        Self::with_tls(base, authorization, nothing_is_trusted)
     }
 
     /// Makes a client that speaks TLS where `base` says `https`; `tls` says whom it trusts.
-    pub fn secured(base: String, authorization: Option<HeaderValue>, tls: ClientConfig) -> Self {
+    pub fn with_tls(base: String, authorization: Option<HeaderValue>, tls: ClientConfig) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(Duration::from_secs(2)));
         connector.enforce_http(false);
@@ -98,27 +98,31 @@ impl HttpClient {
         timeout: Duration,
     ) -> Result<HttpAnswer, Error> {
         let uri = format!("{}{path}", self.base);
-        tokio::time::timeout(timeout, self.exchange(method, &uri, body))
+        tokio::time::timeout(timeout, self.send_unlimited(method, &uri, body))
             .await
             .unwrap_or(Err(Error::TimedOut(timeout)))
     }
 
     /// Sends a GET and reads the answer as a `T`. An answer that is no success, or that lacks a
     /// field which `T` cannot do without, counts as not heard.
-    pub async fn hear<T: DeserializeOwned>(&self, path: &str, timeout: Duration) -> QueryAnswer<T> {
+    pub async fn query<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        timeout: Duration,
+    ) -> QueryAnswer<T> {
         match self.send(Method::GET, path, None, timeout).await {
-            Ok(answer) => answer.heard(path),
+            Ok(answer) => answer.parse_body(path),
             Err(error) => QueryAnswer::Not(UnansweredQuery::new(path, chain(&error).to_string())),
         }
     }
 
-    async fn exchange(
+    async fn send_unlimited(
         &self,
         method: Method,
         uri: &str,
         body: Option<&Value>,
     ) -> Result<HttpAnswer, Error> {
-        let failed = |source: Box<dyn std::error::Error + Send + Sync>| Error::Transport {
+        let transport_error = |source: Box<dyn std::error::Error + Send + Sync>| Error::Transport {
             uri: uri.to_owned(),
             source,
         };
@@ -130,13 +134,15 @@ impl HttpClient {
         if body.is_some() {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
-        let request = request.body(Full::new(payload)).map_err(|error| failed(error.into()))?;
-        let response = self.inner.request(request).await.map_err(|error| failed(error.into()))?;
+        let request =
+            request.body(Full::new(payload)).map_err(|error| transport_error(error.into()))?;
+        let response =
+            self.inner.request(request).await.map_err(|error| transport_error(error.into()))?;
         let status = response.status();
         let bytes = Limited::new(response.into_body(), LARGEST_ANSWER)
             .collect()
             .await
-            .map_err(failed)?
+            .map_err(transport_error)?
             .to_bytes();
         let body = if bytes.is_empty() {
             Value::Null

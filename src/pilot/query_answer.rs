@@ -4,7 +4,7 @@
 //! turns into no other value by itself: code that needs the answer fails without it
 //! ([`QueryAnswer::or_fail`]), or the report tells what was not heard ([`QueryAnswer::or_note`]),
 //! and then every earlier blocker stays. Without a word are left out only figures that decide
-//! nothing ([`QueryAnswer::figure`]).
+//! nothing ([`QueryAnswer::into_option`]).
 
 /// An answer that was understood, or why there is none.
 #[must_use = "what was not heard is not nothing"]
@@ -25,46 +25,46 @@ pub struct UnansweredQuery {
 
 impl UnansweredQuery {
     /// Makes an open question of `question`, less its query string: `/_cluster/health`.
-    pub fn new(question: &str, why: impl Into<String>) -> Self {
+    pub fn new(question: &str, reason: impl Into<String>) -> Self {
         let question = question.split('?').next().unwrap_or_default().to_owned();
-        Self { question, why: why.into() }
+        Self { question, why: reason.into() }
     }
 }
 
 impl<T> QueryAnswer<T> {
     pub fn as_ref(&self) -> QueryAnswer<&T> {
         match self {
-            Self::Said(said) => QueryAnswer::Said(said),
-            Self::Not(why) => QueryAnswer::Not(why.clone()),
+            Self::Said(answer) => QueryAnswer::Said(answer),
+            Self::Not(query) => QueryAnswer::Not(query.clone()),
         }
     }
 
-    pub fn map<U>(self, then: impl FnOnce(T) -> U) -> QueryAnswer<U> {
-        self.and_then(|said| QueryAnswer::Said(then(said)))
+    pub fn map<U>(self, transform: impl FnOnce(T) -> U) -> QueryAnswer<U> {
+        self.and_then(|answer| QueryAnswer::Said(transform(answer)))
     }
 
     /// Passes the answer to `then`, which may find that the database was not heard after all.
-    pub fn and_then<U>(self, then: impl FnOnce(T) -> QueryAnswer<U>) -> QueryAnswer<U> {
+    pub fn and_then<U>(self, transform: impl FnOnce(T) -> QueryAnswer<U>) -> QueryAnswer<U> {
         match self {
-            Self::Said(said) => then(said),
-            Self::Not(why) => QueryAnswer::Not(why),
+            Self::Said(answer) => transform(answer),
+            Self::Not(query) => QueryAnswer::Not(query),
         }
     }
 
     /// Returns the answer, or the open question as the error of a caller that cannot go on without.
     pub fn or_fail(self) -> Result<T, UnansweredQuery> {
         match self {
-            Self::Said(said) => Ok(said),
-            Self::Not(why) => Err(why),
+            Self::Said(answer) => Ok(answer),
+            Self::Not(query) => Err(query),
         }
     }
 
     /// Returns the answer; an open question is added to `open`, for the report to tell.
-    pub fn or_note(self, open: &mut Vec<UnansweredQuery>) -> Option<T> {
+    pub fn or_note(self, unanswered: &mut Vec<UnansweredQuery>) -> Option<T> {
         match self {
-            Self::Said(said) => Some(said),
-            Self::Not(why) => {
-                open.push(why);
+            Self::Said(answer) => Some(answer),
+            Self::Not(query) => {
+                unanswered.push(query);
                 None
             }
         }
@@ -72,9 +72,9 @@ impl<T> QueryAnswer<T> {
 
     /// Returns a figure that people read and that decides nothing; without an answer it is left
     /// out.
-    pub fn figure(self) -> Option<T> {
+    pub fn into_option(self) -> Option<T> {
         match self {
-            Self::Said(said) => Some(said),
+            Self::Said(answer) => Some(answer),
             Self::Not(_) => None,
         }
     }

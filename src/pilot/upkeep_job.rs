@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     api::v1beta1::Pilot,
-    pilot::kube::peers::{is_ready, name},
+    pilot::kube::peers::{is_ready, peer_name},
 };
 
 pub const WAITING: &str = "Waiting";
@@ -30,33 +30,36 @@ pub struct UpkeepRequests {
 
 impl UpkeepRequests {
     /// Returns the request of a Pilot, unless it is empty.
-    pub fn of<'a>(&self, pilot: &'a Pilot) -> Option<&'a str> {
+    pub fn request_of<'a>(&self, pilot: &'a Pilot) -> Option<&'a str> {
         let annotations = pilot.metadata.annotations.as_ref()?;
         annotations.get(self.annotation).map(String::as_str).filter(|text| !text.is_empty())
     }
 
     /// Does the Pilot's status say that the work for this request is over?
     pub fn is_over(&self, pilot: &Pilot, request: &str) -> bool {
-        (self.shown)(pilot)
-            .is_some_and(|(of, phase)| of == request && [DONE, FAILED].contains(&&*phase))
+        (self.shown)(pilot).is_some_and(|(shown_request, phase)| {
+            shown_request == request && [DONE, FAILED].contains(&&*phase)
+        })
     }
 
     /// Returns a peer that goes ahead of this node, if any: one whose work runs, whose request is
     /// earlier, or whose request is equal and whose name comes first (a whole cluster gets equal
     /// requests). Peers that do not serve, or whose pilot is of a release without such work, are
     /// not waited for.
-    pub fn ahead<'a>(&self, own: &Pilot, peers: &'a [Pilot]) -> Option<&'a str> {
-        let mine = (self.of(own), name(own));
-        let takes_part = |peer: &&Pilot| {
+    pub fn find_peer_ahead<'a>(&self, own_pilot: &Pilot, peers: &'a [Pilot]) -> Option<&'a str> {
+        let own_rank = (self.request_of(own_pilot), peer_name(own_pilot));
+        let is_participant = |peer: &&Pilot| {
             let mut conditions = peer.status.conditions.iter();
-            is_ready(peer) && conditions.any(|found| found.type_ == self.condition)
+            is_ready(peer) && conditions.any(|condition| condition.type_ == self.condition)
         };
-        let goes_first = |peer: &&Pilot| {
-            let runs = (self.shown)(peer).is_some_and(|(_, phase)| phase == RUNNING);
-            let asked = self.of(peer).filter(|request| !self.is_over(peer, request));
-            runs || (asked.is_some() && (asked, name(peer)) < mine)
+        let is_ahead = |peer: &&Pilot| {
+            let is_running = (self.shown)(peer).is_some_and(|(_, phase)| phase == RUNNING);
+            let pending_request =
+                self.request_of(peer).filter(|request| !self.is_over(peer, request));
+            is_running
+                || (pending_request.is_some() && (pending_request, peer_name(peer)) < own_rank)
         };
-        peers.iter().filter(takes_part).find(goes_first).map(name)
+        peers.iter().filter(is_participant).find(is_ahead).map(peer_name)
     }
 }
 
@@ -77,7 +80,7 @@ pub struct UpkeepJob {
 impl UpkeepJob {
     /// Returns the recorded job for `request`; begins a new one where the recorded one is for
     /// another request.
-    pub fn begin<'a>(recorded: &'a mut Option<Self>, request: &str) -> &'a mut Self {
+    pub fn ensure_job<'a>(recorded: &'a mut Option<Self>, request: &str) -> &'a mut Self {
         if recorded.as_ref().is_none_or(|job| job.request != request) {
             *recorded = Some(Self { request: request.to_owned(), ..Self::default() });
         }
@@ -88,7 +91,7 @@ impl UpkeepJob {
         self.finished || self.failure.is_some()
     }
 
-    pub fn end(&mut self, failure: Option<String>) {
+    pub fn finish_job(&mut self, failure: Option<String>) {
         self.finished = failure.is_none();
         self.failure = failure;
     }
@@ -97,9 +100,9 @@ impl UpkeepJob {
     pub fn phase(&self, activity: &UpkeepActivity) -> (&'static str, Option<String>) {
         match (activity, &self.failure) {
             (UpkeepActivity::Runs { step, .. }, _) => (RUNNING, Some(step.clone())),
-            (UpkeepActivity::None, Some(why)) => (FAILED, Some(why.clone())),
+            (UpkeepActivity::None, Some(reason)) => (FAILED, Some(reason.clone())),
             (UpkeepActivity::None, None) if self.finished => (DONE, None),
-            (UpkeepActivity::Waits(why), _) => (WAITING, Some(why.clone())),
+            (UpkeepActivity::Waits(reason), _) => (WAITING, Some(reason.clone())),
             (UpkeepActivity::None, None) => (WAITING, None),
         }
     }

@@ -15,13 +15,13 @@ use serde_json::{Value, json};
 
 use self::archive::TarArchive;
 use super::{
-    error::{Error, said},
+    error::{Error, server_message},
     lookup::{ClusterName, ClusterObject, PluginSession, name_of},
     status,
     text::OutputStyle,
 };
 use crate::{
-    api::{GROUP, names, printer::text},
+    api::{GROUP, names, printer::text_at},
     runtime::build_info,
 };
 
@@ -56,7 +56,7 @@ struct ReportedResource {
     plural: &'static str,
 }
 
-const fn collection(
+const fn reported_resource(
     group: &'static str,
     version: &'static str,
     kind: &'static str,
@@ -68,37 +68,39 @@ const fn collection(
 /// Collections of which the report keeps the objects that bear a cluster's uid or are named after
 /// one of its nodes, as pods and claims are.
 const OF_CLUSTERS: &[ReportedResource] = &[
-    collection("apps", "v1", "StatefulSet", "statefulsets"),
-    collection("", "v1", "Pod", "pods"),
-    collection("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
-    collection("", "v1", "Service", "services"),
-    collection("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
-    collection("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"),
+    reported_resource("apps", "v1", "StatefulSet", "statefulsets"),
+    reported_resource("", "v1", "Pod", "pods"),
+    reported_resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
+    reported_resource("", "v1", "Service", "services"),
+    reported_resource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
+    reported_resource("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"),
 ];
 
 /// Collections of which the report keeps Navigator's own objects in the namespace of the install.
-const OF_INSTALL: &[ReportedResource] =
-    &[collection("apps", "v1", "Deployment", "deployments"), collection("", "v1", "Pod", "pods")];
+const OF_INSTALL: &[ReportedResource] = &[
+    reported_resource("apps", "v1", "Deployment", "deployments"),
+    reported_resource("", "v1", "Pod", "pods"),
+];
 
 /// Path of the label by which the manifest marks Navigator's own objects.
 const LABEL: &str = "/metadata/labels/app.kubernetes.io~1name";
 const OURS: &str = "navigator";
 
 const API_SERVICES: ReportedResource =
-    collection("apiregistration.k8s.io", "v1", "APIService", "apiservices");
+    reported_resource("apiregistration.k8s.io", "v1", "APIService", "apiservices");
 
 impl PluginSession {
     /// Gathers the report. Fails only where the clusters cannot be read.
-    pub async fn bundle(
+    pub async fn gather_report(
         &self,
         settings: &ReportSettings,
         folder: &str,
     ) -> Result<ReportBundle, Error> {
-        let found = match &settings.cluster {
-            Some(wanted) => vec![self.cluster(wanted).await?],
-            None => self.all(Some(&self.namespace)).await?,
+        let clusters = match &settings.cluster {
+            Some(name) => vec![self.find_cluster(name).await?],
+            None => self.list_clusters(Some(&self.namespace)).await?,
         };
-        let mut gathering = ReportBuilder {
+        let mut builder = ReportBuilder {
             session: self,
             settings,
             bundle: ReportBundle {
@@ -106,18 +108,18 @@ impl PluginSession {
                 problems: Vec::new(),
             },
         };
-        gathering.versions().await;
+        builder.add_versions().await;
         let mut pods = Vec::new();
-        for one in &found {
-            pods.extend(gathering.cluster(one).await);
+        for cluster in &clusters {
+            pods.extend(builder.add_cluster(cluster).await);
         }
-        gathering.collections(&found, &pods).await;
-        gathering.install().await;
+        builder.add_cluster_resources(&clusters, &pods).await;
+        builder.add_install().await;
         for pod in &pods {
-            gathering.log(&self.namespace, pod, "logs").await;
+            builder.add_log(&self.namespace, pod, "logs").await;
         }
-        gathering.finish(&found);
-        Ok(gathering.bundle)
+        builder.add_readme(&clusters);
+        Ok(builder.bundle)
     }
 }
 
@@ -128,143 +130,148 @@ struct ReportBuilder<'a> {
 }
 
 impl ReportBuilder<'_> {
-    fn problem(&mut self, what: &str, why: &str) {
-        self.bundle.problems.push(redact::text(&format!("{what}: {why}")));
+    fn add_problem(&mut self, subject: &str, reason: &str) {
+        self.bundle.problems.push(redact::redact_text(&format!("{subject}: {reason}")));
     }
 
-    fn put(&mut self, path: &str, value: &Value) {
+    fn add_yaml(&mut self, path: &str, value: &Value) {
         let mut value = value.clone();
-        redact::value(&mut value);
+        redact::redact_value(&mut value);
         match serde_yaml::to_string(&value) {
-            Ok(text) => self.bundle.archive.add(path, text.as_bytes()),
-            Err(error) => self.problem(path, &error.to_string()),
+            Ok(text) => self.bundle.archive.add_file(path, text.as_bytes()),
+            Err(error) => self.add_problem(path, &error.to_string()),
         }
     }
 
-    async fn versions(&mut self) {
+    async fn add_versions(&mut self) {
         let kubernetes = match self.session.client.apiserver_version().await {
             Ok(info) => json!(info),
             Err(error) => {
-                self.problem("version of Kubernetes", &said(&error));
+                self.add_problem("version of Kubernetes", &server_message(&error));
                 Value::Null
             }
         };
         let plugin = format!("v{}", build_info::VERSION);
-        self.put("versions.yaml", &json!({"plugin": plugin, "kubernetes": kubernetes}));
+        self.add_yaml("versions.yaml", &json!({"plugin": plugin, "kubernetes": kubernetes}));
     }
 
     /// Adds a cluster, its Pilots and its status screen. Returns the names of its pods.
-    async fn cluster(&mut self, found: &ClusterObject) -> Vec<String> {
-        let place = format!("clusters/{}-{}", found.kind.singular(), found.name());
-        self.put(&format!("{place}/cluster.yaml"), &found.object);
-        let wanted = ClusterName {
-            kind: Some(found.kind.singular().to_owned()),
-            name: found.name().to_owned(),
+    async fn add_cluster(&mut self, cluster: &ClusterObject) -> Vec<String> {
+        let place = format!("clusters/{}-{}", cluster.kind.singular(), cluster.name());
+        self.add_yaml(&format!("{place}/cluster.yaml"), &cluster.object);
+        let cluster_name = ClusterName {
+            kind: Some(cluster.kind.singular().to_owned()),
+            name: cluster.name().to_owned(),
         };
-        let snapshot = match self.session.snapshot(&wanted).await {
+        let snapshot = match self.session.read_snapshot(&cluster_name).await {
             Ok(snapshot) => snapshot,
             Err(error) => {
-                self.problem(&place, &error.shown());
+                self.add_problem(&place, &error.full_message());
                 return Vec::new();
             }
         };
         let style = OutputStyle { colour: false, width: None };
-        let screen = snapshot.screen(self.session.now, true, style);
-        let screen = redact::text(&screen);
-        self.bundle.archive.add(&format!("{place}/status.txt"), screen.as_bytes());
-        self.put(&format!("{place}/pilots.yaml"), &json!(snapshot.pilots));
-        let told = status::told(&snapshot.events, usize::MAX);
-        let line = |told: &status::EventSummary| {
-            let type_ = if told.warning { "Warning" } else { "Normal" };
+        let screen = snapshot.render(self.session.now, true, style);
+        let screen = redact::redact_text(&screen);
+        self.bundle.archive.add_file(&format!("{place}/status.txt"), screen.as_bytes());
+        self.add_yaml(&format!("{place}/pilots.yaml"), &json!(snapshot.pilots));
+        let events = status::latest_events(&snapshot.events, usize::MAX);
+        let line = |event: &status::EventSummary| {
+            let type_ = if event.warning { "Warning" } else { "Normal" };
             format!(
                 "{} {type_} {} {} x{}: {}\n",
-                told.last, told.reason, told.about, told.count, told.message
+                event.last, event.reason, event.about, event.count, event.message
             )
         };
-        let told: String = told.iter().map(line).collect();
-        let told = redact::text(&told);
-        self.bundle.archive.add(&format!("{place}/events.txt"), told.as_bytes());
+        let event_text: String = events.iter().map(line).collect();
+        let event_text = redact::redact_text(&event_text);
+        self.bundle.archive.add_file(&format!("{place}/events.txt"), event_text.as_bytes());
         snapshot.pilots.iter().map(|pilot| name_of(pilot).to_owned()).collect()
     }
 
-    async fn list(
+    async fn list_objects(
         &self,
         namespace: Option<&str>,
-        of: &ReportedResource,
+        collection: &ReportedResource,
     ) -> Result<Vec<Value>, String> {
-        let api_version = match of.group {
-            "" => of.version.to_owned(),
-            group => format!("{group}/{}", of.version),
+        let api_version = match collection.group {
+            "" => collection.version.to_owned(),
+            group => format!("{group}/{}", collection.version),
         };
         let resource = ApiResource {
-            group: of.group.to_owned(),
-            version: of.version.to_owned(),
+            group: collection.group.to_owned(),
+            version: collection.version.to_owned(),
             api_version,
-            kind: of.kind.to_owned(),
-            plural: of.plural.to_owned(),
+            kind: collection.kind.to_owned(),
+            plural: collection.plural.to_owned(),
         };
         let client = self.session.client.clone();
         let api: Api<DynamicObject> = match namespace {
             Some(namespace) => Api::namespaced_with(client, namespace, &resource),
             None => Api::all_with(client, &resource),
         };
-        let list = api.list(&ListParams::default()).await.map_err(|error| said(&error))?;
+        let list =
+            api.list(&ListParams::default()).await.map_err(|error| server_message(&error))?;
         Ok(list.items.iter().map(|object| json!(object)).collect())
     }
 
-    async fn collections(&mut self, found: &[ClusterObject], pods: &[String]) {
+    async fn add_cluster_resources(&mut self, clusters: &[ClusterObject], pods: &[String]) {
         let namespace = self.session.namespace.clone();
-        for of in OF_CLUSTERS {
-            match self.list(Some(&namespace), of).await {
+        for collection in OF_CLUSTERS {
+            match self.list_objects(Some(&namespace), collection).await {
                 Ok(mut items) => {
-                    items.retain(|item| belongs(item, found, pods));
-                    self.put(&format!("kubernetes/{}.yaml", of.plural), &json!(items));
+                    items.retain(|item| is_part_of(item, clusters, pods));
+                    self.add_yaml(&format!("kubernetes/{}.yaml", collection.plural), &json!(items));
                 }
-                Err(why) => self.problem(of.plural, &why),
+                Err(reason) => self.add_problem(collection.plural, &reason),
             }
         }
     }
 
-    async fn install(&mut self) {
+    async fn add_install(&mut self) {
         let namespace = self.settings.install.clone();
         let mut pods = Vec::new();
-        for of in OF_INSTALL {
-            match self.list(Some(&namespace), of).await {
+        for collection in OF_INSTALL {
+            match self.list_objects(Some(&namespace), collection).await {
                 Ok(mut items) => {
                     // Databases may run in the namespace of the install, too.
-                    items.retain(|item| text(item, LABEL) == OURS);
-                    if of.kind == "Pod" {
-                        pods.extend(items.iter().map(|pod| text(pod, "/metadata/name").to_owned()));
+                    items.retain(|item| text_at(item, LABEL) == OURS);
+                    if collection.kind == "Pod" {
+                        pods.extend(
+                            items.iter().map(|pod| text_at(pod, "/metadata/name").to_owned()),
+                        );
                     }
-                    self.put(&format!("navigator/{}.yaml", of.plural), &json!(items));
+                    self.add_yaml(&format!("navigator/{}.yaml", collection.plural), &json!(items));
                 }
-                Err(why) => self.problem(&format!("{} of {namespace}", of.plural), &why),
+                Err(reason) => {
+                    self.add_problem(&format!("{} of {namespace}", collection.plural), &reason);
+                }
             }
         }
-        match self.list(None, &API_SERVICES).await {
+        match self.list_objects(None, &API_SERVICES).await {
             Ok(mut items) => {
-                items.retain(|item| text(item, "/spec/group") == GROUP);
-                self.put("navigator/apiservices.yaml", &json!(items));
+                items.retain(|item| text_at(item, "/spec/group") == GROUP);
+                self.add_yaml("navigator/apiservices.yaml", &json!(items));
             }
-            Err(why) => self.problem("apiservices", &why),
+            Err(reason) => self.add_problem("apiservices", &reason),
         }
         for pod in pods {
-            self.log(&namespace, &pod, "navigator/logs").await;
+            self.add_log(&namespace, &pod, "navigator/logs").await;
         }
     }
 
     /// Adds the log of a pod's first container, and the log from before its last restart, where
     /// there is one.
-    async fn log(&mut self, namespace: &str, pod: &str, folder: &str) {
+    async fn add_log(&mut self, namespace: &str, pod: &str, folder: &str) {
         let pods: Api<Pod> = Api::namespaced(self.session.client.clone(), namespace);
         let container = match pods.get(pod).await {
             Ok(pod) => pod.spec.and_then(|spec| spec.containers.into_iter().next()),
-            Err(error) => return self.problem(&format!("pod {pod}"), &said(&error)),
+            Err(error) => return self.add_problem(&format!("pod {pod}"), &server_message(&error)),
         };
         let Some(container) = container else { return };
         for previous in [false, true] {
             if self.bundle.archive.bytes() >= self.settings.most {
-                return self.problem(&format!("log of {pod}"), "left out: the report is full");
+                return self.add_problem(&format!("log of {pod}"), "left out: the report is full");
             }
             let params = LogParams {
                 container: Some(container.name.clone()),
@@ -273,21 +280,23 @@ impl ReportBuilder<'_> {
                 previous,
                 ..LogParams::default()
             };
-            let end = if previous { ".previous.log" } else { ".log" };
+            let suffix = if previous { ".previous.log" } else { ".log" };
             match pods.logs(pod, &params).await {
                 Ok(log) => {
-                    let log = redact::text(&log);
-                    self.bundle.archive.add(&format!("{folder}/{pod}{end}"), log.as_bytes());
+                    let log = redact::redact_text(&log);
+                    self.bundle
+                        .archive
+                        .add_file(&format!("{folder}/{pod}{suffix}"), log.as_bytes());
                 }
                 // Most containers were never restarted, and so have no earlier log.
                 Err(_) if previous => {}
-                Err(error) => self.problem(&format!("log of {pod}"), &said(&error)),
+                Err(error) => self.add_problem(&format!("log of {pod}"), &server_message(&error)),
             }
         }
     }
 
-    fn finish(&mut self, found: &[ClusterObject]) {
-        let clusters: Vec<String> = found.iter().map(ClusterObject::reference).collect();
+    fn add_readme(&mut self, objects: &[ClusterObject]) {
+        let clusters: Vec<String> = objects.iter().map(ClusterObject::reference).collect();
         let problems = self.bundle.problems.join("\n");
         let text = format!(
             "Report of `kubectl navigator report`, v{}, {}.\nNamespace {}: {}.\n\n\
@@ -299,16 +308,17 @@ impl ReportBuilder<'_> {
             if clusters.is_empty() { "no clusters".to_owned() } else { clusters.join(", ") },
             redact::REDACTED,
         );
-        self.bundle.archive.add("README.txt", text.as_bytes());
+        self.bundle.archive.add_file("README.txt", text.as_bytes());
         if !problems.is_empty() {
-            self.bundle.archive.add("errors.txt", format!("{problems}\n").as_bytes());
+            self.bundle.archive.add_file("errors.txt", format!("{problems}\n").as_bytes());
         }
     }
 }
 
 /// Does `object` belong to one of the clusters `found`, or to one of the nodes `pods`?
-fn belongs(object: &Value, found: &[ClusterObject], pods: &[String]) -> bool {
-    let uids: Vec<&str> = found.iter().map(|one| text(&one.object, "/metadata/uid")).collect();
+fn is_part_of(object: &Value, clusters: &[ClusterObject], pods: &[String]) -> bool {
+    let uids: Vec<&str> =
+        clusters.iter().map(|cluster| text_at(&cluster.object, "/metadata/uid")).collect();
     is_made_for(object, &uids) || is_of_node(object, pods)
 }
 
@@ -316,14 +326,14 @@ fn belongs(object: &Value, found: &[ClusterObject], pods: &[String]) -> bool {
 /// as its owner?
 fn is_made_for(object: &Value, uids: &[&str]) -> bool {
     let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-    let owners = owners.into_iter().flatten().map(|owner| text(owner, "/uid"));
+    let owners = owners.into_iter().flatten().map(|owner| text_at(owner, "/uid"));
     let mark = object["metadata"]["annotations"][names::annotation::CLUSTER_UID].as_str();
     owners.chain(mark).any(|uid| !uid.is_empty() && uids.contains(&uid))
 }
 
 /// Is the object a pod, a Pilot or a claim of one of the nodes `pods`?
 fn is_of_node(object: &Value, pods: &[String]) -> bool {
-    let name = text(object, "/metadata/name");
+    let name = text_at(object, "/metadata/name");
     pods.iter().any(|pod| {
         name == pod || name.strip_suffix(pod.as_str()).is_some_and(|claim| claim.ends_with('-'))
     })
@@ -331,9 +341,10 @@ fn is_of_node(object: &Value, pods: &[String]) -> bool {
 
 /// Returns the folder and file name of a report, without `.tar.gz`.
 pub fn default_name(session: &PluginSession, cluster: Option<&ClusterName>) -> String {
-    let what = cluster.map_or(session.namespace.as_str(), |wanted| wanted.name.as_str());
+    let subject =
+        cluster.map_or(session.namespace.as_str(), |cluster_name| cluster_name.name.as_str());
     let time = session.now.strftime("%Y%m%dT%H%M%SZ");
-    format!("navigator-report-{what}-{time}")
+    format!("navigator-report-{subject}-{time}")
 }
 
 /// Default namespace of Navigator's install.

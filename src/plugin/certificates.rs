@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{
     logs::short_name,
     lookup::{ClusterObject, name_of},
-    predicates::since,
+    predicates::elapsed_time,
     text::{OutputStyle, Screen, StyledText, TextTable, Tone, cell},
 };
 use crate::{
@@ -43,16 +43,17 @@ impl<'a> NodeUse<'a> {
         pilot: &'a Pilot,
         usage: &'static str,
         served: Option<&'a ServedCertificate>,
-        told: Option<&NodeCertificate>,
+        certificate: Option<&NodeCertificate>,
     ) -> Self {
-        let signed = told.and_then(|told| CertificateDetails::read(&told.chain));
+        let signed =
+            certificate.and_then(|certificate| CertificateDetails::from_pem(&certificate.chain));
         Self { pilot, usage, served, signed }
     }
 
     /// Does the port show what was signed last?
     fn is_current(&self) -> bool {
-        let signed = self.signed.as_ref().map(|signed| &signed.sha256);
-        signed.is_some() && signed == self.served.map(|served| &served.sha256)
+        let signed_hash = self.signed.as_ref().map(|signed| &signed.sha256);
+        signed_hash.is_some() && signed_hash == self.served.map(|served| &served.sha256)
     }
 
     fn not_after(&self) -> Option<Timestamp> {
@@ -60,7 +61,7 @@ impl<'a> NodeUse<'a> {
     }
 
     /// What the port does not show yet.
-    fn lag(&self) -> Option<&'static str> {
+    fn lag_reason(&self) -> Option<&'static str> {
         match (self.served, &self.signed) {
             (None, None) => Some("the node's key is not signed yet"),
             (None, Some(_)) => Some("its port has not shown a certificate"),
@@ -88,65 +89,67 @@ pub struct ClusterCertificates<'a> {
 }
 
 /// The ports of a node that encrypt, with what is told of each.
-fn uses(pilot: &Pilot) -> impl Iterator<Item = NodeUse<'_>> {
-    let told = pilot.spec.security.as_ref();
-    let shown = pilot.status.security.as_ref();
-    told.into_iter().flat_map(move |told| {
-        let PilotSecurity { internode, client, .. } = told;
+fn node_uses(pilot: &Pilot) -> impl Iterator<Item = NodeUse<'_>> {
+    let spec_security = pilot.spec.security.as_ref();
+    let status_security = pilot.status.security.as_ref();
+    spec_security.into_iter().flat_map(move |security| {
+        let PilotSecurity { internode, client, .. } = security;
         let internode = (*internode != InternodeTls::Off).then(|| {
-            let served = shown.and_then(|shown| shown.internode.as_ref());
-            NodeUse::new(pilot, "internode", served, told.internode_certificate.as_ref())
+            let served = status_security.and_then(|status| status.internode.as_ref());
+            NodeUse::new(pilot, "internode", served, security.internode_certificate.as_ref())
         });
         let client = (*client != ClientTls::Off).then(|| {
-            let served = shown.and_then(|shown| shown.client.as_ref());
-            NodeUse::new(pilot, "client", served, told.client_certificate.as_ref())
+            let served = status_security.and_then(|status| status.client.as_ref());
+            NodeUse::new(pilot, "client", served, security.client_certificate.as_ref())
         });
         internode.into_iter().chain(client)
     })
 }
 
 /// The CAs that the nodes are told to trust, those of most nodes first.
-fn authorities(pilots: &[Pilot]) -> Vec<TrustedAuthority> {
-    let mut found = BTreeMap::<(&str, String), TrustedAuthority>::new();
-    for told in pilots.iter().filter_map(|pilot| pilot.spec.security.as_ref()) {
-        for (usage, one) in
-            [("internode", &told.internode_certificate), ("client", &told.client_certificate)]
-        {
-            let bundle = one.as_ref().map_or("", |one| one.trust.as_str());
-            for details in CertificateDetails::read_all(bundle) {
-                let place = found.entry((usage, details.sha256.clone()));
-                place.or_insert(TrustedAuthority { usage, details, nodes: 0 }).nodes += 1;
+fn trusted_authorities(pilots: &[Pilot]) -> Vec<TrustedAuthority> {
+    let mut authorities = BTreeMap::<(&str, String), TrustedAuthority>::new();
+    for security in pilots.iter().filter_map(|pilot| pilot.spec.security.as_ref()) {
+        for (usage, certificate) in [
+            ("internode", &security.internode_certificate),
+            ("client", &security.client_certificate),
+        ] {
+            let bundle = certificate.as_ref().map_or("", |certificate| certificate.trust.as_str());
+            for details in CertificateDetails::all_from_pem(bundle) {
+                let entry = authorities.entry((usage, details.sha256.clone()));
+                entry.or_insert(TrustedAuthority { usage, details, nodes: 0 }).nodes += 1;
             }
         }
     }
-    let mut all: Vec<_> = found.into_values().collect();
-    all.sort_by_key(|one| (one.usage == "client", std::cmp::Reverse(one.nodes)));
-    all
+    let mut sorted_authorities: Vec<_> = authorities.into_values().collect();
+    sorted_authorities
+        .sort_by_key(|authority| (authority.usage == "client", std::cmp::Reverse(authority.nodes)));
+    sorted_authorities
 }
 
 impl<'a> ClusterCertificates<'a> {
-    pub fn new(found: &'a ClusterObject, pilots: &'a [Pilot]) -> Self {
-        let uses = pilots.iter().flat_map(uses).collect();
-        Self { found, uses, authorities: authorities(pilots), nodes: pilots.len() }
+    pub fn new(cluster: &'a ClusterObject, pilots: &'a [Pilot]) -> Self {
+        let uses = pilots.iter().flat_map(node_uses).collect();
+        Self { found: cluster, uses, authorities: trusted_authorities(pilots), nodes: pilots.len() }
     }
 
     /// Returns the cluster's condition `CertificatesValid`.
     fn condition(&self) -> Option<ConditionPicture<'a>> {
-        self.found.picture().condition(CERTIFICATES_VALID).copied()
+        self.found.picture().find_condition(CERTIFICATES_VALID).copied()
     }
 
     /// Does every port show what was signed for it last, and is nothing wrong with it?
     pub fn are_well(&self, now: Timestamp) -> bool {
         self.condition().is_some_and(|condition| condition.is_true())
-            && self.uses.iter().all(|one| {
-                one.is_current()
-                    && one.not_after().is_some_and(|end| end > now)
-                    && wrong(one.pilot).is_none()
+            && self.uses.iter().all(|node_use| {
+                node_use.is_current()
+                    && node_use.not_after().is_some_and(|end| end > now)
+                    && failed_condition(node_use.pilot).is_none()
             })
     }
 
     /// Draws a row for each node and use, and below them the CAs.
-    pub fn screen(&self, now: Timestamp, style: OutputStyle) -> String {
+    pub fn render(&self, now: Timestamp, style: OutputStyle) -> String {
         let mut screen = Screen::new(style);
         if let Some(condition) = self.condition() {
             let tone = if condition.is_true() { Tone::Good } else { Tone::Bad };
@@ -164,18 +167,23 @@ impl<'a> ClusterCertificates<'a> {
             ("CURRENT", 0),
             ("MESSAGE", 0),
         ]);
-        for one in &self.uses {
-            let served = one.served;
-            let begin = served.and_then(|served| served.not_before.as_ref()).map(|time| time.0);
+        for node_use in &self.uses {
+            let served = node_use.served;
+            let not_before =
+                served.and_then(|served| served.not_before.as_ref()).map(|time| time.0);
             table.push(vec![
-                cell(short_name(self.found.name(), name_of(one.pilot)), Tone::Title),
-                one.usage.into(),
-                served.map_or("", |served| start(&served.sha256)).into(),
-                begin.map(|time| time.to_string()).unwrap_or_default().into(),
-                one.not_after().map(|time| time.to_string()).unwrap_or_default().into(),
-                left(one.not_after(), now),
-                if one.is_current() { cell("yes", Tone::Good) } else { cell("no", Tone::Care) },
-                message(one),
+                cell(short_name(self.found.name(), name_of(node_use.pilot)), Tone::Title),
+                node_use.usage.into(),
+                served.map_or("", |served| short_hash(&served.sha256)).into(),
+                not_before.map(|time| time.to_string()).unwrap_or_default().into(),
+                node_use.not_after().map(|time| time.to_string()).unwrap_or_default().into(),
+                remaining_time(node_use.not_after(), now),
+                if node_use.is_current() {
+                    cell("yes", Tone::Good)
+                } else {
+                    cell("no", Tone::Care)
+                },
+                use_message(node_use),
             ]);
         }
         screen.table(0, &table.without_empty(&["SERVED", "NOT-BEFORE", "NOT-AFTER", "MESSAGE"]));
@@ -195,13 +203,13 @@ impl<'a> ClusterCertificates<'a> {
             ("TRUSTED-BY", 0),
         ]);
         for TrustedAuthority { usage, details, nodes } in &self.authorities {
-            let end = Timestamp::from_second(details.not_after).ok();
+            let not_after = Timestamp::from_second(details.not_after).ok();
             let tone = if *nodes < self.nodes { Tone::Care } else { Tone::Plain };
             table.push(vec![
                 cell(*usage, Tone::Title),
-                start(&details.sha256).into(),
-                end.map(|time| time.to_string()).unwrap_or_default().into(),
-                left(end, now),
+                short_hash(&details.sha256).into(),
+                not_after.map(|time| time.to_string()).unwrap_or_default().into(),
+                remaining_time(not_after, now),
                 cell(format!("{nodes}/{} nodes", self.nodes), tone),
             ]);
         }
@@ -219,27 +227,27 @@ impl<'a> ClusterCertificates<'a> {
                 "notAfter": time(details.not_after),
             })
         };
-        let said = |condition: ConditionPicture<'_>| {
+        let condition_json = |condition: ConditionPicture<'_>| {
             json!({
                 "status": condition.status,
                 "reason": condition.reason,
                 "message": condition.message,
             })
         };
-        let certificates = self.uses.iter().map(|one| {
+        let certificates = self.uses.iter().map(|node_use| {
             json!({
-                "pilot": name_of(one.pilot),
-                "use": one.usage,
-                "served": one.served,
-                "signed": one.signed.as_ref().map(details),
-                "current": one.is_current(),
-                "condition": valid(one.pilot).map(said),
+                "pilot": name_of(node_use.pilot),
+                "use": node_use.usage,
+                "served": node_use.served,
+                "signed": node_use.signed.as_ref().map(details),
+                "current": node_use.is_current(),
+                "condition": certificates_condition(node_use.pilot).map(condition_json),
             })
         });
-        let authorities = self.authorities.iter().map(|one| {
-            let mut value = details(&one.details);
-            value["use"] = json!(one.usage);
-            value["trustedBy"] = json!(one.nodes);
+        let authorities = self.authorities.iter().map(|authority| {
+            let mut value = details(&authority.details);
+            value["use"] = json!(authority.usage);
+            value["trustedBy"] = json!(authority.nodes);
             value
         });
         json!({
@@ -247,7 +255,7 @@ impl<'a> ClusterCertificates<'a> {
                 "kind": self.found.kind.kind(),
                 "namespace": self.found.namespace(),
                 "name": self.found.name(),
-                "condition": self.condition().map(said),
+                "condition": self.condition().map(condition_json),
             },
             "certificates": certificates.collect::<Vec<_>>(),
             "authorities": authorities.collect::<Vec<_>>(),
@@ -256,18 +264,18 @@ impl<'a> ClusterCertificates<'a> {
 }
 
 /// Returns the node's condition `CertificatesValid`.
-fn valid(pilot: &Pilot) -> Option<ConditionPicture<'_>> {
+fn certificates_condition(pilot: &Pilot) -> Option<ConditionPicture<'_>> {
     NodePicture::new(pilot).conditions().find(|condition| condition.type_ == CERTIFICATES_VALID)
 }
 
 /// The same, where it is not True.
-fn wrong(pilot: &Pilot) -> Option<ConditionPicture<'_>> {
-    valid(pilot).filter(|condition| !condition.is_true())
+fn failed_condition(pilot: &Pilot) -> Option<ConditionPicture<'_>> {
+    certificates_condition(pilot).filter(|condition| !condition.is_true())
 }
 
-fn message(one: &NodeUse<'_>) -> StyledText {
-    let lag = one.lag().unwrap_or_default();
-    match wrong(one.pilot) {
+fn use_message(node_use: &NodeUse<'_>) -> StyledText {
+    let lag = node_use.lag_reason().unwrap_or_default();
+    match failed_condition(node_use.pilot) {
         Some(ConditionPicture { reason, message, .. }) => {
             cell(format!("{reason}: {message}"), Tone::Bad)
         }
@@ -276,14 +284,14 @@ fn message(one: &NodeUse<'_>) -> StyledText {
 }
 
 /// Returns the time until `end`.
-fn left(end: Option<Timestamp>, now: Timestamp) -> StyledText {
+fn remaining_time(end: Option<Timestamp>, now: Timestamp) -> StyledText {
     match end {
         None => StyledText::default(),
         Some(end) if end <= now => cell("expired", Tone::Bad),
-        Some(end) => since(now, end).into(),
+        Some(end) => elapsed_time(now, end).into(),
     }
 }
 
-fn start(sha256: &str) -> &str {
+fn short_hash(sha256: &str) -> &str {
     sha256.get(..DIGITS).unwrap_or(sha256)
 }

@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 use super::{
     error::Error,
-    lookup::{ClusterName, ClusterObject, PluginSession, name_of, node},
+    lookup::{ClusterName, ClusterObject, PluginSession, find_node, name_of},
 };
 use crate::api::{
     GROUP,
     names::annotation,
-    printer::text,
+    printer::text_at,
     v1beta1::{Instance, Pilot, PilotIntent},
 };
 
@@ -58,30 +58,30 @@ pub enum ClusterChange {
 
 impl PluginSession {
     /// Changes a cluster, or lets the server check the change in a dry run.
-    pub async fn change(
+    pub async fn change_cluster(
         &self,
-        found: &ClusterObject,
+        cluster: &ClusterObject,
         change: &ClusterChange,
         dry_run: bool,
     ) -> Result<ChangeResult, Error> {
         let patch = match change {
             ClusterChange::Restart => {
-                merge(&json!({"restartedAt": self.now.strftime("%FT%TZ").to_string()}))
+                spec_patch(&json!({"restartedAt": self.now.strftime("%FT%TZ").to_string()}))
             }
-            ClusterChange::Paused(paused) => merge(&json!({"paused": paused})),
-            ClusterChange::Stopped(stopped) => merge(&json!({"stopped": stopped})),
-            ClusterChange::Version(version) => merge(&json!({"version": version})),
-            ClusterChange::Replicas { pool, replicas } => scale(found, pool, *replicas)?,
+            ClusterChange::Paused(paused) => spec_patch(&json!({"paused": paused})),
+            ClusterChange::Stopped(stopped) => spec_patch(&json!({"stopped": stopped})),
+            ClusterChange::Version(version) => spec_patch(&json!({"version": version})),
+            ClusterChange::Replicas { pool, replicas } => scale_patch(cluster, pool, *replicas)?,
         };
-        let resource = Self::resource(found.kind);
-        let path = DynamicObject::url_path(&resource, Some(found.namespace()));
-        let (object, warnings) = self.patch(path, found.name(), &patch, dry_run).await?;
-        let changed = differs(&found.object, &object);
-        Ok(ChangeResult { reference: found.reference(), object, warnings, changed })
+        let resource = Self::api_resource(cluster.kind);
+        let path = DynamicObject::url_path(&resource, Some(cluster.namespace()));
+        let (object, warnings) = self.send_patch(path, cluster.name(), &patch, dry_run).await?;
+        let is_changed = has_changed(&cluster.object, &object);
+        Ok(ChangeResult { reference: cluster.reference(), object, warnings, changed: is_changed })
     }
 
     /// Writes the intended phase of one node into its Pilot.
-    pub async fn tell(
+    pub async fn set_intent(
         &self,
         pilot: &Pilot,
         intent: &PilotIntent,
@@ -89,18 +89,18 @@ impl PluginSession {
     ) -> Result<ChangeResult, Error> {
         let namespace = pilot.metadata.namespace.as_deref();
         let path = <Pilot as Resource>::url_path(&(), namespace);
-        let patch = merge(&json!({"phase": intent.as_str()}));
-        let (object, warnings) = self.patch(path, name_of(pilot), &patch, dry_run).await?;
+        let patch = spec_patch(&json!({"phase": intent.as_str()}));
+        let (object, warnings) = self.send_patch(path, name_of(pilot), &patch, dry_run).await?;
         let reference = format!("pilot.{GROUP}/{}", name_of(pilot));
-        let changed = differs(&json!(pilot), &object);
-        Ok(ChangeResult { reference, object, warnings, changed })
+        let is_changed = has_changed(&json!(pilot), &object);
+        Ok(ChangeResult { reference, object, warnings, changed: is_changed })
     }
 
     /// Returns the uid of what holds the data of a node: its claim, or its pod. `None` where there
     /// is neither, and where the person may not see them.
-    pub async fn data_of(&self, found: &ClusterObject, pilot: &Pilot) -> Option<String> {
+    pub async fn data_uid(&self, cluster: &ClusterObject, pilot: &Pilot) -> Option<String> {
         let (namespace, name) = (pilot.metadata.namespace.as_deref()?, name_of(pilot));
-        let claim = format!("{}-{name}", found.names?.data_volume);
+        let claim = format!("{}-{name}", cluster.names?.data_volume);
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         match claims.get_metadata_opt(&claim).await.ok()? {
@@ -116,34 +116,34 @@ impl PluginSession {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let in_pod = |instance: &&Instance| instance.runtime == "Kubernetes";
         let Some(instance) = pilot.status.instance.as_ref().filter(in_pod) else { return false };
-        let found = pods.get_metadata_opt(name_of(pilot)).await;
-        found.is_ok_and(|pod| pod.and_then(|pod| pod.metadata.uid) != instance.uid)
+        let pod_result = pods.get_metadata_opt(name_of(pilot)).await;
+        pod_result.is_ok_and(|pod| pod.and_then(|pod| pod.metadata.uid) != instance.uid)
     }
 
     /// Writes a person's word into a Pilot that the data of the claim or pod with the uid `data` are
     /// lost for good.
-    pub async fn give_up(
+    pub async fn discard_data(
         &self,
         pilot: &Pilot,
         data: &str,
         dry_run: bool,
     ) -> Result<ChangeResult, Error> {
-        self.annotate(pilot, annotation::GIVE_UP, Some(data), dry_run).await
+        self.annotate_pilot(pilot, annotation::GIVE_UP, Some(data), dry_run).await
     }
 
     /// Writes a person's word into a Pilot that its node begins the database cluster `cluster_id`
     /// anew.
-    pub async fn begin_anew(
+    pub async fn request_unsafe_bootstrap(
         &self,
         pilot: &Pilot,
         cluster_id: &str,
         dry_run: bool,
     ) -> Result<ChangeResult, Error> {
-        self.annotate(pilot, annotation::UNSAFE_BOOTSTRAP, Some(cluster_id), dry_run).await
+        self.annotate_pilot(pilot, annotation::UNSAFE_BOOTSTRAP, Some(cluster_id), dry_run).await
     }
 
     /// Writes an annotation of a Pilot, or takes it away.
-    pub(super) async fn annotate(
+    pub(super) async fn annotate_pilot(
         &self,
         pilot: &Pilot,
         key: &str,
@@ -152,17 +152,17 @@ impl PluginSession {
     ) -> Result<ChangeResult, Error> {
         let path = <Pilot as Resource>::url_path(&(), pilot.metadata.namespace.as_deref());
         let patch = PatchBody::Merge(json!({"metadata": {"annotations": {key: value}}}));
-        let (object, warnings) = self.patch(path, name_of(pilot), &patch, dry_run).await?;
+        let (object, warnings) = self.send_patch(path, name_of(pilot), &patch, dry_run).await?;
         let reference = format!("pilot.{GROUP}/{}", name_of(pilot));
-        let changed = differs(&json!(pilot), &object);
-        Ok(ChangeResult { reference, object, warnings, changed })
+        let is_changed = has_changed(&json!(pilot), &object);
+        Ok(ChangeResult { reference, object, warnings, changed: is_changed })
     }
 
     /// Asks these nodes, one after the other, to remove rows that other nodes own now (cleanup).
     ///
     /// The nodes are asked in the order in which they clean up. So a node that goes first has its
     /// request before another node checks whose turn it is.
-    pub async fn ask_for_cleanup(
+    pub async fn request_cleanup(
         &self,
         pilots: &[&Pilot],
         dry_run: bool,
@@ -172,47 +172,48 @@ impl PluginSession {
         let request = self.now.strftime("%FT%TZ").to_string();
         let patch =
             PatchBody::Merge(json!({"metadata": {"annotations": {annotation::CLEANUP: request}}}));
-        let mut all = Vec::new();
+        let mut results = Vec::new();
         for pilot in pilots {
             let namespace = pilot.metadata.namespace.as_deref();
             let path = <Pilot as Resource>::url_path(&(), namespace);
-            let (object, warnings) = self.patch(path, name_of(pilot), &patch, dry_run).await?;
+            let (object, warnings) = self.send_patch(path, name_of(pilot), &patch, dry_run).await?;
             let reference = format!("pilot.{GROUP}/{}", name_of(pilot));
-            all.push(ChangeResult { reference, object, warnings, changed: true });
+            results.push(ChangeResult { reference, object, warnings, changed: true });
         }
-        Ok(all)
+        Ok(results)
     }
 
     /// Finds the node that the user named, and its cluster.
-    pub async fn member(
+    pub async fn find_cluster_node(
         &self,
-        wanted: &ClusterName,
+        cluster_name: &ClusterName,
         name: &str,
     ) -> Result<(ClusterObject, Pilot), Error> {
-        let found = self.cluster(wanted).await?;
-        let pilots = self.pilots(&found).await?;
-        let pilot = node(found.name(), &pilots, name)?.clone();
-        Ok((found, pilot))
+        let cluster = self.find_cluster(cluster_name).await?;
+        let pilots = self.list_pilots(&cluster).await?;
+        let pilot = find_node(cluster.name(), &pilots, name)?.clone();
+        Ok((cluster, pilot))
     }
 
     /// Sends a patch. Returns the object and the server's warnings, which kube's own calls drop.
-    pub(super) async fn patch(
+    pub(super) async fn send_patch(
         &self,
         path: String,
         name: &str,
         patch: &PatchBody,
         dry_run: bool,
     ) -> Result<(Value, Vec<String>), Error> {
-        let dry = if dry_run { "&dryRun=All" } else { "" };
+        let dry_run_query = if dry_run { "&dryRun=All" } else { "" };
         let (form, body) = match patch {
             PatchBody::Merge(body) => ("application/merge-patch+json", body),
             PatchBody::Json(body) => ("application/json-patch+json", body),
         };
-        let request = Request::patch(format!("{path}/{name}?fieldManager={MANAGER}{dry}"))
-            .header(http::header::CONTENT_TYPE, form)
-            .header(http::header::ACCEPT, "application/json")
-            .body(Body::from(body.to_string().into_bytes()))
-            .map_err(kube::Error::HttpError)?;
+        let request =
+            Request::patch(format!("{path}/{name}?fieldManager={MANAGER}{dry_run_query}"))
+                .header(http::header::CONTENT_TYPE, form)
+                .header(http::header::ACCEPT, "application/json")
+                .body(Body::from(body.to_string().into_bytes()))
+                .map_err(kube::Error::HttpError)?;
         let response = self.client.send(request).await?;
         let (parts, body) = response.into_parts();
         let body = body.collect_bytes().await?;
@@ -226,29 +227,29 @@ impl PluginSession {
             return Err(Error::Server(kube::Error::Api(Box::new(status))));
         }
         let warnings = parts.headers.get_all("warning").iter();
-        let warnings = warnings.filter_map(|value| warning(value.to_str().ok()?)).collect();
+        let warnings = warnings.filter_map(|value| parse_warning(value.to_str().ok()?)).collect();
         let object = serde_json::from_slice(&body).map_err(kube::Error::SerdeError)?;
         Ok((object, warnings))
     }
 }
 
-fn merge(spec: &Value) -> PatchBody {
+fn spec_patch(spec: &Value) -> PatchBody {
     PatchBody::Merge(json!({ "spec": spec }))
 }
 
 /// Builds the patch of a pool's size. A JSON patch finds a pool by its index only, so it tests the
 /// name before it changes the pool.
-fn scale(found: &ClusterObject, pool: &str, replicas: u32) -> Result<PatchBody, Error> {
-    let picture = found.picture();
+fn scale_patch(cluster: &ClusterObject, pool: &str, replicas: u32) -> Result<PatchBody, Error> {
+    let picture = cluster.picture();
     let pools = &picture.pools;
-    let Some(at) = pools.iter().position(|one| one.name == pool) else {
+    let Some(index) = pools.iter().position(|pool_picture| pool_picture.name == pool) else {
         return Err(Error::NoPool {
-            cluster: found.name().to_owned(),
+            cluster: cluster.name().to_owned(),
             pool: pool.to_owned(),
-            pools: pools.iter().map(|one| one.name.to_owned()).collect(),
+            pools: pools.iter().map(|pool_picture| pool_picture.name.to_owned()).collect(),
         });
     };
-    let path = format!("/spec/nodePools/{at}");
+    let path = format!("/spec/nodePools/{index}");
     let patch = json!([
         {"op": "test", "path": format!("{path}/name"), "value": pool},
         {"op": "add", "path": format!("{path}/replicas"), "value": replicas},
@@ -257,13 +258,14 @@ fn scale(found: &ClusterObject, pool: &str, replicas: u32) -> Result<PatchBody, 
 }
 
 /// Did the patch change anything? A dry run keeps the resource version, so specs count as well.
-fn differs(before: &Value, after: &Value) -> bool {
-    before.get("spec") != after.get("spec")
-        || text(before, "/metadata/resourceVersion") != text(after, "/metadata/resourceVersion")
+fn has_changed(old_object: &Value, new_object: &Value) -> bool {
+    old_object.get("spec") != new_object.get("spec")
+        || text_at(old_object, "/metadata/resourceVersion")
+            != text_at(new_object, "/metadata/resourceVersion")
 }
 
 /// Returns the text in a Warning header, `299 - "text"`.
-fn warning(header: &str) -> Option<String> {
+fn parse_warning(header: &str) -> Option<String> {
     let quoted = header.split_once('"')?.1;
     let text = quoted.strip_suffix('"').unwrap_or(quoted);
     Some(text.replace("\\\"", "\"").replace("\\\\", "\\"))
@@ -275,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_warning_is_what_stands_in_quotes() {
-        assert_eq!(warning("299 - \"say \\\"so\\\"\"").as_deref(), Some("say \"so\""));
-        assert_eq!(warning("nonsense"), None);
+        assert_eq!(parse_warning("299 - \"say \\\"so\\\"\"").as_deref(), Some("say \"so\""));
+        assert_eq!(parse_warning("nonsense"), None);
     }
 }

@@ -57,13 +57,14 @@ pub struct ConsoleAccess {
 impl ConsoleAccess {
     /// Returns how a node is entered that was told this; `None` for one that is open. `number` is in
     /// the name of the login's file, and shall be unlike that of any other console.
-    pub fn new(told: Option<&PilotSecurity>, number: u64) -> Option<Self> {
-        let told = told?;
-        let PilotSecurity { client, authentication, .. } = told;
+    pub fn new(security: Option<&PilotSecurity>, number: u64) -> Option<Self> {
+        let security = security?;
+        let PilotSecurity { client, authentication, .. } = security;
         let login = (*authentication == Authentication::Password)
             .then(|| format!("{}/console-{number:016x}", names::CONFIG_DIR));
         let tls = *client != ClientTls::Off;
-        let access = Self { tls, certificate: tls && told.asks_certificates(), login };
+        let access =
+            Self { tls, certificate: tls && security.requires_client_certificates(), login };
         (access != Self::default()).then_some(access)
     }
 }

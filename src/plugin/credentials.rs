@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     api::{
-        object_picture::text,
+        object_picture::text_at,
         v1beta1::{Authentication, ClientTls, ClusterSecurity, SecretKey},
     },
     engine::password,
@@ -66,8 +66,8 @@ impl fmt::Debug for ClientCredentials {
 impl ClusterObject {
     /// Returns what the spec says of encryption and logins.
     pub fn security(&self) -> ClusterSecurity {
-        let said = self.object.pointer("/spec/security");
-        said.and_then(|said| ClusterSecurity::deserialize(said).ok()).unwrap_or_default()
+        let spec_security = self.object.pointer("/spec/security");
+        spec_security.and_then(|value| ClusterSecurity::deserialize(value).ok()).unwrap_or_default()
     }
 }
 
@@ -77,21 +77,21 @@ impl PluginSession {
     /// # Errors
     /// When the cluster asks nobody for a password, the user is not declared, or the Secret may not
     /// be read, is not there or cannot be used.
-    pub async fn credentials(
+    pub async fn read_credentials(
         &self,
-        found: &ClusterObject,
+        cluster: &ClusterObject,
         user: Option<&str>,
     ) -> Result<ClientCredentials, Error> {
-        let security = found.security();
-        let database = self.database(found.kind);
+        let security = cluster.security();
+        let database = self.database(cluster.kind);
         let (Authentication::Password, Some(database)) =
-            (security.wanted().authentication, database)
+            (security.desired_modes().authentication, database)
         else {
-            return Err(Error::NoLogin(found.reference()));
+            return Err(Error::NoLogin(cluster.reference()));
         };
-        let place = secret_of(found, &security, database, user)?;
-        let secret: Secret = self.read(found, "Secret", &place.name).await?;
-        credentials(found, &security, &database.client, place, &secret)
+        let user_secret = find_user_secret(cluster, &security, database, user)?;
+        let secret: Secret = self.read_object(cluster, "Secret", &user_secret.name).await?;
+        build_credentials(cluster, &security, &database.client, user_secret, &secret)
     }
 
     /// Returns the CAs that clients of the cluster are to trust, as PEM.
@@ -100,19 +100,20 @@ impl PluginSession {
     /// When clients are served without TLS, or the ConfigMap that has them cannot be read.
     pub async fn client_trust(
         &self,
-        found: &ClusterObject,
+        cluster: &ClusterObject,
         credentials: &ClientCredentials,
     ) -> Result<String, Error> {
-        if found.security().wanted().client == ClientTls::Off {
-            return Err(Error::NoClientTls(found.reference()));
+        if cluster.security().desired_modes().client == ClientTls::Off {
+            return Err(Error::NoClientTls(cluster.reference()));
         }
         if let Some(trust) = credentials.values.get(CA) {
             return Ok(trust.clone());
         }
-        let told = text(&found.object, "/status/security/caConfigMap");
-        let usual = found.names.map(|names| names.ca_bundle(found.name())).unwrap_or_default();
-        let name = if told.is_empty() { usual.as_str() } else { told };
-        let map: ConfigMap = self.read(found, "ConfigMap", name).await?;
+        let status_name = text_at(&cluster.object, "/status/security/caConfigMap");
+        let default_name =
+            cluster.names.map(|names| names.ca_bundle(cluster.name())).unwrap_or_default();
+        let name = if status_name.is_empty() { default_name.as_str() } else { status_name };
+        let map: ConfigMap = self.read_object(cluster, "ConfigMap", name).await?;
         let trust = map.data.and_then(|mut data| data.remove(CA));
         trust.ok_or_else(|| {
             Error::Unusable(format!("ConfigMap {name} has no key {CA}: the controller adds it"))
@@ -120,13 +121,18 @@ impl PluginSession {
     }
 
     /// Reads an object of the cluster's namespace; an error says which one, in one sentence.
-    async fn read<K>(&self, found: &ClusterObject, kind: &str, name: &str) -> Result<K, Error>
+    async fn read_object<K>(
+        &self,
+        cluster: &ClusterObject,
+        kind: &str,
+        name: &str,
+    ) -> Result<K, Error>
     where
         K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
         K: Clone + fmt::Debug + DeserializeOwned,
         K::DynamicType: Default,
     {
-        let namespace = found.namespace();
+        let namespace = cluster.namespace();
         let api: Api<K> = Api::namespaced(self.client.clone(), namespace);
         let object = format!("{kind} {name} in namespace {namespace}");
         api.get(name).await.map_err(|error| match error {
@@ -138,75 +144,79 @@ impl PluginSession {
 }
 
 /// Returns where the password of a user lies.
-fn secret_of(
-    found: &ClusterObject,
+fn find_user_secret(
+    cluster: &ClusterObject,
     security: &ClusterSecurity,
     database: &ShownDatabase,
     user: Option<&str>,
 ) -> Result<UserSecret, Error> {
     let Some(user) = user else {
-        let given = security.admin_secret.as_ref().map(|given| given.name.clone());
-        let told = text(&found.object, "/status/security/adminSecret");
-        let made = || database.names.admin_secret(found.name());
-        let told = (!told.is_empty()).then(|| told.to_owned());
-        let name = given.or(told).unwrap_or_else(made);
+        let spec_name = security.admin_secret.as_ref().map(|secret| secret.name.clone());
+        let status_name = text_at(&cluster.object, "/status/security/adminSecret");
+        let default_name = || database.names.admin_secret(cluster.name());
+        let status_name = (!status_name.is_empty()).then(|| status_name.to_owned());
+        let name = spec_name.or(status_name).unwrap_or_else(default_name);
         return Ok(UserSecret { user: None, name, key: PASSWORD.to_owned() });
     };
-    let Some(declared) = security.users.iter().find(|declared| declared.name == user) else {
+    let Some(declared_user) = security.users.iter().find(|candidate| candidate.name == user) else {
         return Err(Error::NoUser {
-            cluster: found.name().to_owned(),
+            cluster: cluster.name().to_owned(),
             user: user.to_owned(),
-            users: security.users.iter().map(|declared| declared.name.clone()).collect(),
+            users: security.users.iter().map(|declared_user| declared_user.name.clone()).collect(),
         });
     };
-    let (name, key) = match declared.password_secret.clone() {
+    let (name, key) = match declared_user.password_secret.clone() {
         Some(SecretKey { name, key }) => (name, key),
-        None => (database.names.user_secret(found.name(), user), None),
+        None => (database.names.user_secret(cluster.name(), user), None),
     };
     let key = key.unwrap_or_else(|| PASSWORD.to_owned());
     Ok(UserSecret { user: Some(user.to_owned()), name, key })
 }
 
 /// Takes out of a Secret what it holds, and adds what one that a person made does not say.
-fn credentials(
-    found: &ClusterObject,
+fn build_credentials(
+    cluster: &ClusterObject,
     security: &ClusterSecurity,
     client: &ClientEndpoint,
-    place: UserSecret,
+    user_secret: UserSecret,
     secret: &Secret,
 ) -> Result<ClientCredentials, Error> {
-    let UserSecret { user, name: secret_name, key } = place;
+    let UserSecret { user, name: secret_name, key } = user_secret;
     let bytes = |key: &str| secret.data.as_ref()?.get(key).map(|value| value.0.as_slice());
-    let said = |key: &str| {
+    let text_value = |key: &str| {
         let value = std::str::from_utf8(bytes(key)?).ok()?;
         (!value.is_empty()).then(|| value.to_owned())
     };
     let Some(value) = bytes(&key) else {
-        let why = format!("Secret {secret_name} has no key {key}: put a password there");
-        return Err(Error::Unusable(why));
+        let message = format!("Secret {secret_name} has no key {key}: put a password there");
+        return Err(Error::Unusable(message));
     };
-    let password = password::accept(value).map_err(|refusal| {
+    let password = password::check_password(value).map_err(|refusal| {
         Error::Unusable(format!(
             "Secret {secret_name}, key {key}: {refusal}: put another one there"
         ))
     })?;
-    let host = said(HOST)
-        .unwrap_or_else(|| format!("{}.{}.svc", (client.service)(found.name()), found.namespace()));
-    let port = said(PORT).unwrap_or_else(|| client.port.to_string());
-    let tls = security.wanted().client != ClientTls::Off;
-    let uri = said(URI).or_else(|| {
+    let host = text_value(HOST).unwrap_or_else(|| {
+        format!("{}.{}.svc", (client.service)(cluster.name()), cluster.namespace())
+    });
+    let port = text_value(PORT).unwrap_or_else(|| client.port.to_string());
+    let tls = security.desired_modes().client != ClientTls::Off;
+    let uri = text_value(URI).or_else(|| {
         let [secure, plain] = client.schemes?;
         Some(format!("{}://{host}:{port}", if tls { secure } else { plain }))
     });
-    let word = || found.names.map_or_else(String::new, |names| names.word.to_owned());
-    let mut values =
-        BTreeMap::from([("type", said("type").unwrap_or_else(word)), (HOST, host), (PORT, port)]);
+    let word = || cluster.names.map_or_else(String::new, |names| names.word.to_owned());
+    let mut values = BTreeMap::from([
+        ("type", text_value("type").unwrap_or_else(word)),
+        (HOST, host),
+        (PORT, port),
+    ]);
     values.extend(uri.map(|uri| (URI, uri)));
     for key in ["datacenter", CA] {
-        values.extend(said(key).map(|value| (key, value)));
+        values.extend(text_value(key).map(|value| (key, value)));
     }
     Ok(ClientCredentials {
-        username: user.or_else(|| said(USERNAME)).unwrap_or_else(|| client.admin.to_owned()),
+        username: user.or_else(|| text_value(USERNAME)).unwrap_or_else(|| client.admin.to_owned()),
         password: password.to_owned(),
         secret: secret_name,
         values,
@@ -214,7 +224,7 @@ fn credentials(
 }
 
 impl ClientCredentials {
-    fn all(&self) -> impl Iterator<Item = (&'static str, &str)> {
+    fn entries(&self) -> impl Iterator<Item = (&'static str, &str)> {
         SHOWN.into_iter().filter_map(|key| {
             let value = match key {
                 USERNAME => &self.username,
@@ -227,8 +237,8 @@ impl ClientCredentials {
 
     /// Returns them under the keys of the Secret, for programs.
     pub fn json(&self) -> Value {
-        let all = self.all().map(|(key, value)| (key.to_owned(), Value::from(value)));
-        Value::Object(all.collect::<Map<_, _>>())
+        let entries = self.entries().map(|(key, value)| (key.to_owned(), Value::from(value)));
+        Value::Object(entries.collect::<Map<_, _>>())
     }
 
     /// Returns assignments for a shell, in variables that begin with `word`, a line each; `ca_file`
@@ -237,11 +247,11 @@ impl ClientCredentials {
     /// # Errors
     /// When a value holds control characters: a line cannot hold some of them, and a terminal would
     /// obey others.
-    pub fn env(&self, word: &str, ca_file: Option<&str>) -> Result<String, Error> {
-        let all = self.all().filter(|(key, _)| !["type", CA].contains(key));
-        let all = all.chain(ca_file.map(|file| ("ca_file", file)));
+    pub fn format_env(&self, word: &str, ca_file: Option<&str>) -> Result<String, Error> {
+        let entries = self.entries().filter(|(key, _)| !["type", CA].contains(key));
+        let entries = entries.chain(ca_file.map(|file| ("ca_file", file)));
         let mut lines = String::new();
-        for (key, value) in all {
+        for (key, value) in entries {
             if value.chars().any(char::is_control) {
                 return Err(Error::Unusable(format!(
                     "Secret {}: {key} holds control characters, which no line can: take -o json",
@@ -249,16 +259,16 @@ impl ClientCredentials {
                 )));
             }
             let name = format!("{word}_{key}").to_uppercase();
-            lines.extend([name.as_str(), "=", &quoted(value), "\n"]);
+            lines.extend([name.as_str(), "=", &quote_word(value), "\n"]);
         }
         Ok(lines)
     }
 }
 
 /// Writes a text so that a shell reads it as one word.
-fn quoted(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+=,".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
+fn quote_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+=,".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
         text.to_owned()
     } else {
         format!("'{}'", text.replace('\'', r"'\''"))
@@ -284,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_line_is_one_word_for_a_shell_and_what_no_line_holds_is_told() {
-        let lines = made("it's; $(rm) \\ \"x\"").env("example", Some("/tmp/my ca")).unwrap();
+        let lines = made("it's; $(rm) \\ \"x\"").format_env("example", Some("/tmp/my ca")).unwrap();
         assert_eq!(
             lines,
             "EXAMPLE_USERNAME=app@example.org\n\
@@ -293,7 +303,7 @@ mod tests {
              EXAMPLE_CA_FILE='/tmp/my ca'\n"
         );
         for hostile in ["a\nb", "a\u{1b}[2Jb"] {
-            let refused = made(hostile).env("example", None).unwrap_err().to_string();
+            let refused = made(hostile).format_env("example", None).unwrap_err().to_string();
             assert!(refused.contains("es-demo-user-app: password holds"), "{refused}");
             assert!(!refused.contains('\u{1b}'));
             assert_eq!(made(hostile).json()["password"], hostile);

@@ -45,7 +45,7 @@ pub struct MachineMember {
 
 impl MachineMember {
     /// Returns cluster and node, as `db/examplecluster/demo ex-demo-a-0`.
-    pub fn named(&self) -> String {
+    pub fn display_name(&self) -> String {
         let namespace = self.pilot.metadata.namespace.as_deref().unwrap_or_default();
         let (kind, cluster) = match &self.pilot.spec.cluster_ref {
             Some(cluster) => (cluster.kind.to_lowercase(), cluster.name.as_str()),
@@ -55,58 +55,68 @@ impl MachineMember {
     }
 
     /// Is this very pod asked to leave?
-    pub fn is_asked(&self) -> bool {
-        request(&self.pilot).is_some_and(|request| request.pod == self.pod)
+    pub fn has_request(&self) -> bool {
+        eviction_request(&self.pilot).is_some_and(|request| request.pod == self.pod)
     }
 
     /// Says how far the node is: it ends, or what its leaving waits for.
     pub fn progress(&self) -> String {
         let meta: &ObjectMeta = &self.pilot.metadata;
-        let waits = meta.annotations.as_ref().and_then(|all| all.get(annotation::LEAVE_WAITS));
-        match waits {
+        let blocker = meta
+            .annotations
+            .as_ref()
+            .and_then(|annotations| annotations.get(annotation::LEAVE_WAITS));
+        match blocker {
             _ if self.ends => "leaves".to_owned(),
-            Some(waits) if self.is_asked() => waits.clone(),
+            Some(blocker) if self.has_request() => blocker.clone(),
             _ => "asked, and not answered yet".to_owned(),
         }
     }
 }
 
-fn request(pilot: &Pilot) -> Option<LeaveRequest> {
-    LeaveRequest::read(&pilot.metadata)
+fn eviction_request(pilot: &Pilot) -> Option<LeaveRequest> {
+    LeaveRequest::from_metadata(&pilot.metadata)
 }
 
 /// Returns who asks, in the words of a request.
-fn drain_of(machine: &str) -> String {
+fn drain_requester(machine: &str) -> String {
     format!("drain of {machine}")
 }
 
 impl PluginSession {
     /// Finds the machine of this name.
-    pub async fn machine(&self, name: &str) -> Result<MachineState, Error> {
+    pub async fn find_machine(&self, name: &str) -> Result<MachineState, Error> {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let node = nodes.get_opt(name).await?.ok_or_else(|| Error::NoMachine(name.to_owned()))?;
         let annotations = node.metadata.annotations.unwrap_or_default();
         Ok(MachineState {
             name: name.to_owned(),
             cordoned: node.spec.and_then(|spec| spec.unschedulable) == Some(true),
-            by_us: annotations.get(annotation::CORDONED_BY).is_some_and(|by| by == MANAGER),
+            by_us: annotations
+                .get(annotation::CORDONED_BY)
+                .is_some_and(|manager| manager == MANAGER),
         })
     }
 
     /// Keeps further pods from a machine with the plugin's mark, or lets them there again.
-    pub async fn cordon(&self, machine: &str, on: bool, dry_run: bool) -> Result<(), Error> {
-        let mark = on.then_some(MANAGER);
+    pub async fn set_cordoned(
+        &self,
+        machine: &str,
+        is_cordoned: bool,
+        dry_run: bool,
+    ) -> Result<(), Error> {
+        let mark = is_cordoned.then_some(MANAGER);
         let patch = PatchBody::Merge(json!({
             "metadata": {"annotations": {annotation::CORDONED_BY: mark}},
-            "spec": {"unschedulable": on.then_some(true)},
+            "spec": {"unschedulable": is_cordoned.then_some(true)},
         }));
         let path = <Node as Resource>::url_path(&(), None);
-        self.patch(path, machine, &patch, dry_run).await.map(drop)
+        self.send_patch(path, machine, &patch, dry_run).await.map(drop)
     }
 
     /// Returns the nodes of our clusters on a machine, of one namespace or of all, by namespace and
     /// name.
-    pub async fn members_on(
+    pub async fn find_members(
         &self,
         namespace: Option<&str>,
         machine: &str,
@@ -114,74 +124,84 @@ impl PluginSession {
         let params = ListParams::default()
             .labels(label::HAS_PILOT)
             .fields(&format!("spec.nodeName={machine}"));
-        let pods: Api<Pod> = scoped(self, namespace);
-        let runs = |pod: &Pod| {
+        let pods: Api<Pod> = scoped_api(self, namespace);
+        let is_running = |pod: &Pod| {
             let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-            let there = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
-            there == Some(machine) && !matches!(phase, Some("Succeeded" | "Failed"))
+            let node_name = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+            node_name == Some(machine) && !matches!(phase, Some("Succeeded" | "Failed"))
         };
-        let pods = pods.list(&params).await?.items.into_iter().filter(runs);
-        let pods: BTreeMap<_, _> = pods.map(|pod| (place(&pod.metadata), pod)).collect();
+        let pods = pods.list(&params).await?.items.into_iter().filter(is_running);
+        let pods: BTreeMap<_, _> = pods.map(|pod| (object_key(&pod.metadata), pod)).collect();
         if pods.is_empty() {
             return Ok(Vec::new());
         }
-        let member = |pilot: Pilot| {
-            let meta = &pods.get(&place(&pilot.metadata))?.metadata;
+        let build_member = |pilot: Pilot| {
+            let meta = &pods.get(&object_key(&pilot.metadata))?.metadata;
             let (pod, ends) = (meta.uid.clone()?, meta.deletion_timestamp.is_some());
             Some(MachineMember { pilot, pod, ends })
         };
-        let pilots = self.pilots_in(namespace).await?;
-        let mut members: Vec<_> = pilots.into_iter().filter_map(member).collect();
-        members.sort_by_cached_key(|member| place(&member.pilot.metadata));
+        let pilots = self.list_namespace_pilots(namespace).await?;
+        let mut members: Vec<_> = pilots.into_iter().filter_map(build_member).collect();
+        members.sort_by_cached_key(|member| object_key(&member.pilot.metadata));
         Ok(members)
     }
 
     /// Returns the Pilots whose nodes were asked to leave this machine by a drain. `gone` says whether
     /// those count whose pods have left.
-    pub async fn asked_from(
+    pub async fn find_requests(
         &self,
         namespace: Option<&str>,
         machine: &str,
-        gone: bool,
+        is_gone_included: bool,
     ) -> Result<Vec<Pilot>, Error> {
-        let by = drain_of(machine);
-        let there = self.members_on(namespace, machine).await?;
-        let stays = |pilot: &Pilot| {
-            let same =
-                |member: &&MachineMember| place(&member.pilot.metadata) == place(&pilot.metadata);
-            there.iter().find(same).is_some_and(|member| member.is_asked() && !member.ends)
+        let requester = drain_requester(machine);
+        let members = self.find_members(namespace, machine).await?;
+        let is_staying = |pilot: &Pilot| {
+            let is_same_node = |member: &&MachineMember| {
+                object_key(&member.pilot.metadata) == object_key(&pilot.metadata)
+            };
+            members
+                .iter()
+                .find(is_same_node)
+                .is_some_and(|member| member.has_request() && !member.ends)
         };
-        let mut pilots = self.pilots_in(namespace).await?;
+        let mut pilots = self.list_namespace_pilots(namespace).await?;
         pilots.retain(|pilot| {
-            request(pilot).is_some_and(|request| request.by == by) && (gone || stays(pilot))
+            eviction_request(pilot).is_some_and(|request| request.by == requester)
+                && (is_gone_included || is_staying(pilot))
         });
-        pilots.sort_by_cached_key(|pilot| place(&pilot.metadata));
+        pilots.sort_by_cached_key(|pilot| object_key(&pilot.metadata));
         Ok(pilots)
     }
 
-    async fn pilots_in(&self, namespace: Option<&str>) -> Result<Vec<Pilot>, Error> {
-        let pilots: Api<Pilot> = scoped(self, namespace);
+    async fn list_namespace_pilots(&self, namespace: Option<&str>) -> Result<Vec<Pilot>, Error> {
+        let pilots: Api<Pilot> = scoped_api(self, namespace);
         Ok(pilots.list(&ListParams::default()).await?.items)
     }
 
     /// Asks a node to leave a machine.
-    pub async fn ask_to_leave(
+    pub async fn request_eviction(
         &self,
         member: &MachineMember,
         machine: &str,
         dry_run: bool,
     ) -> Result<ChangeResult, Error> {
-        let request = LeaveRequest { pod: member.pod.clone(), by: drain_of(machine) };
-        self.annotate(&member.pilot, annotation::LEAVE, Some(&request.to_string()), dry_run).await
+        let request = LeaveRequest { pod: member.pod.clone(), by: drain_requester(machine) };
+        self.annotate_pilot(&member.pilot, annotation::LEAVE, Some(&request.to_string()), dry_run)
+            .await
     }
 
     /// Takes back that a node was asked to leave.
-    pub async fn ask_to_stay(&self, pilot: &Pilot, dry_run: bool) -> Result<ChangeResult, Error> {
-        self.annotate(pilot, annotation::LEAVE, None, dry_run).await
+    pub async fn cancel_eviction(
+        &self,
+        pilot: &Pilot,
+        dry_run: bool,
+    ) -> Result<ChangeResult, Error> {
+        self.annotate_pilot(pilot, annotation::LEAVE, None, dry_run).await
     }
 }
 
-fn scoped<K>(session: &PluginSession, namespace: Option<&str>) -> Api<K>
+fn scoped_api<K>(session: &PluginSession, namespace: Option<&str>) -> Api<K>
 where
     K: Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
 {
@@ -191,6 +211,6 @@ where
     }
 }
 
-fn place(meta: &ObjectMeta) -> (String, String) {
+fn object_key(meta: &ObjectMeta) -> (String, String) {
     (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
 }

@@ -15,11 +15,11 @@ pub enum Error {
     Ambiguous { name: String, known: Vec<String> },
     #[error("{kind:?} is no kind of cluster; there are {}", .known.join(", "))]
     UnknownKind { kind: String, known: Vec<String> },
-    #[error("cluster {cluster:?} has no node {node:?}; it has {}", listed(.nodes))]
+    #[error("cluster {cluster:?} has no node {node:?}; it has {}", join_or_none(.nodes))]
     NoNode { cluster: String, node: String, nodes: Vec<String> },
     #[error("{node:?} may be each of {}: say more of its name", .nodes.join(", "))]
     AmbiguousNode { node: String, nodes: Vec<String> },
-    #[error("cluster {cluster:?} has no node pool {pool:?}; it has {}", listed(.pools))]
+    #[error("cluster {cluster:?} has no node pool {pool:?}; it has {}", join_or_none(.pools))]
     NoPool { cluster: String, pool: String, pools: Vec<String> },
     #[error("{0} asks nobody for a password (spec.security)")]
     NoLogin(String),
@@ -30,7 +30,7 @@ pub enum Error {
     #[error(
         "cluster {cluster:?} declares no user {user:?}; it has {}, and its administrator where none \
          is named",
-        listed(.users)
+        join_or_none(.users)
     )]
     NoUser { cluster: String, user: String, users: Vec<String> },
     #[error("you may not read {object}")]
@@ -59,7 +59,7 @@ pub enum Error {
     Held(String),
     #[error("no answer within {} s (--timeout)", .0.as_secs())]
     Timeout(Duration),
-    #[error("{}", said(.0))]
+    #[error("{}", server_message(.0))]
     Server(#[source] kube::Error),
     #[error("failed to write {path:?}")]
     WriteFile { path: PathBuf, source: io::Error },
@@ -77,7 +77,7 @@ impl From<kube::Error> for Error {
 
 impl Error {
     /// Returns the exit code of the process.
-    pub fn exit(&self) -> u8 {
+    pub fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) | Self::UnknownKind { .. } => exit::USAGE,
             Self::Held(_) => exit::NOT_READY,
@@ -86,7 +86,7 @@ impl Error {
     }
 
     /// Returns the error as it is shown, with its causes.
-    pub fn shown(&self) -> String {
+    pub fn full_message(&self) -> String {
         match self {
             // The text of this error has its causes already.
             Self::Server(_) => self.to_string(),
@@ -95,12 +95,12 @@ impl Error {
     }
 }
 
-fn listed(names: &[String]) -> String {
+fn join_or_none(names: &[String]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
 /// Returns a server's error message, as kubectl words it.
-pub fn said(error: &kube::Error) -> String {
+pub fn server_message(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if status.reason.is_empty() => {
             format!("from server: {}", status.message)

@@ -18,12 +18,12 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
-    error::said,
+    error::server_message,
     lookup::PluginSession,
     text::{OutputStyle, Screen, TextTable, Tone, cell},
 };
 use crate::{
-    api::{GROUP, VERSIONS, names, printer::text},
+    api::{GROUP, VERSIONS, names, printer::text_at},
     engine::rbac,
     machinery::served_kind::{ServedKind, ServedVersion},
     runtime::build_info,
@@ -36,7 +36,7 @@ const COMPONENTS: &[(&str, &str)] =
 /// API group of APIServices, by which kube-apiserver knows other API servers.
 const REGISTRATION: &str = "apiregistration.k8s.io";
 
-fn image(deployment: &Deployment) -> Option<String> {
+fn deployment_image(deployment: &Deployment) -> Option<String> {
     let pod = deployment.spec.as_ref()?.template.spec.as_ref()?;
     pod.containers.first()?.image.clone()
 }
@@ -82,7 +82,7 @@ pub struct CheckResult {
     pub message: String,
 }
 
-fn checked(
+fn check_result(
     name: impl Into<String>,
     outcome: CheckOutcome,
     message: impl Into<String>,
@@ -91,24 +91,24 @@ fn checked(
 }
 
 /// Returns the result of a check whose request failed.
-fn failed(name: &str, error: &kube::Error) -> CheckResult {
-    let forbidden = matches!(error, kube::Error::Api(status) if status.code == 403);
-    let outcome = if forbidden { CheckOutcome::Unknown } else { CheckOutcome::Bad };
-    checked(name, outcome, said(error))
+fn failed_result(name: &str, error: &kube::Error) -> CheckResult {
+    let is_forbidden = matches!(error, kube::Error::Api(status) if status.code == 403);
+    let outcome = if is_forbidden { CheckOutcome::Unknown } else { CheckOutcome::Bad };
+    check_result(name, outcome, server_message(error))
 }
 
 /// Returns whether no check failed.
-pub fn is_good(all: &[CheckResult]) -> bool {
-    all.iter().all(|one| one.outcome != CheckOutcome::Bad)
+pub fn is_good(results: &[CheckResult]) -> bool {
+    results.iter().all(|result| result.outcome != CheckOutcome::Bad)
 }
 
-pub fn table(all: &[CheckResult], style: OutputStyle) -> String {
+pub fn render_checks(results: &[CheckResult], style: OutputStyle) -> String {
     let mut table = TextTable::new(&[("RESULT", 0), ("CHECK", 0), ("FOUND", 0)]);
-    for one in all {
+    for result in results {
         table.push(vec![
-            cell(one.outcome.word(), one.outcome.tone()),
-            one.name.as_str().into(),
-            one.message.as_str().into(),
+            cell(result.outcome.word(), result.outcome.tone()),
+            result.name.as_str().into(),
+            result.message.as_str().into(),
         ]);
     }
     let mut screen = Screen::new(style);
@@ -116,54 +116,60 @@ pub fn table(all: &[CheckResult], style: OutputStyle) -> String {
     screen.finish()
 }
 
-pub fn json(all: &[CheckResult]) -> Value {
-    let one = |one: &CheckResult| json!({"name": one.name, "result": one.outcome.word(), "message": one.message});
-    json!({"checks": all.iter().map(one).collect::<Vec<_>>()})
+pub fn checks_json(results: &[CheckResult]) -> Value {
+    let entry = |result: &CheckResult| json!({"name": result.name, "result": result.outcome.word(), "message": result.message});
+    json!({"checks": results.iter().map(entry).collect::<Vec<_>>()})
 }
 
 impl PluginSession {
     /// Checks the install in the namespace `install`. Later checks are left out where an earlier
     /// one says that they cannot pass.
-    pub async fn check(&self, install: &str) -> Vec<CheckResult> {
-        let mut all = Vec::new();
+    pub async fn check_install(&self, install: &str) -> Vec<CheckResult> {
+        let mut results = Vec::new();
         match self.client.apiserver_version().await {
-            Ok(info) => all.push(checked("Kubernetes", CheckOutcome::Good, info.git_version)),
-            Err(error) => return vec![failed("Kubernetes", &error)],
+            Ok(info) => {
+                results.push(check_result("Kubernetes", CheckOutcome::Good, info.git_version));
+            }
+            Err(error) => return vec![failed_result("Kubernetes", &error)],
         }
-        let mut served = true;
+        let mut is_served = true;
         for version in VERSIONS {
-            let one = self.api_service(version).await;
-            served &= one.outcome != CheckOutcome::Bad;
-            all.push(one);
+            let result = self.check_api_service(version).await;
+            is_served &= result.outcome != CheckOutcome::Bad;
+            results.push(result);
         }
-        if !served && self.serves_itself().await {
+        if !is_served && self.serves_itself().await {
             let message =
                 "serves Navigator's kinds by itself, with no install, as `navigator local`";
-            all.truncate(1);
-            return all.into_iter().chain([checked("API", CheckOutcome::Good, message)]).collect();
+            results.truncate(1);
+            return results
+                .into_iter()
+                .chain([check_result("API", CheckOutcome::Good, message)])
+                .collect();
         }
         for (name, component) in COMPONENTS {
-            all.push(self.deployment(install, name, component).await);
+            results.push(self.check_deployment(install, name, component).await);
         }
-        if served {
-            all.push(self.kinds_served().await);
-            all.extend(self.own_rights().await);
+        if is_served {
+            results.push(self.check_kinds().await);
+            results.extend(self.check_user_rights().await);
         }
-        all.push(self.controller_rights(install).await);
-        all.push(self.webhooks().await);
-        all.push(self.storage_class().await);
-        all
+        results.push(self.check_controller_rights(install).await);
+        results.push(self.check_webhooks().await);
+        results.push(self.check_storage_class().await);
+        results
     }
 
     /// Does the API server serve our kinds itself, without an aggregation layer?
     async fn serves_itself(&self) -> bool {
         let groups = self.client.list_api_groups().await;
-        let has =
-            |name| groups.as_ref().is_ok_and(|all| all.groups.iter().any(|it| it.name == name));
-        has(GROUP) && !has(REGISTRATION)
+        let has_group = |name| {
+            groups.as_ref().is_ok_and(|list| list.groups.iter().any(|group| group.name == name))
+        };
+        has_group(GROUP) && !has_group(REGISTRATION)
     }
 
-    async fn api_service(&self, version: ServedVersion) -> CheckResult {
+    async fn check_api_service(&self, version: ServedVersion) -> CheckResult {
         let name = format!("APIService {version}");
         let resource = ApiResource {
             group: REGISTRATION.to_owned(),
@@ -176,23 +182,29 @@ impl PluginSession {
         let service = match api.get_opt(&format!("{version}.{GROUP}")).await {
             Ok(Some(service)) => service.data,
             Ok(None) => {
-                let way = "is not there; `kubectl navigator install generate | kubectl apply \
+                let message = "is not there; `kubectl navigator install generate | kubectl apply \
                            --server-side -f -` installs Navigator";
-                return checked(name, CheckOutcome::Bad, way);
+                return check_result(name, CheckOutcome::Bad, message);
             }
-            Err(error) => return failed(&name, &error),
+            Err(error) => return failed_result(&name, &error),
         };
         let conditions = service.pointer("/status/conditions").and_then(Value::as_array);
-        let available =
-            conditions.into_iter().flatten().find(|one| text(one, "/type") == "Available");
-        match available {
-            Some(one) if text(one, "/status") == "True" => {}
-            Some(one) => {
-                let why = format!("{}: {}", text(one, "/reason"), text(one, "/message"));
-                return checked(name, CheckOutcome::Bad, why);
+        let available_condition = conditions
+            .into_iter()
+            .flatten()
+            .find(|condition| text_at(condition, "/type") == "Available");
+        match available_condition {
+            Some(condition) if text_at(condition, "/status") == "True" => {}
+            Some(condition) => {
+                let message = format!(
+                    "{}: {}",
+                    text_at(condition, "/reason"),
+                    text_at(condition, "/message")
+                );
+                return check_result(name, CheckOutcome::Bad, message);
             }
             None => {
-                return checked(
+                return check_result(
                     name,
                     CheckOutcome::Bad,
                     "its status does not say that it is available",
@@ -200,112 +212,120 @@ impl PluginSession {
             }
         }
         if service.pointer("/spec/insecureSkipTLSVerify") == Some(&json!(true)) {
-            let way = "is available, and kube-apiserver does not verify whom it asks: take \
+            let message = "is available, and kube-apiserver does not verify whom it asks: take \
                        insecureSkipTLSVerify out of it";
-            return checked(name, CheckOutcome::Odd, way);
+            return check_result(name, CheckOutcome::Odd, message);
         }
-        checked(name, CheckOutcome::Good, "is available")
+        check_result(name, CheckOutcome::Good, "is available")
     }
 
-    async fn deployment(&self, install: &str, name: &str, component: &str) -> CheckResult {
+    async fn check_deployment(&self, install: &str, name: &str, component: &str) -> CheckResult {
         let api: Api<Deployment> = Api::namespaced(self.client.clone(), install);
         let deployment = match api.get_opt(name).await {
             Ok(Some(deployment)) => deployment,
             Ok(None) => {
                 let message = format!("there is no Deployment {name} in namespace {install}");
-                return checked(component, CheckOutcome::Bad, message);
+                return check_result(component, CheckOutcome::Bad, message);
             }
-            Err(error) => return failed(component, &error),
+            Err(error) => return failed_result(component, &error),
         };
-        let image = image(&deployment).unwrap_or_default();
-        let wanted = deployment.spec.and_then(|spec| spec.replicas).unwrap_or(1);
-        let ready = deployment.status.and_then(|status| status.ready_replicas).unwrap_or(0);
-        let message = format!("{ready} of {wanted} ready, {image}");
-        if ready == 0 {
-            return checked(component, CheckOutcome::Bad, message);
+        let image = deployment_image(&deployment).unwrap_or_default();
+        let desired_replicas = deployment.spec.and_then(|spec| spec.replicas).unwrap_or(1);
+        let ready_replicas =
+            deployment.status.and_then(|status| status.ready_replicas).unwrap_or(0);
+        let message = format!("{ready_replicas} of {desired_replicas} ready, {image}");
+        if ready_replicas == 0 {
+            return check_result(component, CheckOutcome::Bad, message);
         }
-        match skew(&image) {
-            Some(skew) => checked(component, CheckOutcome::Odd, format!("{message}: {skew}")),
-            None if ready < wanted => checked(component, CheckOutcome::Odd, message),
-            None => checked(component, CheckOutcome::Good, message),
+        match version_skew(&image) {
+            Some(skew) => check_result(component, CheckOutcome::Odd, format!("{message}: {skew}")),
+            None if ready_replicas < desired_replicas => {
+                check_result(component, CheckOutcome::Odd, message)
+            }
+            None => check_result(component, CheckOutcome::Good, message),
         }
     }
 
     /// Returns the images that run in the namespace `install`, by component; none where the user
     /// may not read them.
-    pub async fn images(&self, install: &str) -> BTreeMap<String, String> {
+    pub async fn list_images(&self, install: &str) -> BTreeMap<String, String> {
         let api: Api<Deployment> = Api::namespaced(self.client.clone(), install);
         let mut images = BTreeMap::new();
         for (name, component) in COMPONENTS {
             if let Ok(Some(deployment)) = api.get_opt(name).await {
-                images.extend(image(&deployment).map(|image| ((*component).to_owned(), image)));
+                images.extend(
+                    deployment_image(&deployment).map(|image| ((*component).to_owned(), image)),
+                );
             }
         }
         images
     }
 
-    async fn kinds_served(&self) -> CheckResult {
+    async fn check_kinds(&self) -> CheckResult {
         const NAME: &str = "kinds";
         let version = format!("{GROUP}/{}", VERSIONS[0]);
         let list = match self.client.list_api_group_resources(&version).await {
             Ok(list) => list,
-            Err(error) => return failed(NAME, &error),
+            Err(error) => return failed_result(NAME, &error),
         };
-        let served: BTreeSet<&str> = list.resources.iter().map(|one| one.kind.as_str()).collect();
-        let known: Vec<&str> = self.scheme.kinds().iter().map(|kind| kind.kind()).collect();
-        let missing: Vec<&str> =
-            known.iter().copied().filter(|kind| !served.contains(kind)).collect();
-        if missing.is_empty() {
-            checked(NAME, CheckOutcome::Good, known.join(", "))
+        let served_kinds: BTreeSet<&str> =
+            list.resources.iter().map(|resource| resource.kind.as_str()).collect();
+        let known_kinds: Vec<&str> = self.scheme.kinds().iter().map(|kind| kind.kind()).collect();
+        let missing_kinds: Vec<&str> =
+            known_kinds.iter().copied().filter(|kind| !served_kinds.contains(kind)).collect();
+        if missing_kinds.is_empty() {
+            check_result(NAME, CheckOutcome::Good, known_kinds.join(", "))
         } else {
-            let message = format!("{} not served: the API server is older?", missing.join(", "));
-            checked(NAME, CheckOutcome::Odd, message)
+            let message =
+                format!("{} not served: the API server is older?", missing_kinds.join(", "));
+            check_result(NAME, CheckOutcome::Odd, message)
         }
     }
 
     /// Checks what the user may do in the namespace.
-    async fn own_rights(&self) -> Vec<CheckResult> {
-        let plurals: Vec<&str> = self.scheme.clusters().map(ServedKind::plural).collect();
-        let mut all = Vec::new();
+    async fn check_user_rights(&self) -> Vec<CheckResult> {
+        let plurals: Vec<&str> = self.scheme.cluster_kinds().map(ServedKind::plural).collect();
+        let mut results = Vec::new();
         for (name, verbs, pilots) in [
             ("you may look", &["get", "list", "watch"][..], &["get", "list", "watch"][..]),
             ("you may change", &["create", "patch", "delete"], &["patch"]),
         ] {
-            let asked = plurals.iter().map(|plural| (*plural, verbs)).chain([("pilots", pilots)]);
-            let (mut refused, mut failure) = (Vec::new(), None);
-            for (plural, verbs) in asked {
-                let mut denied = Vec::new();
+            let requests =
+                plurals.iter().map(|plural| (*plural, verbs)).chain([("pilots", pilots)]);
+            let (mut denied_rights, mut failure) = (Vec::new(), None);
+            for (plural, verbs) in requests {
+                let mut denied_verbs = Vec::new();
                 for verb in verbs {
-                    match self.may_i(plural, verb).await {
+                    match self.is_allowed(plural, verb).await {
                         Ok(true) => {}
-                        Ok(false) => denied.push(*verb),
-                        Err(error) => failure = Some(failed(name, &error)),
+                        Ok(false) => denied_verbs.push(*verb),
+                        Err(error) => failure = Some(failed_result(name, &error)),
                     }
                 }
-                if !denied.is_empty() {
-                    refused.push(format!("{} {plural}", denied.join("/")));
+                if !denied_verbs.is_empty() {
+                    denied_rights.push(format!("{} {plural}", denied_verbs.join("/")));
                 }
             }
-            all.push(match failure {
+            results.push(match failure {
                 Some(failure) => failure,
-                None if refused.is_empty() => {
+                None if denied_rights.is_empty() => {
                     let message = format!("in namespace {}", self.namespace);
-                    checked(name, CheckOutcome::Good, message)
+                    check_result(name, CheckOutcome::Good, message)
                 }
                 None => {
                     let message = format!(
                         "not in namespace {}: {}; the roles view and edit allow it",
                         self.namespace,
-                        refused.join(", ")
+                        denied_rights.join(", ")
                     );
-                    checked(name, CheckOutcome::Odd, message)
+                    check_result(name, CheckOutcome::Odd, message)
                 }
             });
         }
-        all
+        results
     }
 
-    async fn may_i(&self, plural: &str, verb: &str) -> Result<bool, kube::Error> {
+    async fn is_allowed(&self, plural: &str, verb: &str) -> Result<bool, kube::Error> {
         let review = SelfSubjectAccessReview {
             spec: SelfSubjectAccessReviewSpec {
                 resource_attributes: Some(ResourceAttributes {
@@ -326,25 +346,26 @@ impl PluginSession {
 
     /// Checks that the controller has the rights that the manifest gives it, with one question for
     /// each verb of each rule.
-    async fn controller_rights(&self, install: &str) -> CheckResult {
+    async fn check_controller_rights(&self, install: &str) -> CheckResult {
         const NAME: &str = "rights of the controller";
-        let plurals: Vec<&str> = self.scheme.clusters().map(ServedKind::plural).collect();
+        let plurals: Vec<&str> = self.scheme.cluster_kinds().map(ServedKind::plural).collect();
         let user = format!("system:serviceaccount:{install}:{}", names::CONTROLLER);
-        let mut refused = Vec::new();
-        let everywhere = rbac::controller_rules(&plurals);
-        let everywhere = everywhere.iter().map(|rule| (rule, &*self.namespace));
-        let own = rbac::controller_install_rules();
-        for (rule, namespace) in everywhere.chain(own.iter().map(|rule| (rule, install))) {
-            for asked in questions(rule, namespace) {
-                let what = format!(
+        let mut denied_rights = Vec::new();
+        let cluster_rules = rbac::controller_rules(&plurals);
+        let rule_scopes = cluster_rules.iter().map(|rule| (rule, &*self.namespace));
+        let install_rules = rbac::controller_install_rules();
+        for (rule, namespace) in rule_scopes.chain(install_rules.iter().map(|rule| (rule, install)))
+        {
+            for attributes in rule_attributes(rule, namespace) {
+                let action = format!(
                     "{} {} in namespace {namespace}",
-                    asked.verb.as_deref().unwrap_or_default(),
-                    asked.resource.as_deref().unwrap_or_default()
+                    attributes.verb.as_deref().unwrap_or_default(),
+                    attributes.resource.as_deref().unwrap_or_default()
                 );
                 let review = SubjectAccessReview {
                     spec: SubjectAccessReviewSpec {
                         user: Some(user.clone()),
-                        resource_attributes: Some(asked),
+                        resource_attributes: Some(attributes),
                         ..SubjectAccessReviewSpec::default()
                     },
                     ..SubjectAccessReview::default()
@@ -352,24 +373,25 @@ impl PluginSession {
                 let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
                 match api.create(&PostParams::default(), &review).await {
                     Ok(answer) if answer.status.as_ref().is_some_and(|status| status.allowed) => {}
-                    Ok(_) => refused.push(what),
-                    Err(error) => return failed(NAME, &error),
+                    Ok(_) => denied_rights.push(action),
+                    Err(error) => return failed_result(NAME, &error),
                 }
             }
         }
-        if refused.is_empty() {
+        if denied_rights.is_empty() {
             let message = format!("as the manifest gives them, in namespace {}", self.namespace);
-            return checked(NAME, CheckOutcome::Good, message);
+            return check_result(NAME, CheckOutcome::Good, message);
         }
-        let message = format!("{user} may not {}: apply the manifest again", refused.join(", "));
-        checked(NAME, CheckOutcome::Bad, message)
+        let message =
+            format!("{user} may not {}: apply the manifest again", denied_rights.join(", "));
+        check_result(NAME, CheckOutcome::Bad, message)
     }
 
     /// Checks that no webhook is configured for our kinds in vain: kube-apiserver calls no webhook
     /// for a group that another server serves.
-    async fn webhooks(&self) -> CheckResult {
+    async fn check_webhooks(&self) -> CheckResult {
         const NAME: &str = "webhooks";
-        let mut ours = Vec::new();
+        let mut webhook_names = Vec::new();
         for (kind, plural) in [
             ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
             ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
@@ -384,9 +406,9 @@ impl PluginSession {
             let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
             let list = match api.list(&ListParams::default()).await {
                 Ok(list) => list,
-                Err(error) => return failed(NAME, &error),
+                Err(error) => return failed_result(NAME, &error),
             };
-            let names_us = |object: &&DynamicObject| {
+            let is_for_our_group = |object: &&DynamicObject| {
                 let hooks = object.data.get("webhooks").and_then(Value::as_array);
                 let rules = hooks.into_iter().flatten().filter_map(|hook| hook.get("rules"));
                 let rules = rules.filter_map(Value::as_array).flatten();
@@ -394,35 +416,36 @@ impl PluginSession {
                     rules.filter_map(|rule| rule.get("apiGroups")).filter_map(Value::as_array);
                 groups.flatten().any(|group| group == GROUP)
             };
-            ours.extend(
-                list.items.iter().filter(names_us).filter_map(|one| one.metadata.name.clone()),
+            webhook_names.extend(
+                list.items
+                    .iter()
+                    .filter(is_for_our_group)
+                    .filter_map(|object| object.metadata.name.clone()),
             );
         }
-        if ours.is_empty() {
-            return checked(NAME, CheckOutcome::Good, "no configuration names our group");
+        if webhook_names.is_empty() {
+            return check_result(NAME, CheckOutcome::Good, "no configuration names our group");
         }
-        let message = format!("Navigator's API server asks those of {}", ours.join(", "));
-        checked(NAME, CheckOutcome::Good, message)
+        let message = format!("Navigator's API server asks those of {}", webhook_names.join(", "));
+        check_result(NAME, CheckOutcome::Good, message)
     }
 
-    async fn storage_class(&self) -> CheckResult {
+    async fn check_storage_class(&self) -> CheckResult {
         const NAME: &str = "storage class";
         const DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
         let api: Api<StorageClass> = Api::all(self.client.clone());
         let list = match api.list(&ListParams::default()).await {
             Ok(list) => list,
-            Err(error) => return failed(NAME, &error),
+            Err(error) => return failed_result(NAME, &error),
         };
         let default = list.items.iter().find(|class| {
-            class
-                .metadata
-                .annotations
-                .as_ref()
-                .is_some_and(|all| all.get(DEFAULT).is_some_and(|value| value == "true"))
+            class.metadata.annotations.as_ref().is_some_and(|annotations| {
+                annotations.get(DEFAULT).is_some_and(|value| value == "true")
+            })
         });
         match default.and_then(|class| class.metadata.name.clone()) {
-            Some(name) => checked(NAME, CheckOutcome::Good, format!("{name} is the default")),
-            None => checked(
+            Some(name) => check_result(NAME, CheckOutcome::Good, format!("{name} is the default")),
+            None => check_result(
                 NAME,
                 CheckOutcome::Odd,
                 "none is the default: name one in persistence.storageClass of each node pool",
@@ -433,7 +456,7 @@ impl PluginSession {
 
 /// Returns questions for each verb of a rule on its first resource; the rule grants its other
 /// resources alike.
-fn questions(rule: &PolicyRule, namespace: &str) -> Vec<ResourceAttributes> {
+fn rule_attributes(rule: &PolicyRule, namespace: &str) -> Vec<ResourceAttributes> {
     let group = rule.api_groups.iter().flatten().next().cloned();
     let resource = rule.resources.iter().flatten().next().cloned().unwrap_or_default();
     let (resource, subresource) = match resource.split_once('/') {
@@ -441,7 +464,7 @@ fn questions(rule: &PolicyRule, namespace: &str) -> Vec<ResourceAttributes> {
         None => (resource, None),
     };
     let name = rule.resource_names.iter().flatten().next().cloned();
-    let ask = |verb: &String| ResourceAttributes {
+    let build_attributes = |verb: &String| ResourceAttributes {
         group: group.clone(),
         resource: Some(resource.clone()),
         subresource: subresource.clone(),
@@ -450,16 +473,16 @@ fn questions(rule: &PolicyRule, namespace: &str) -> Vec<ResourceAttributes> {
         namespace: Some(namespace.to_owned()),
         ..ResourceAttributes::default()
     };
-    rule.verbs.iter().map(ask).collect()
+    rule.verbs.iter().map(build_attributes).collect()
 }
 
 /// Returns a remark if an image is of another version than this plugin.
-fn skew(image: &str) -> Option<String> {
+fn version_skew(image: &str) -> Option<String> {
     let tag = image.split('@').next()?.rsplit_once(':')?.1;
     let version = tag.strip_prefix('v').filter(|_| !tag.contains('/'))?;
-    let differs =
+    let is_different =
         version != build_info::VERSION && version.starts_with(|c: char| c.is_ascii_digit());
-    differs.then(|| format!("this plugin is v{}", build_info::VERSION))
+    is_different.then(|| format!("this plugin is v{}", build_info::VERSION))
 }
 
 #[cfg(test)]
@@ -469,18 +492,18 @@ mod tests {
     #[test]
     fn only_an_image_of_another_version_is_odd() {
         let own = format!("quay.io/x/navigator:v{}", build_info::VERSION);
-        assert_eq!(skew(&own), None);
-        assert_eq!(skew("quay.io/x/navigator:latest"), None);
-        assert_eq!(skew("host:5000/navigator"), None);
-        assert_eq!(skew("navigator@sha256:00"), None);
-        assert!(skew("navigator:v0.0.1@sha256:00").is_some());
+        assert_eq!(version_skew(&own), None);
+        assert_eq!(version_skew("quay.io/x/navigator:latest"), None);
+        assert_eq!(version_skew("host:5000/navigator"), None);
+        assert_eq!(version_skew("navigator@sha256:00"), None);
+        assert!(version_skew("navigator:v0.0.1@sha256:00").is_some());
     }
 
     #[test]
     fn each_verb_of_a_rule_is_asked_for() {
         let rules = rbac::controller_rules(&["exampleclusters"]);
         let rules: Vec<_> = rules.into_iter().chain(rbac::controller_install_rules()).collect();
-        let asked: Vec<_> = rules.iter().flat_map(|rule| questions(rule, "db")).collect();
+        let asked: Vec<_> = rules.iter().flat_map(|rule| rule_attributes(rule, "db")).collect();
         let status = asked.iter().find(|one| one.subresource.as_deref() == Some("status")).unwrap();
         assert_eq!(status.resource.as_deref(), Some("exampleclusters"));
         assert!(asked.iter().any(|one| one.name.as_deref() == Some(names::STORE_CONFIG_MAP)));

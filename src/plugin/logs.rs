@@ -47,18 +47,18 @@ impl PluginSession {
     /// Returns a receiver of the lines that these nodes log, and a future that reads their logs in
     /// parallel. The future ends when all logs have ended; with `follow`, when the receiver is
     /// dropped.
-    pub fn logs(
+    pub fn stream_logs(
         &self,
-        found: &ClusterObject,
+        cluster: &ClusterObject,
         pilots: &[Pilot],
         extent: &LogOptions,
     ) -> (mpsc::Receiver<LogOutput>, impl Future<Output = ()>) {
         let (sender, receiver) = mpsc::channel(QUEUE);
-        let container = self.database(found.kind).map(|database| database.names.container);
+        let container = self.database(cluster.kind).map(|database| database.names.container);
         let readers: Vec<_> = pilots
             .iter()
             .map(|pilot| LogReader {
-                pods: Api::namespaced(self.client.clone(), found.namespace()),
+                pods: Api::namespaced(self.client.clone(), cluster.namespace()),
                 container: container.map(str::to_owned),
                 node: name_of(pilot).to_owned(),
                 extent: extent.clone(),
@@ -90,24 +90,24 @@ impl LogReader {
                 .map(|since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX)),
             ..LogParams::default()
         };
-        let mut told = false;
+        let mut is_reported = false;
         while !self.sender.is_closed() {
-            let why = match self.read(&params).await {
+            let reason = match self.read_log(&params).await {
                 Ok(()) if self.extent.follow => None,
                 Ok(()) => return,
-                Err(why) => Some(why),
+                Err(message) => Some(message),
             };
-            if let Some(why) = why {
+            if let Some(reason) = reason {
                 // Repeated failures to find a pod that restarts are reported once.
-                if !std::mem::replace(&mut told, true) {
-                    let trouble = LogOutput::Trouble { node: self.node.clone(), why };
+                if !std::mem::replace(&mut is_reported, true) {
+                    let trouble = LogOutput::Trouble { node: self.node.clone(), why: reason };
                     drop(self.sender.send(trouble).await);
                 }
                 if !self.extent.follow {
                     return;
                 }
             } else {
-                told = false;
+                is_reported = false;
             }
             // Lines that were read already are not read again.
             params.tail_lines = None;
@@ -120,9 +120,9 @@ impl LogReader {
         }
     }
 
-    async fn read(&self, params: &LogParams) -> Result<(), String> {
+    async fn read_log(&self, params: &LogParams) -> Result<(), String> {
         let stream = self.pods.log_stream(&self.node, params).await;
-        let stream = stream.map_err(|error| super::error::said(&error))?;
+        let stream = stream.map_err(|error| super::error::server_message(&error))?;
         let mut lines = stream.lines();
         while let Some(line) = lines.try_next().await.map_err(|error| chain(&error).to_string())? {
             let line = LogOutput::Line { node: self.node.clone(), line };

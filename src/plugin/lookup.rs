@@ -13,7 +13,7 @@ use crate::{
     api::{
         GROUP,
         database_names::DatabaseNames,
-        object_picture::text,
+        object_picture::text_at,
         picture::ClusterPicture,
         predicate::Predicate,
         scheme::Scheme,
@@ -44,11 +44,11 @@ pub struct ClusterObject {
 
 impl ClusterObject {
     pub fn name(&self) -> &str {
-        text(&self.object, "/metadata/name")
+        text_at(&self.object, "/metadata/name")
     }
 
     pub fn namespace(&self) -> &str {
-        text(&self.object, "/metadata/namespace")
+        text_at(&self.object, "/metadata/namespace")
     }
 
     /// Returns resource and name of the cluster, as `examplecluster.navigator.jetstack.io/demo`.
@@ -58,7 +58,7 @@ impl ClusterObject {
 
     /// Returns the predicate of this name that holds steps up in the cluster, where it is known.
     pub fn predicate(&self, name: &str) -> Option<&'static Predicate> {
-        self.names?.predicate(name)
+        self.names?.find_predicate(name)
     }
 
     /// Returns the picture of the cluster, without its nodes.
@@ -82,8 +82,8 @@ impl std::str::FromStr for ClusterName {
             Some((kind, name)) => (Some(kind.to_owned()), name),
             None => (None, text),
         };
-        let unusable = name.is_empty() || name.contains('/') || kind.as_deref() == Some("");
-        if unusable {
+        let is_invalid = name.is_empty() || name.contains('/') || kind.as_deref() == Some("");
+        if is_invalid {
             return Err("a cluster is NAME or KIND/NAME".to_owned());
         }
         Ok(Self { kind, name: name.to_owned() })
@@ -96,12 +96,16 @@ impl PluginSession {
         self.databases.iter().copied().find(|database| database.names.kind == kind.kind())
     }
 
-    fn found(&self, kind: &'static dyn ServedKind, object: &DynamicObject) -> ClusterObject {
+    fn build_cluster(
+        &self,
+        kind: &'static dyn ServedKind,
+        object: &DynamicObject,
+    ) -> ClusterObject {
         let names = self.database(kind).map(|database| database.names);
-        ClusterObject { kind, names, object: value(object) }
+        ClusterObject { kind, names, object: object_value(object) }
     }
 
-    pub fn resource(kind: &dyn ServedKind) -> ApiResource {
+    pub fn api_resource(kind: &dyn ServedKind) -> ApiResource {
         ApiResource {
             group: GROUP.to_owned(),
             version: v1beta1::VERSION.to_owned(),
@@ -111,8 +115,8 @@ impl PluginSession {
         }
     }
 
-    fn clusters(&self, kind: &dyn ServedKind, namespace: Option<&str>) -> Api<DynamicObject> {
-        let resource = Self::resource(kind);
+    fn cluster_api(&self, kind: &dyn ServedKind, namespace: Option<&str>) -> Api<DynamicObject> {
+        let resource = Self::api_resource(kind);
         match namespace {
             Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
             None => Api::all_with(self.client.clone(), &resource),
@@ -121,50 +125,51 @@ impl PluginSession {
 
     /// Returns the kinds that `word` names, as kubectl understands it: singular, plural or short
     /// name.
-    fn kinds(&self, word: Option<&str>) -> Result<Vec<&'static dyn ServedKind>, Error> {
-        let all: Vec<_> = self.scheme.clusters().collect();
-        let Some(word) = word else { return Ok(all) };
+    fn find_kinds(&self, word: Option<&str>) -> Result<Vec<&'static dyn ServedKind>, Error> {
+        let kinds: Vec<_> = self.scheme.cluster_kinds().collect();
+        let Some(word) = word else { return Ok(kinds) };
         let lower = word.to_lowercase();
         let lower = lower.strip_suffix(&format!(".{GROUP}")).unwrap_or(&lower);
-        let is = |kind: &&dyn ServedKind| {
+        let is_named = |kind: &&dyn ServedKind| {
             [kind.singular(), kind.plural()].contains(&lower) || kind.short_names().contains(&lower)
         };
-        match all.iter().copied().find(is) {
+        match kinds.iter().copied().find(is_named) {
             Some(kind) => Ok(vec![kind]),
             None => Err(Error::UnknownKind {
                 kind: word.to_owned(),
-                known: all.iter().map(|kind| kind.singular().to_owned()).collect(),
+                known: kinds.iter().map(|kind| kind.singular().to_owned()).collect(),
             }),
         }
     }
 
     /// Finds the one cluster that the user named.
-    pub async fn cluster(&self, wanted: &ClusterName) -> Result<ClusterObject, Error> {
-        let kinds = self.kinds(wanted.kind.as_deref())?;
-        let (mut found, mut failed, mut absent) = (Vec::new(), None, false);
+    pub async fn find_cluster(&self, cluster_name: &ClusterName) -> Result<ClusterObject, Error> {
+        let kinds = self.find_kinds(cluster_name.kind.as_deref())?;
+        let (mut clusters, mut last_error, mut is_absent) = (Vec::new(), None, false);
         for kind in kinds {
-            match self.clusters(kind, Some(&self.namespace)).get(&wanted.name).await {
-                Ok(object) => found.push(self.found(kind, &object)),
-                Err(error) => match missing(&error) {
-                    Some(NotFoundReason::Object) => absent = true,
+            match self.cluster_api(kind, Some(&self.namespace)).get(&cluster_name.name).await {
+                Ok(object) => clusters.push(self.build_cluster(kind, &object)),
+                Err(error) => match not_found_reason(&error) {
+                    Some(NotFoundReason::Object) => is_absent = true,
                     Some(NotFoundReason::Group) => {}
-                    None => failed = Some(error),
+                    None => last_error = Some(error),
                 },
             }
         }
-        match (found.pop(), failed) {
-            (Some(one), None) if found.is_empty() => Ok(one),
-            (Some(one), None) => {
-                found.push(one);
-                let say =
-                    |found: &ClusterObject| format!("{}/{}", found.kind.singular(), wanted.name);
-                let known = found.iter().map(say).collect();
-                Err(Error::Ambiguous { name: wanted.name.clone(), known })
+        match (clusters.pop(), last_error) {
+            (Some(cluster), None) if clusters.is_empty() => Ok(cluster),
+            (Some(cluster), None) => {
+                clusters.push(cluster);
+                let full_name = |cluster: &ClusterObject| {
+                    format!("{}/{}", cluster.kind.singular(), cluster_name.name)
+                };
+                let names = clusters.iter().map(full_name).collect();
+                Err(Error::Ambiguous { name: cluster_name.name.clone(), known: names })
             }
             // The kind that could not be read may have a cluster of this name, too.
             (_, Some(error)) => Err(Error::Server(error)),
-            (None, None) if absent => Err(Error::NoCluster {
-                name: wanted.name.clone(),
+            (None, None) if is_absent => Err(Error::NoCluster {
+                name: cluster_name.name.clone(),
                 namespace: self.namespace.clone(),
             }),
             (None, None) => Err(Error::NotInstalled),
@@ -172,35 +177,41 @@ impl PluginSession {
     }
 
     /// Lists the clusters of one namespace, or of all namespaces, by namespace and name.
-    pub async fn all(&self, namespace: Option<&str>) -> Result<Vec<ClusterObject>, Error> {
-        let mut found = Vec::new();
-        for kind in self.scheme.clusters() {
-            let list = self.clusters(kind, namespace).list(&ListParams::default()).await;
-            let list = list.map_err(|error| match missing(&error) {
+    pub async fn list_clusters(
+        &self,
+        namespace: Option<&str>,
+    ) -> Result<Vec<ClusterObject>, Error> {
+        let mut clusters = Vec::new();
+        for kind in self.scheme.cluster_kinds() {
+            let list = self.cluster_api(kind, namespace).list(&ListParams::default()).await;
+            let list = list.map_err(|error| match not_found_reason(&error) {
                 Some(NotFoundReason::Group) => Error::NotInstalled,
                 _ => Error::Server(error),
             })?;
-            found.extend(list.items.iter().map(|object| self.found(kind, object)));
+            clusters.extend(list.items.iter().map(|object| self.build_cluster(kind, object)));
         }
-        let place = |found: &ClusterObject| (found.namespace().to_owned(), found.name().to_owned());
-        found.sort_by_key(place);
-        Ok(found)
+        let sort_key =
+            |cluster: &ClusterObject| (cluster.namespace().to_owned(), cluster.name().to_owned());
+        clusters.sort_by_key(sort_key);
+        Ok(clusters)
     }
 
-    pub fn pilots_of(&self, namespace: &str) -> Api<Pilot> {
+    pub fn pilot_api(&self, namespace: &str) -> Api<Pilot> {
         Api::namespaced(self.client.clone(), namespace)
     }
 
     /// Returns the Pilots of a cluster, in the order of its pools and of their numbers.
-    pub async fn pilots(&self, found: &ClusterObject) -> Result<Vec<Pilot>, Error> {
+    pub async fn list_pilots(&self, cluster: &ClusterObject) -> Result<Vec<Pilot>, Error> {
         let fields = format!(
             "spec.clusterRef.kind={},spec.clusterRef.name={}",
-            found.kind.kind(),
-            found.name()
+            cluster.kind.kind(),
+            cluster.name()
         );
-        let list =
-            self.pilots_of(found.namespace()).list(&ListParams::default().fields(&fields)).await?;
-        let (mut pilots, picture) = (list.items, found.picture());
+        let list = self
+            .pilot_api(cluster.namespace())
+            .list(&ListParams::default().fields(&fields))
+            .await?;
+        let (mut pilots, picture) = (list.items, cluster.picture());
         pilots.sort_by_cached_key(|pilot| picture.place_of(pilot));
         Ok(pilots)
     }
@@ -211,25 +222,26 @@ pub fn name_of(pilot: &Pilot) -> &str {
 }
 
 /// Returns the one node that the user named: by its whole name, or by the end of it after a dash.
-pub fn node<'a>(cluster: &str, pilots: &'a [Pilot], wanted: &str) -> Result<&'a Pilot, Error> {
-    if let Some(pilot) = pilots.iter().find(|pilot| name_of(pilot) == wanted) {
+pub fn find_node<'a>(cluster: &str, pilots: &'a [Pilot], name: &str) -> Result<&'a Pilot, Error> {
+    if let Some(pilot) = pilots.iter().find(|pilot| name_of(pilot) == name) {
         return Ok(pilot);
     }
-    let end = format!("-{wanted}");
-    let found: Vec<&Pilot> = pilots.iter().filter(|pilot| name_of(pilot).ends_with(&end)).collect();
-    let names = |pilots: &mut dyn Iterator<Item = &Pilot>| {
+    let suffix = format!("-{name}");
+    let matches: Vec<&Pilot> =
+        pilots.iter().filter(|pilot| name_of(pilot).ends_with(&suffix)).collect();
+    let node_names = |pilots: &mut dyn Iterator<Item = &Pilot>| {
         pilots.map(|pilot| name_of(pilot).to_owned()).collect()
     };
-    match found.as_slice() {
-        [one] => Ok(one),
+    match matches.as_slice() {
+        [pilot] => Ok(pilot),
         [] => Err(Error::NoNode {
             cluster: cluster.to_owned(),
-            node: wanted.to_owned(),
-            nodes: names(&mut pilots.iter()),
+            node: name.to_owned(),
+            nodes: node_names(&mut pilots.iter()),
         }),
-        several => Err(Error::AmbiguousNode {
-            node: wanted.to_owned(),
-            nodes: names(&mut several.iter().copied()),
+        candidates => Err(Error::AmbiguousNode {
+            node: name.to_owned(),
+            nodes: node_names(&mut candidates.iter().copied()),
         }),
     }
 }
@@ -241,16 +253,16 @@ enum NotFoundReason {
     Group,
 }
 
-fn missing(error: &kube::Error) -> Option<NotFoundReason> {
+fn not_found_reason(error: &kube::Error) -> Option<NotFoundReason> {
     let kube::Error::Api(status) = error else { return None };
     if status.code != 404 {
         return None;
     }
-    let named = status.details.as_ref().is_some_and(|details| !details.name.is_empty());
-    Some(if named { NotFoundReason::Object } else { NotFoundReason::Group })
+    let has_name = status.details.as_ref().is_some_and(|details| !details.name.is_empty());
+    Some(if has_name { NotFoundReason::Object } else { NotFoundReason::Group })
 }
 
-fn value(object: &DynamicObject) -> Value {
+fn object_value(object: &DynamicObject) -> Value {
     serde_json::to_value(object).expect("what was read as JSON can be written as JSON")
 }
 
@@ -267,7 +279,7 @@ mod tests {
     #[test]
     fn a_node_is_known_by_its_name_or_the_end_of_it() {
         let pilots = [pilot("x-demo-ring-0"), pilot("x-demo-ring-10"), pilot("x-demo-b-ring-0")];
-        let asked = |wanted: &str| node("demo", &pilots, wanted).map(name_of);
+        let asked = |wanted: &str| find_node("demo", &pilots, wanted).map(name_of);
         assert_eq!(asked("x-demo-ring-10").unwrap(), "x-demo-ring-10");
         assert_eq!(asked("ring-10").unwrap(), "x-demo-ring-10");
         assert_eq!(asked("b-ring-0").unwrap(), "x-demo-b-ring-0");

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{
     error::Error,
     lookup::PluginSession,
-    predicates::since,
+    predicates::elapsed_time,
     text::{OutputStyle, Screen, StyledText, TextTable, Tone, cell},
 };
 use crate::api::containership::{ClusterUpgrade, MachineWait, UpgradePhase};
@@ -17,7 +17,10 @@ impl PluginSession {
     ///
     /// # Errors
     /// When Kubernetes does not serve the kind, or does not answer.
-    pub async fn upgrades(&self, namespace: Option<&str>) -> Result<Vec<ClusterUpgrade>, Error> {
+    pub async fn list_upgrades(
+        &self,
+        namespace: Option<&str>,
+    ) -> Result<Vec<ClusterUpgrade>, Error> {
         let api: Api<ClusterUpgrade> = match namespace {
             Some(namespace) => Api::namespaced(self.client.clone(), namespace),
             None => Api::all(self.client.clone()),
@@ -26,23 +29,24 @@ impl PluginSession {
             kube::Error::Api(status) if status.code == 404 => Error::NoClusterManager,
             error => Error::Server(error),
         })?;
-        let mut runs = list.items;
-        runs.sort_by_cached_key(|run| {
-            (run.creation_timestamp().map(|time| time.0), run.name_any())
+        let mut upgrades = list.items;
+        upgrades.sort_by_cached_key(|upgrade| {
+            (upgrade.creation_timestamp().map(|time| time.0), upgrade.name_any())
         });
-        Ok(runs)
+        Ok(upgrades)
     }
 }
 
 /// Is no upgrade one that failed, or that waits for something?
-pub fn are_well(runs: &[ClusterUpgrade]) -> bool {
-    runs.iter()
-        .filter_map(|run| run.status.as_ref())
+pub fn are_well(upgrades: &[ClusterUpgrade]) -> bool {
+    upgrades
+        .iter()
+        .filter_map(|upgrade| upgrade.status.as_ref())
         .all(|status| status.phase != Some(UpgradePhase::Failed) && status.waits_for.is_empty())
 }
 
 /// Draws the upgrades, and below them what they wait for.
-pub fn screen(runs: &[ClusterUpgrade], now: Timestamp, style: OutputStyle) -> String {
+pub fn render_upgrades(upgrades: &[ClusterUpgrade], now: Timestamp, style: OutputStyle) -> String {
     let mut screen = Screen::new(style);
     let mut table = TextTable::new(&[
         ("UPGRADE", 0),
@@ -55,7 +59,7 @@ pub fn screen(runs: &[ClusterUpgrade], now: Timestamp, style: OutputStyle) -> St
         ("AGE", 2),
         ("MESSAGE", 0),
     ]);
-    let mut waits = TextTable::new(&[
+    let mut wait_table = TextTable::new(&[
         ("UPGRADE", 0),
         ("MACHINE", 0),
         ("CLUSTER", 2),
@@ -64,43 +68,48 @@ pub fn screen(runs: &[ClusterUpgrade], now: Timestamp, style: OutputStyle) -> St
         ("SINCE", 1),
         ("MESSAGE", 0),
     ]);
-    for run in runs {
-        let status = run.status.clone().unwrap_or_default();
-        let failed = if status.failed > 0 { status.failed.to_string() } else { String::new() };
+    for upgrade in upgrades {
+        let status = upgrade.status.clone().unwrap_or_default();
+        let failed_count =
+            if status.failed > 0 { status.failed.to_string() } else { String::new() };
         table.push(vec![
-            cell(run.name_any(), Tone::Title),
-            format!("{:?}", run.spec.type_).to_lowercase().into(),
-            run.spec.target_version.clone().unwrap_or_default().into(),
-            phase(status.phase),
+            cell(upgrade.name_any(), Tone::Title),
+            format!("{:?}", upgrade.spec.type_).to_lowercase().into(),
+            upgrade.spec.target_version.clone().unwrap_or_default().into(),
+            phase_cell(status.phase),
             status.progress.unwrap_or_default().into(),
-            cell(failed, Tone::Bad),
+            cell(failed_count, Tone::Bad),
             status.current_node.unwrap_or_default().into(),
-            run.creation_timestamp().map(|time| since(time.0, now)).unwrap_or_default().into(),
+            upgrade
+                .creation_timestamp()
+                .map(|time| elapsed_time(time.0, now))
+                .unwrap_or_default()
+                .into(),
             status.message.unwrap_or_default().into(),
         ]);
-        for MachineWait { machine, cluster, pilot, predicate, message, since: then } in
+        for MachineWait { machine, cluster, pilot, predicate, message, since: wait_start } in
             status.waits_for
         {
-            waits.push(vec![
-                cell(run.name_any(), Tone::Title),
+            wait_table.push(vec![
+                cell(upgrade.name_any(), Tone::Title),
                 machine.unwrap_or_default().into(),
                 cluster.unwrap_or_default().into(),
                 pilot.unwrap_or_default().into(),
                 cell(predicate, Tone::Care),
-                then.map(|then| since(then.0, now)).unwrap_or_default().into(),
+                wait_start.map(|time| elapsed_time(time.0, now)).unwrap_or_default().into(),
                 message.into(),
             ]);
         }
     }
     screen.table(0, &table.without_empty(&["TARGET", "DONE", "FAILED", "NODE", "MESSAGE"]));
-    if !waits.is_empty() {
+    if !wait_table.is_empty() {
         screen.blank();
-        screen.table(0, &waits.without_empty(&["MACHINE", "CLUSTER", "NODE"]));
+        screen.table(0, &wait_table.without_empty(&["MACHINE", "CLUSTER", "NODE"]));
     }
     screen.finish()
 }
 
-fn phase(phase: Option<UpgradePhase>) -> StyledText {
+fn phase_cell(phase: Option<UpgradePhase>) -> StyledText {
     let tone = match phase {
         Some(UpgradePhase::Success) => Tone::Good,
         Some(UpgradePhase::Failed) => Tone::Bad,
@@ -112,6 +121,6 @@ fn phase(phase: Option<UpgradePhase>) -> StyledText {
 }
 
 /// Returns the upgrades as JSON for programs.
-pub fn list_json(runs: &[ClusterUpgrade]) -> Value {
-    json!({"apiVersion": "v1", "kind": "List", "items": runs})
+pub fn list_json(upgrades: &[ClusterUpgrade]) -> Value {
+    json!({"apiVersion": "v1", "kind": "List", "items": upgrades})
 }

@@ -22,13 +22,13 @@ use crate::api::{
 
 /// Returns the whole list of predicates: those of each database with the kind of its clusters, then
 /// those that all databases have.
-pub fn all(
+pub fn all_predicates(
     databases: &[&ShownDatabase],
 ) -> Vec<(Option<&'static DatabaseNames>, &'static Predicate)> {
-    let own = databases.iter().flat_map(|database| {
+    let database_predicates = databases.iter().flat_map(|database| {
         database.names.predicates.iter().map(|predicate| (Some(database.names), predicate))
     });
-    own.chain(predicate::SHARED.iter().map(|predicate| (None, predicate))).collect()
+    database_predicates.chain(predicate::SHARED.iter().map(|predicate| (None, predicate))).collect()
 }
 
 /// A predicate that holds in a cluster.
@@ -47,15 +47,19 @@ pub struct HoldingPredicate {
 
 impl HoldingPredicate {
     /// Does a step that stops its node wait for this predicate?
-    pub fn holds_a_stop(&self) -> bool {
+    pub fn is_stop_blocker(&self) -> bool {
         !self.skipped && self.against.contains(&NodeChange::Stop)
     }
 }
 
 /// Returns what speaks against a change of this cluster's nodes now, from its pilots' reports and
 /// from the controller's last status.
-pub fn holding(found: &ClusterObject, pilots: &[Pilot], now: Timestamp) -> Vec<HoldingPredicate> {
-    let skips: BTreeSet<&str> = found
+pub fn find_blockers(
+    cluster: &ClusterObject,
+    pilots: &[Pilot],
+    now: Timestamp,
+) -> Vec<HoldingPredicate> {
+    let skipped_names: BTreeSet<&str> = cluster
         .object
         .pointer("/spec/updateStrategy/skipPredicates")
         .and_then(Value::as_array)
@@ -63,76 +67,89 @@ pub fn holding(found: &ClusterObject, pilots: &[Pilot], now: Timestamp) -> Vec<H
         .flatten()
         .filter_map(Value::as_str)
         .collect();
-    let cluster = found.picture();
-    let held = |name: &str, node: Option<&str>, since: Option<Timestamp>, message: String| {
-        let known = found.predicate(name);
-        // A pilot newer than this plugin may name a rule that the plugin does not know.
-        let skip = known.map_or(SkipPolicy::ByStar, |known| known.skip);
-        HoldingPredicate {
-            skipped: skip.is_skipped(name, |listed| skips.contains(listed)),
-            name: name.to_owned(),
-            node: node.map(str::to_owned),
-            against: known.map_or(vec![NodeChange::Stop], |known| known.against.to_vec()),
-            since,
-            message,
-        }
-    };
-    let mut all = Vec::new();
+    let cluster_picture = cluster.picture();
+    let build_blocker =
+        |name: &str, node: Option<&str>, since: Option<Timestamp>, message: String| {
+            let predicate = cluster.predicate(name);
+            // A pilot newer than this plugin may name a rule that the plugin does not know.
+            let skip = predicate.map_or(SkipPolicy::ByStar, |predicate| predicate.skip);
+            HoldingPredicate {
+                skipped: skip.is_skipped(name, |listed| skipped_names.contains(listed)),
+                name: name.to_owned(),
+                node: node.map(str::to_owned),
+                against: predicate
+                    .map_or(vec![NodeChange::Stop], |predicate| predicate.against.to_vec()),
+                since,
+                message,
+            }
+        };
+    let mut blockers = Vec::new();
     for pilot in pilots {
         let picture = NodePicture::new(pilot);
         let node = Some(picture.name());
         let intent = picture.intent();
-        let on_volume = keeps_data_on_volume(found, pilot);
+        let has_volume = keeps_data_on_volume(cluster, pilot);
         for blocker in &pilot.status.blockers {
             // The pilot knows which nodes have copies, but not whether its own data are on a
             // volume.
-            if blocker.predicate == DATA_OUTLIVES_POD.name && on_volume {
+            if blocker.predicate == DATA_OUTLIVES_POD.name && has_volume {
                 continue;
             }
             let since = blocker.since.as_ref().map(|time| time.0);
-            let mut one = held(&blocker.predicate, node, since, blocker.message.clone());
-            one.against = blocker.changes();
-            all.push(one);
+            let mut new_blocker =
+                build_blocker(&blocker.predicate, node, since, blocker.message.clone());
+            new_blocker.against = blocker.blocked_changes();
+            blockers.push(new_blocker);
         }
-        let counts = picture.report_age(now) == Some(ReportAge::Fresh)
+        let is_reporting = picture.report_age(now) == Some(ReportAge::Fresh)
             && picture.phase() != PilotPhase::Unknown;
-        if !counts && !picture.is_dismissed() {
-            let message = match picture.reported() {
-                Some(time) => format!("its pilot last reported {} ago", since(time, now)),
+        if !is_reporting && !picture.is_dismissed() {
+            let message = match picture.last_report_time() {
+                Some(time) => format!("its pilot last reported {} ago", elapsed_time(time, now)),
                 None => "its pilot has not reported yet".to_owned(),
             };
-            all.push(held(PEERS_READY.name, node, picture.reported(), message));
+            blockers.push(build_blocker(
+                PEERS_READY.name,
+                node,
+                picture.last_report_time(),
+                message,
+            ));
         }
-        let by_hand = match intent {
-            PilotIntent::Stopped => !cluster.is_stopped(),
+        let is_manual = match intent {
+            PilotIntent::Stopped => !cluster_picture.is_stopped(),
             // The controller itself writes these phases.
             PilotIntent::Running | PilotIntent::Decommissioned => false,
             PilotIntent::Fenced | PilotIntent::Other(_) => true,
         };
-        if by_hand {
+        if is_manual {
             let message = format!("a person set its spec.phase to {intent}");
-            all.push(held(PHASE_HELD.name, node, None, message));
+            blockers.push(build_blocker(PHASE_HELD.name, node, None, message));
         }
     }
-    for block in cluster.operation.iter().flat_map(|operation| &operation.blockers) {
+    for block in cluster_picture.operation.iter().flat_map(|operation| &operation.blockers) {
         let node = block.node();
-        let known = all.iter().any(|one| {
-            one.name == block.predicate && (node.is_none() || one.node.as_deref() == node)
+        let is_listed = blockers.iter().any(|blocker| {
+            blocker.name == block.predicate && (node.is_none() || blocker.node.as_deref() == node)
         });
         // The controller repeats some rules that are in the list already, for example a held phase.
-        if !known {
-            all.push(held(block.predicate, node, block.since, block.message.to_owned()));
+        if !is_listed {
+            blockers.push(build_blocker(
+                block.predicate,
+                node,
+                block.since,
+                block.message.to_owned(),
+            ));
         }
     }
-    all
+    blockers
 }
 
 /// Is the node's pool one whose data are on volumes, and outlive its pods? `false` for a pool that
 /// left the spec.
-fn keeps_data_on_volume(found: &ClusterObject, pilot: &Pilot) -> bool {
-    let pools = found.object.pointer("/spec/nodePools").and_then(Value::as_array);
-    let is_of = |pool: &&Value| pool["name"].as_str() == pilot.spec.node_pool.as_deref();
-    let pool = pools.into_iter().flatten().find(is_of);
+fn keeps_data_on_volume(cluster: &ClusterObject, pilot: &Pilot) -> bool {
+    let pools = cluster.object.pointer("/spec/nodePools").and_then(Value::as_array);
+    let is_own_pool = |pool: &&Value| pool["name"].as_str() == pilot.spec.node_pool.as_deref();
+    let pool = pools.into_iter().flatten().find(is_own_pool);
     pool.is_some_and(|pool| {
         let persistence = &pool["persistence"];
         persistence.is_object() && persistence["enabled"] != false
@@ -140,12 +157,12 @@ fn keeps_data_on_volume(found: &ClusterObject, pilot: &Pilot) -> bool {
 }
 
 /// Returns the time since `then`, as kubectl prints it.
-pub(super) fn since(then: Timestamp, now: Timestamp) -> String {
-    human_duration(now.as_second() - then.as_second())
+pub(super) fn elapsed_time(start: Timestamp, now: Timestamp) -> String {
+    human_duration(now.as_second() - start.as_second())
 }
 
 /// Draws the list of predicates as a table.
-pub fn list(databases: &[&ShownDatabase], style: OutputStyle) -> String {
+pub fn render_predicates(databases: &[&ShownDatabase], style: OutputStyle) -> String {
     let mut table = TextTable::new(&[
         ("PREDICATE", 0),
         ("OF", 0),
@@ -153,12 +170,12 @@ pub fn list(databases: &[&ShownDatabase], style: OutputStyle) -> String {
         ("SKIP", 1),
         ("A STEP WAITS WHILE", 0),
     ]);
-    for (names, predicate) in all(databases) {
+    for (names, predicate) in all_predicates(databases) {
         table.push(vec![
             cell(predicate.name, Tone::Title),
             names.map_or("all", |names| names.kind).into(),
-            changes(predicate.against).into(),
-            predicate.skip.word().into(),
+            format_changes(predicate.against).into(),
+            predicate.skip.as_str().into(),
             predicate.sentence.into(),
         ]);
     }
@@ -168,38 +185,38 @@ pub fn list(databases: &[&ShownDatabase], style: OutputStyle) -> String {
 }
 
 /// Names changes of nodes, with commas.
-fn changes(all: &[NodeChange]) -> String {
-    all.iter().map(|change| change.as_str().to_lowercase()).collect::<Vec<_>>().join(", ")
+fn format_changes(changes: &[NodeChange]) -> String {
+    changes.iter().map(|change| change.as_str().to_lowercase()).collect::<Vec<_>>().join(", ")
 }
 
 pub fn list_json(databases: &[&ShownDatabase]) -> Value {
-    let one = |(names, predicate): (Option<&DatabaseNames>, &Predicate)| {
+    let entry = |(names, predicate): (Option<&DatabaseNames>, &Predicate)| {
         json!({
             "name": predicate.name,
             "kind": names.map(|names| names.kind),
             "against": predicate.against,
-            "skip": predicate.skip.word(),
+            "skip": predicate.skip.as_str(),
             "message": predicate.sentence,
         })
     };
-    json!({"predicates": all(databases).into_iter().map(one).collect::<Vec<_>>()})
+    json!({"predicates": all_predicates(databases).into_iter().map(entry).collect::<Vec<_>>()})
 }
 
 /// Draws the predicates that hold as a table, or one sentence where none does; and whether a
 /// machine may be drained.
-pub fn held_table(
-    found: &ClusterObject,
-    held: &[HoldingPredicate],
+pub fn render_blockers(
+    cluster: &ClusterObject,
+    blockers: &[HoldingPredicate],
     now: Timestamp,
     style: OutputStyle,
 ) -> String {
     let mut screen = Screen::new(style);
-    if held.is_empty() {
+    if blockers.is_empty() {
         screen.line(&[cell("No predicate holds: every node may stop now.", Tone::Good)]);
     } else {
-        screen.table(0, &held_rows(held, now));
+        screen.table(0, &blocker_table(blockers, now));
     }
-    if let Some(drainable) = found.picture().condition("Drainable") {
+    if let Some(drainable) = cluster.picture().find_condition("Drainable") {
         let ConditionPicture { reason, message, .. } = drainable;
         let (text, tone) = if drainable.is_true() {
             (format!("A machine may be drained: {message}."), Tone::Good)
@@ -211,7 +228,7 @@ pub fn held_table(
     screen.finish()
 }
 
-fn held_rows(held: &[HoldingPredicate], now: Timestamp) -> TextTable {
+fn blocker_table(blockers: &[HoldingPredicate], now: Timestamp) -> TextTable {
     let mut table = TextTable::new(&[
         ("PREDICATE", 0),
         ("NODE", 0),
@@ -220,44 +237,44 @@ fn held_rows(held: &[HoldingPredicate], now: Timestamp) -> TextTable {
         ("SKIPPED", 2),
         ("WHY", 0),
     ]);
-    for one in held {
-        let tone = if one.skipped { Tone::Faint } else { Tone::Care };
+    for blocker in blockers {
+        let tone = if blocker.skipped { Tone::Faint } else { Tone::Care };
         table.push(vec![
-            cell(&one.name, tone),
-            one.node.clone().unwrap_or_default().into(),
-            changes(&one.against).into(),
-            one.since.map(|time| since(time, now)).unwrap_or_default().into(),
-            if one.skipped { "yes" } else { "no" }.into(),
-            one.message.as_str().into(),
+            cell(&blocker.name, tone),
+            blocker.node.clone().unwrap_or_default().into(),
+            format_changes(&blocker.against).into(),
+            blocker.since.map(|time| elapsed_time(time, now)).unwrap_or_default().into(),
+            if blocker.skipped { "yes" } else { "no" }.into(),
+            blocker.message.as_str().into(),
         ]);
     }
     table
 }
 
-pub fn held_json(found: &ClusterObject, held: &[HoldingPredicate]) -> Value {
-    let one = |held: &HoldingPredicate| {
+pub fn blockers_json(cluster: &ClusterObject, blockers: &[HoldingPredicate]) -> Value {
+    let entry = |blocker: &HoldingPredicate| {
         json!({
-            "name": held.name,
-            "node": held.node,
-            "against": held.against,
-            "since": held.since,
-            "message": held.message,
-            "skipped": held.skipped,
+            "name": blocker.name,
+            "node": blocker.node,
+            "against": blocker.against,
+            "since": blocker.since,
+            "message": blocker.message,
+            "skipped": blocker.skipped,
         })
     };
     // The controller's last word on evictions.
-    let picture = found.picture();
+    let picture = cluster.picture();
     json!({
         "cluster": {
-            "kind": found.kind.kind(),
-            "namespace": found.namespace(),
-            "name": found.name(),
+            "kind": cluster.kind.kind(),
+            "namespace": cluster.namespace(),
+            "name": cluster.name(),
         },
-        "drainable": picture.condition("Drainable").map(|condition| json!({
+        "drainable": picture.find_condition("Drainable").map(|condition| json!({
             "status": condition.status,
             "reason": condition.reason,
             "message": condition.message,
         })),
-        "holding": held.iter().map(one).collect::<Vec<_>>(),
+        "holding": blockers.iter().map(entry).collect::<Vec<_>>(),
     })
 }

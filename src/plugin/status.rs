@@ -7,7 +7,7 @@ mod screen;
 use k8s_openapi::api::core::v1::Event;
 use serde_json::{Value, json};
 
-pub use self::events::{EventSummary, told};
+pub use self::events::{EventSummary, latest_events};
 use super::{
     ShownDatabase,
     error::Error,
@@ -28,26 +28,38 @@ pub struct ClusterSnapshot {
 
 impl PluginSession {
     /// Reads the objects that the screen of one cluster shows.
-    pub async fn snapshot(&self, wanted: &ClusterName) -> Result<ClusterSnapshot, Error> {
-        let found = self.cluster(wanted).await?;
-        let pilots = self.pilots(&found).await?;
-        let events = self.events(&found, &pilots).await?;
-        Ok(ClusterSnapshot { database: self.database(found.kind), found, pilots, events })
+    pub async fn read_snapshot(
+        &self,
+        cluster_name: &ClusterName,
+    ) -> Result<ClusterSnapshot, Error> {
+        let cluster = self.find_cluster(cluster_name).await?;
+        let pilots = self.list_pilots(&cluster).await?;
+        let events = self.read_events(&cluster, &pilots).await?;
+        Ok(ClusterSnapshot {
+            database: self.database(cluster.kind),
+            found: cluster,
+            pilots,
+            events,
+        })
     }
 
     /// Reads the events about a cluster and its nodes. None where the user may not read events: the
     /// screen is of use without them.
-    async fn events(&self, found: &ClusterObject, pilots: &[Pilot]) -> Result<Vec<Event>, Error> {
+    async fn read_events(
+        &self,
+        cluster: &ClusterObject,
+        pilots: &[Pilot],
+    ) -> Result<Vec<Event>, Error> {
         let nodes: Vec<&str> = pilots.iter().map(name_of).collect();
-        let all = match events::read(&self.client, found.namespace()).await {
+        let namespace_events = match events::read_events(&self.client, cluster.namespace()).await {
             Err(kube::Error::Api(status)) if status.code == 403 => Vec::new(),
-            all => all?,
+            result => result?,
         };
-        let about = all
+        let cluster_events = namespace_events
             .into_iter()
-            .filter(|event| events::is_about(event, found.kind.kind(), found.name(), &nodes))
+            .filter(|event| events::is_about(event, cluster.kind.kind(), cluster.name(), &nodes))
             .collect();
-        Ok(about)
+        Ok(cluster_events)
     }
 }
 
@@ -58,13 +70,13 @@ impl ClusterSnapshot {
     }
 
     /// Draws the screen. `wide` shows more of everything.
-    pub fn screen(
+    pub fn render(
         &self,
         now: k8s_openapi::jiff::Timestamp,
         wide: bool,
         style: OutputStyle,
     ) -> String {
-        screen::draw(self, now, wide, style)
+        screen::draw_cluster(self, now, wide, style)
     }
 
     /// Returns the objects that were read, as JSON for programs.
@@ -74,18 +86,18 @@ impl ClusterSnapshot {
 }
 
 /// Draws several clusters, a row each, as `kubectl get` shows one kind of them.
-pub fn list(
-    found: &[ClusterObject],
+pub fn render_clusters(
+    clusters: &[ClusterObject],
     now: k8s_openapi::jiff::Timestamp,
     namespaces: bool,
     wide: bool,
     style: OutputStyle,
 ) -> String {
-    screen::list(found, now, namespaces, wide, style)
+    screen::draw_clusters(clusters, now, namespaces, wide, style)
 }
 
 /// Returns several clusters as JSON for programs.
-pub fn list_json(found: &[ClusterObject]) -> Value {
-    let items: Vec<&Value> = found.iter().map(|found| &found.object).collect();
+pub fn list_json(clusters: &[ClusterObject]) -> Value {
+    let items: Vec<&Value> = clusters.iter().map(|cluster| &cluster.object).collect();
     json!({"apiVersion": "v1", "kind": "List", "items": items})
 }

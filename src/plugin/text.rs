@@ -25,7 +25,7 @@ pub enum Tone {
 }
 
 impl Tone {
-    fn code(self) -> &'static str {
+    fn ansi_code(self) -> &'static str {
         match self {
             Self::Plain => "",
             Self::Title => "1",
@@ -84,19 +84,23 @@ impl TextTable {
     /// Removes those of the named columns in which every cell is empty.
     #[must_use]
     pub fn without_empty(mut self, names: &[&str]) -> Self {
-        let empty = |at: usize| self.rows.iter().all(|row| row[at].text.is_empty());
-        let gone: Vec<bool> = (0..self.columns.len())
-            .map(|at| names.contains(&self.columns[at].0) && empty(at))
+        let is_empty_column = |index: usize| self.rows.iter().all(|row| row[index].text.is_empty());
+        let removal_flags: Vec<bool> = (0..self.columns.len())
+            .map(|index| names.contains(&self.columns[index].0) && is_empty_column(index))
             .collect();
-        let kept = |at: usize| !gone[at];
-        self.columns = retained(self.columns, kept);
-        self.rows = self.rows.into_iter().map(|row| retained(row, kept)).collect();
+        let is_kept = |index: usize| !removal_flags[index];
+        self.columns = retain_columns(self.columns, is_kept);
+        self.rows = self.rows.into_iter().map(|row| retain_columns(row, is_kept)).collect();
         self
     }
 }
 
-fn retained<T>(list: Vec<T>, kept: impl Fn(usize) -> bool) -> Vec<T> {
-    list.into_iter().enumerate().filter(|(at, _)| kept(*at)).map(|(_, item)| item).collect()
+fn retain_columns<T>(list: Vec<T>, is_kept: impl Fn(usize) -> bool) -> Vec<T> {
+    list.into_iter()
+        .enumerate()
+        .filter(|(index, _)| is_kept(*index))
+        .map(|(_, item)| item)
+        .collect()
 }
 
 /// An answer that is being written.
@@ -122,19 +126,19 @@ impl Screen {
     /// Adds one line of several parts.
     pub fn line(&mut self, parts: &[StyledText]) {
         for part in parts {
-            self.put(&clean(&part.text), part.tone);
+            self.push_text(&clean_text(&part.text), part.tone);
         }
         self.text.push('\n');
     }
 
     /// Adds a text on lines of its own, indented.
     pub fn paragraph(&mut self, indent: usize, text: &str, tone: Tone) {
-        let text = clean(text.trim_end());
-        let room =
+        let text = clean_text(text.trim_end());
+        let limit =
             self.style.width.map_or(usize::MAX, |width| width.saturating_sub(indent).max(20));
-        for line in wrapped(&text, room) {
+        for line in wrap_text(&text, limit) {
             self.text.extend(std::iter::repeat_n(' ', indent));
-            self.put(line, tone);
+            self.push_text(line, tone);
             self.text.push('\n');
         }
     }
@@ -143,22 +147,28 @@ impl Screen {
         let TextTable { columns, rows } = table;
         let rows: Vec<Vec<StyledText>> = rows
             .iter()
-            .map(|row| row.iter().map(|one| cell(clean(one.text.trim_end()), one.tone)).collect())
+            .map(|row| {
+                row.iter().map(|one| cell(clean_text(one.text.trim_end()), one.tone)).collect()
+            })
             .collect();
-        let wide = |at: usize| {
-            let cells = rows.iter().map(|row| length(&row[at].text));
-            cells.chain([length(columns[at].0)]).max().unwrap_or_default()
+        let column_width = |index: usize| {
+            let cells = rows.iter().map(|row| char_count(&row[index].text));
+            cells.chain([char_count(columns[index].0)]).max().unwrap_or_default()
         };
-        let mut shown: Vec<usize> = (0..columns.len()).collect();
+        let mut visible_columns: Vec<usize> = (0..columns.len()).collect();
         while let Some(width) = self.style.width {
             // The last column may wrap, so it needs only its least width.
-            let last = shown.last().map_or(0, |at| wide(*at).saturating_sub(LAST));
-            let needed: usize = shown.iter().map(|at| wide(*at) + GAP).sum::<usize>() + indent;
-            let needed = needed - last;
-            let least = shown.iter().copied().max_by_key(|at| columns[*at].1);
-            match least {
-                Some(least) if needed > width + GAP && columns[least].1 > 0 => {
-                    shown.retain(|at| *at != least);
+            let shrinkable_width =
+                visible_columns.last().map_or(0, |at| column_width(*at).saturating_sub(LAST));
+            let needed_width: usize =
+                visible_columns.iter().map(|at| column_width(*at) + GAP).sum::<usize>() + indent;
+            let needed_width = needed_width - shrinkable_width;
+            let dropped_column = visible_columns.iter().copied().max_by_key(|at| columns[*at].1);
+            match dropped_column {
+                Some(dropped_column)
+                    if needed_width > width + GAP && columns[dropped_column].1 > 0 =>
+                {
+                    visible_columns.retain(|at| *at != dropped_column);
                 }
                 _ => break,
             }
@@ -168,16 +178,16 @@ impl Screen {
         for row in std::iter::once(&head).chain(&rows) {
             self.text.extend(std::iter::repeat_n(' ', indent));
             let mut column = indent;
-            for (place, at) in shown.iter().enumerate() {
-                let StyledText { text, tone } = &row[*at];
-                if place + 1 == shown.len() {
-                    self.last(text, *tone, column);
+            for (place, index) in visible_columns.iter().enumerate() {
+                let StyledText { text, tone } = &row[*index];
+                if place + 1 == visible_columns.len() {
+                    self.push_last_cell(text, *tone, column);
                     break;
                 }
-                self.put(text, *tone);
-                let padding = wide(*at) + GAP - length(text);
+                self.push_text(text, *tone);
+                let padding = column_width(*index) + GAP - char_count(text);
                 self.text.extend(std::iter::repeat_n(' ', padding));
-                column += wide(*at) + GAP;
+                column += column_width(*index) + GAP;
             }
             while self.text.ends_with(' ') {
                 self.text.pop();
@@ -187,21 +197,21 @@ impl Screen {
     }
 
     /// Writes the last cell of a row, which wraps below itself where the line ends.
-    fn last(&mut self, text: &str, tone: Tone, column: usize) {
-        let room =
+    fn push_last_cell(&mut self, text: &str, tone: Tone, column: usize) {
+        let limit =
             self.style.width.map_or(usize::MAX, |width| width.saturating_sub(column).max(20));
-        for (number, line) in wrapped(text, room).into_iter().enumerate() {
+        for (number, line) in wrap_text(text, limit).into_iter().enumerate() {
             if number > 0 {
                 self.text.push('\n');
                 self.text.extend(std::iter::repeat_n(' ', column));
             }
-            self.put(line, tone);
+            self.push_text(line, tone);
         }
     }
 
-    fn put(&mut self, text: &str, tone: Tone) {
+    fn push_text(&mut self, text: &str, tone: Tone) {
         if self.style.colour && tone != Tone::Plain && !text.is_empty() {
-            for part in ["\x1b[", tone.code(), "m", text, "\x1b[0m"] {
+            for part in ["\x1b[", tone.ansi_code(), "m", text, "\x1b[0m"] {
                 self.text.push_str(part);
             }
         } else {
@@ -210,35 +220,35 @@ impl Screen {
     }
 }
 
-fn length(text: &str) -> usize {
+fn char_count(text: &str) -> usize {
     text.chars().count()
 }
 
 /// Replaces the control characters of a text that a terminal would obey by spaces.
-pub fn clean(text: &str) -> String {
-    let breaks =
+pub fn clean_text(text: &str) -> String {
+    let is_unsafe =
         |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    text.chars().map(|c| if breaks(c) { ' ' } else { c }).collect()
+    text.chars().map(|c| if is_unsafe(c) { ' ' } else { c }).collect()
 }
 
 /// Splits a text into lines of at most `room` characters, at spaces where there are any.
-fn wrapped(text: &str, room: usize) -> Vec<&str> {
+fn wrap_text(text: &str, limit: usize) -> Vec<&str> {
     let mut lines = Vec::new();
     let mut rest = text;
-    while length(rest) > room {
-        let end = rest.char_indices().nth(room).map_or(rest.len(), |(at, _)| at);
+    while char_count(rest) > limit {
+        let end = rest.char_indices().nth(limit).map_or(rest.len(), |(index, _)| index);
         let space = rest[..end].rfind(' ').filter(|at| *at > 0);
         // A space right after the line is as good a place to break.
-        let at = if rest[end..].starts_with(' ') { end } else { space.unwrap_or(end) };
-        lines.push(rest[..at].trim_end());
-        rest = rest[at..].trim_start();
+        let cut = if rest[end..].starts_with(' ') { end } else { space.unwrap_or(end) };
+        lines.push(rest[..cut].trim_end());
+        rest = rest[cut..].trim_start();
     }
     lines.push(rest);
     lines
 }
 
 /// Writes a size in bytes as `1.2 GiB`.
-pub fn bytes(bytes: i64) -> String {
+pub fn format_bytes(bytes: i64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let (mut whole, mut rest, mut unit) = (bytes.max(0), 0, 0);
     while whole >= 1024 && unit + 1 < UNITS.len() {
@@ -309,11 +319,11 @@ mod tests {
 
     #[test]
     fn sentences_break_at_spaces_and_long_words_anywhere() {
-        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
-        assert_eq!(wrapped("one two three", 8), ["one two", "three"]);
-        assert_eq!(wrapped("abcdefgh", 3), ["abc", "def", "gh"]);
-        assert_eq!(wrapped("äöüäöü", 4), ["äöüä", "öü"]);
-        assert_eq!(wrapped("", 4), [""]);
+        assert_eq!(wrap_text("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap_text("one two three", 8), ["one two", "three"]);
+        assert_eq!(wrap_text("abcdefgh", 3), ["abc", "def", "gh"]);
+        assert_eq!(wrap_text("äöüäöü", 4), ["äöüä", "öü"]);
+        assert_eq!(wrap_text("", 4), [""]);
     }
 
     #[test]
@@ -326,7 +336,7 @@ mod tests {
             ((9 << 30) + (1 << 29), "9.5 GiB"),
             (i64::MAX, "8191 PiB"),
         ] {
-            assert_eq!(bytes(count), text);
+            assert_eq!(format_bytes(count), text);
         }
     }
 

@@ -42,16 +42,16 @@ struct AdminState {
 }
 
 /// Returns the admin routes, which answer from memory only.
-pub fn router(stuck: StuckCheck, readiness: Readiness, metrics: Registry) -> Router {
+pub fn build_router(stuck: StuckCheck, readiness: Readiness, metrics: Registry) -> Router {
     Router::new()
-        .route("/livez", get(live))
-        .route("/healthz", get(ready))
-        .route("/readyz", get(ready))
-        .route("/metrics", get(scrape))
+        .route("/livez", get(get_livez))
+        .route("/healthz", get(get_readyz))
+        .route("/readyz", get(get_readyz))
+        .route("/metrics", get(get_metrics))
         .with_state(AdminState { stuck, readiness, metrics })
 }
 
-/// The client's address; an extension of every request that [`serve`] hands on.
+/// The client's address; an extension of every request that [`serve_plain`] hands on.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerAddress(pub IpAddr);
 
@@ -79,7 +79,7 @@ impl PortSecurity {
 }
 
 /// Serves `router` on `listener` in plain text until shutdown.
-pub async fn serve(listener: TcpListener, router: Router, shutdown: Shutdown) {
+pub async fn serve_plain(listener: TcpListener, router: Router, shutdown: Shutdown) {
     let (_plain, security) = watch::channel(PortSecurity::Plain);
     serve_as(listener, router, security, shutdown).await;
 }
@@ -100,9 +100,9 @@ pub async fn serve_as(
     loop {
         tokio::select! {
             () = shutdown.triggered() => return,
-            accepted = listener.accept() => {
-                let (stream, from) = match accepted {
-                    Ok(accepted) => accepted,
+            accept_result = listener.accept() => {
+                let (stream, peer_address) = match accept_result {
+                    Ok(connection) => connection,
                     Err(error) => {
                         // The error is this connection's alone, or any connection's: no file
                         // descriptor is free.
@@ -112,12 +112,12 @@ pub async fn serve_as(
                     }
                 };
                 if callers.len() == CALLERS
-                    && let Some((_, oldest)) = callers.pop_front()
+                    && let Some((_, oldest_handle)) = callers.pop_front()
                 {
-                    oldest.abort();
+                    oldest_handle.abort();
                 }
                 number += 1;
-                let peer = Extension(PeerAddress(from.ip()));
+                let peer = Extension(PeerAddress(peer_address.ip()));
                 let service = TowerToHyperService::new(peer.layer(router.clone()));
                 let (security, http) = (security.borrow().clone(), http.clone());
                 let call = async move {
@@ -127,8 +127,8 @@ pub async fn serve_as(
                             drop(http.serve_connection(TokioIo::new(stream), service).await);
                         }
                         PortSecurity::Encrypted(config) => {
-                            let accepted = TlsAcceptor::from(config).accept(stream).await;
-                            if let Ok(stream) = accepted {
+                            let tls_result = TlsAcceptor::from(config).accept(stream).await;
+                            if let Ok(stream) = tls_result {
                                 let stream = TokioIo::new(stream);
                                 drop(http.serve_connection(stream, service).await);
                             }
@@ -143,36 +143,36 @@ pub async fn serve_as(
                     number
                 });
             }
-            Some(ended) = calls.next(), if !calls.is_empty() => {
-                callers.retain(|(number, _)| *number != ended);
+            Some(call_number) = calls.next(), if !calls.is_empty() => {
+                callers.retain(|(number, _)| *number != call_number);
             }
         }
     }
 }
 
-async fn live(State(admin): State<AdminState>) -> impl IntoResponse {
+async fn get_livez(State(admin): State<AdminState>) -> impl IntoResponse {
     match (admin.stuck)() {
         None => (StatusCode::OK, "ok".to_owned()),
-        Some(what) => (StatusCode::SERVICE_UNAVAILABLE, format!("stuck: {what}\n")),
+        Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("stuck: {reason}\n")),
     }
 }
 
-async fn ready(State(admin): State<AdminState>) -> impl IntoResponse {
-    let waiting = admin.readiness.waiting_for();
-    if waiting.is_empty() {
+async fn get_readyz(State(admin): State<AdminState>) -> impl IntoResponse {
+    let pending_names = admin.readiness.waiting_for();
+    if pending_names.is_empty() {
         (StatusCode::OK, "ok".to_owned())
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, format!("waiting for: {}\n", waiting.join(", ")))
+        (StatusCode::SERVICE_UNAVAILABLE, format!("waiting for: {}\n", pending_names.join(", ")))
     }
 }
 
-async fn scrape(State(admin): State<AdminState>) -> impl IntoResponse {
+async fn get_metrics(State(admin): State<AdminState>) -> impl IntoResponse {
     let content_type = [(axum::http::header::CONTENT_TYPE, prometheus::TEXT_FORMAT)];
-    (content_type, text(&admin.metrics))
+    (content_type, metrics_text(&admin.metrics))
 }
 
 /// Renders the metrics of a registry in the text exposition format 0.0.4.
-pub fn text(metrics: &Registry) -> Vec<u8> {
+pub fn metrics_text(metrics: &Registry) -> Vec<u8> {
     let mut body = Vec::new();
     TextEncoder::new()
         .encode(&metrics.gather(), &mut body)
@@ -198,8 +198,8 @@ mod tests {
         let rt = Runtime::new();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let router = router(Arc::new(|| None), rt.readiness().clone(), rt.metrics().clone());
-        rt.tasks().spawn("admin", serve(listener, router, rt.shutdown()));
+        let router = build_router(Arc::new(|| None), rt.readiness().clone(), rt.metrics().clone());
+        rt.tasks().spawn("admin", serve_plain(listener, router, rt.shutdown()));
         let mut idle = Vec::new();
         for _ in 0..3 * CALLERS {
             idle.push(TcpStream::connect(address).await.unwrap());
@@ -232,7 +232,7 @@ mod tests {
             let readiness = Readiness::new();
             let _waits = readiness.add("api");
             let stuck: StuckCheck = Arc::new(move || stuck.clone());
-            let router = router(stuck, readiness, Registry::new());
+            let router = build_router(stuck, readiness, Registry::new());
             let ask = |path| {
                 let request = Request::get(path).body(axum::body::Body::empty()).unwrap();
                 router.clone().oneshot(request)

@@ -15,15 +15,15 @@ const NO_LIMIT: u64 = 1 << 60;
 
 /// Returns the memory limit of this process in bytes; `None` when there is none.
 pub fn memory_limit() -> Option<u64> {
-    MemoryCgroups::of(Path::new("/sys/fs/cgroup"), &own()).limit()
+    MemoryCgroups::from_root(Path::new("/sys/fs/cgroup"), &read_own_cgroup()).limit()
 }
 
 /// Counts the processes of this cgroup that the kernel has killed so far for want of memory.
 pub fn oom_kills() -> u64 {
-    MemoryCgroups::of(Path::new("/sys/fs/cgroup"), &own()).oom_kills()
+    MemoryCgroups::from_root(Path::new("/sys/fs/cgroup"), &read_own_cgroup()).oom_kills()
 }
 
-fn own() -> String {
+fn read_own_cgroup() -> String {
     fs::read_to_string("/proc/self/cgroup").unwrap_or_default()
 }
 
@@ -35,43 +35,48 @@ struct MemoryCgroups {
 
 impl MemoryCgroups {
     /// Finds the folders below `root`; `own` is the text of `/proc/self/cgroup`.
-    fn of(root: &Path, own: &str) -> Self {
-        let path = |is: fn(&str) -> bool| {
-            let mut lines = own.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
-            lines.find(|(controllers, _)| is(controllers)).map_or("/", |(_, path)| path)
+    fn from_root(root: &Path, cgroup_text: &str) -> Self {
+        let find_path = |matches: fn(&str) -> bool| {
+            let mut lines =
+                cgroup_text.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
+            lines.find(|(controllers, _)| matches(controllers)).map_or("/", |(_, path)| path)
         };
-        let v2 = path(str::is_empty);
-        let v1 = path(|controllers| controllers.split(',').any(|one| one == "memory"));
-        let above = |root: PathBuf, path: &str| {
-            let own = root.join(path.trim_start_matches('/'));
-            let folders = own.ancestors().take_while(|folder| folder.starts_with(&root));
+        let v2 = find_path(str::is_empty);
+        let v1 = find_path(|controllers| controllers.split(',').any(|name| name == "memory"));
+        let ancestor_folders = |root: PathBuf, path: &str| {
+            let own_folder = root.join(path.trim_start_matches('/'));
+            let folders = own_folder.ancestors().take_while(|folder| folder.starts_with(&root));
             folders.map(Path::to_owned).collect()
         };
-        Self { v2: above(root.to_owned(), v2), v1: above(root.join("memory"), v1) }
+        Self {
+            v2: ancestor_folders(root.to_owned(), v2),
+            v1: ancestor_folders(root.join("memory"), v1),
+        }
     }
 
     /// Returns the smallest limit of the own folder and those above it: the kernel enforces each of
     /// them.
     fn limit(&self) -> Option<u64> {
-        let least = |folders: &[PathBuf], file: &str| {
+        let smallest_limit = |folders: &[PathBuf], file: &str| {
             let limits = folders.iter().filter_map(|folder| {
                 fs::read_to_string(folder.join(file)).ok()?.trim().parse::<u64>().ok()
             });
             limits.filter(|bytes| *bytes < NO_LIMIT).min()
         };
-        least(&self.v2, "memory.max").or_else(|| least(&self.v1, "memory.limit_in_bytes"))
+        smallest_limit(&self.v2, "memory.max")
+            .or_else(|| smallest_limit(&self.v1, "memory.limit_in_bytes"))
     }
 
     fn oom_kills(&self) -> u64 {
-        let counted = |folders: &[PathBuf], file: &str| {
+        let read_count = |folders: &[PathBuf], file: &str| {
             // The nearest folder that exists is this process's own.
             let text = folders.iter().find_map(|folder| fs::read_to_string(folder.join(file)).ok());
             let text = text.unwrap_or_default();
             let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
             count.and_then(|count| count.trim().parse::<u64>().ok())
         };
-        let v2 = counted(&self.v2, "memory.events");
-        v2.or_else(|| counted(&self.v1, "memory.oom_control")).unwrap_or_default()
+        let v2 = read_count(&self.v2, "memory.events");
+        v2.or_else(|| read_count(&self.v1, "memory.oom_control")).unwrap_or_default()
     }
 }
 
@@ -85,7 +90,7 @@ mod tests {
     }
 
     fn seen(root: &Path, own: &str) -> (Option<u64>, u64) {
-        let memory = MemoryCgroups::of(root, own);
+        let memory = MemoryCgroups::from_root(root, own);
         (memory.limit(), memory.oom_kills())
     }
 

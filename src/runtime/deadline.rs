@@ -13,25 +13,25 @@ use tokio::time::timeout;
 use tower::BoxError;
 
 /// Returns a client that sends requests by `client` and fails those that take longer than `limit`.
-pub fn bounded(client: Client, limit: Duration) -> Client {
+pub fn with_request_timeout(client: Client, limit: Duration) -> Client {
     let namespace = client.default_namespace().to_owned();
     let service = tower::service_fn(move |request| {
-        let answered = answer(client.clone(), request);
+        let answer_future = send_request(client.clone(), request);
         async move {
-            let late = |_| {
+            let timeout_error = |_| {
                 let text = format!("no answer within {} s", limit.as_secs());
                 BoxError::from(io::Error::new(io::ErrorKind::TimedOut, text))
             };
-            timeout(limit, answered).await.map_err(late)?
+            timeout(limit, answer_future).await.map_err(timeout_error)?
         }
     });
     Client::new(service, namespace)
 }
 
-async fn answer(client: Client, request: Request<Body>) -> Result<Response<Body>, BoxError> {
-    let endless = is_watch(request.uri());
+async fn send_request(client: Client, request: Request<Body>) -> Result<Response<Body>, BoxError> {
+    let is_endless = is_watch(request.uri());
     let response = client.send(request).await?;
-    if endless {
+    if is_endless {
         return Ok(response);
     }
     // kube reads the whole body anyway, and without a limit of time.
@@ -79,7 +79,7 @@ mod tests {
         let halting = server(Duration::ZERO, &["{\"metadata\":", " {}}"]);
         for client in [silent, halting] {
             let begun = Instant::now();
-            let api: Api<ConfigMap> = Api::default_namespaced(bounded(client, LIMIT));
+            let api: Api<ConfigMap> = Api::default_namespaced(with_request_timeout(client, LIMIT));
             let error = api.get("a").await.unwrap_err();
             let text = crate::error::chain(&error).to_string();
             assert!(text.contains("no answer within 30 s"), "{text}");
@@ -92,7 +92,7 @@ mod tests {
         const EVENT: &str = "{\"type\":\"ADDED\",\"object\":{\"apiVersion\":\"v1\",\
                              \"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"a\"}}}\n";
         let watched = |client| async move {
-            let api: Api<ConfigMap> = Api::default_namespaced(bounded(client, LIMIT));
+            let api: Api<ConfigMap> = Api::default_namespaced(with_request_timeout(client, LIMIT));
             let events = api.watch(&WatchParams::default(), "0").await?;
             events.try_collect::<Vec<_>>().await
         };

@@ -74,20 +74,20 @@ impl EventPublisher {
         Self { client, reporter, recorders: Arc::default() }
     }
 
-    fn recorder(&self, note: &str) -> Recorder {
+    fn note_recorder(&self, note: &str) -> Recorder {
         let now = Instant::now();
         let mut recorders = self.recorders.lock().unwrap_or_else(PoisonError::into_inner);
-        recorders.retain(|_, (used, _)| now.duration_since(*used) < REPEATS);
-        let fresh = || (now, Recorder::new(self.client.clone(), self.reporter.clone()));
-        let (used, recorder) = recorders.entry(note.to_owned()).or_insert_with(fresh);
-        *used = now;
+        recorders.retain(|_, (last_use, _)| now.duration_since(*last_use) < REPEATS);
+        let new_entry = || (now, Recorder::new(self.client.clone(), self.reporter.clone()));
+        let (last_use, recorder) = recorders.entry(note.to_owned()).or_insert_with(new_entry);
+        *last_use = now;
         recorder.clone()
     }
 
     /// Publishes a notice about an object. False: it was lost, which is no reason to stop working.
     pub async fn publish(&self, regarding: &ObjectReference, notice: &EventNotice) -> bool {
-        let note = shortened(&notice.note).to_owned();
-        let recorder = self.recorder(&note);
+        let note = truncate_note(&notice.note).to_owned();
+        let recorder = self.note_recorder(&note);
         let event = Event {
             type_: if notice.warning { EventType::Warning } else { EventType::Normal },
             reason: notice.reason.to_owned(),
@@ -95,11 +95,11 @@ impl EventPublisher {
             action: notice.action.to_owned(),
             secondary: None,
         };
-        let published = recorder.publish(&event, regarding).await;
-        if let Err(error) = &published {
+        let publish_result = recorder.publish(&event, regarding).await;
+        if let Err(error) = &publish_result {
             debug!(error = %chain(error), reason = notice.reason, "Failed to publish an event");
         }
-        published.is_ok()
+        publish_result.is_ok()
     }
 }
 
@@ -123,7 +123,7 @@ impl EventQueue {
         (Self { sender, dropped }, work)
     }
 
-    pub fn tell(&self, regarding: &ObjectReference, notice: EventNotice) {
+    pub fn enqueue(&self, regarding: &ObjectReference, notice: EventNotice) {
         if self.sender.try_send((regarding.clone(), notice)).is_err() {
             self.dropped.inc();
         }
@@ -137,27 +137,27 @@ async fn publish_all(
     shutdown: Shutdown,
 ) {
     loop {
-        let next = tokio::select! {
+        let next_notice = tokio::select! {
             biased;
             () = shutdown.triggered(), if !queue.is_closed() => {
                 queue.close();
                 continue;
             }
-            next = queue.recv() => next,
+            notice = queue.recv() => notice,
         };
-        let Some((regarding, notice)) = next else { return };
+        let Some((regarding, notice)) = next_notice else { return };
         // An event whose answer is late may have been published; in doubt it counts as dropped.
-        let published = timeout(PATIENCE, events.publish(&regarding, &notice)).await;
-        if published != Ok(true) {
+        let publish_result = timeout(PATIENCE, events.publish(&regarding, &notice)).await;
+        if publish_result != Ok(true) {
             dropped.inc();
         }
     }
 }
 
 /// Returns as much of a note as the API server takes.
-fn shortened(note: &str) -> &str {
-    let most = note.len().min(NOTE_MAX);
-    let end = (0..=most).rev().find(|&at| note.is_char_boundary(at)).unwrap_or(0);
+fn truncate_note(note: &str) -> &str {
+    let max_length = note.len().min(NOTE_MAX);
+    let end = (0..=max_length).rev().find(|&position| note.is_char_boundary(position)).unwrap_or(0);
     &note[..end]
 }
 
@@ -205,9 +205,9 @@ mod tests {
 
     #[test]
     fn a_long_note_is_cut_between_characters_to_1024_bytes() {
-        assert_eq!(shortened(&"x".repeat(2000)).len(), 1024);
-        assert_eq!(shortened(&format!("x{}", "ü".repeat(1000))).len(), 1023);
-        assert_eq!(shortened("ü"), "ü");
+        assert_eq!(truncate_note(&"x".repeat(2000)).len(), 1024);
+        assert_eq!(truncate_note(&format!("x{}", "ü".repeat(1000))).len(), 1023);
+        assert_eq!(truncate_note("ü"), "ü");
     }
 
     #[tokio::test(start_paused = true)]
@@ -217,7 +217,7 @@ mod tests {
         let shutdown = Shutdown::new();
         let (queue, work) = EventQueue::new(server.events(), dropped.clone(), shutdown.clone());
         for note in ["one", "two", "one", "two"] {
-            queue.tell(&regarding(), EventNotice::warning("ProcessExited", note));
+            queue.enqueue(&regarding(), EventNotice::warning("ProcessExited", note));
         }
         shutdown.trigger();
         work.await;
@@ -242,7 +242,7 @@ mod tests {
         let shutdown = Shutdown::new();
         let (queue, work) = EventQueue::new(server.events(), dropped.clone(), shutdown.clone());
         for _ in 0..100 {
-            queue.tell(&regarding(), EventNotice::normal("Fenced", ""));
+            queue.enqueue(&regarding(), EventNotice::normal("Fenced", ""));
         }
         let full = u64::try_from(100 - QUEUE).unwrap();
         assert_eq!(dropped.get(), full);
@@ -251,7 +251,7 @@ mod tests {
         tokio::time::sleep(PATIENCE * u32::try_from(QUEUE + 1).unwrap()).await;
         assert_eq!(dropped.get(), 100);
         *server.away.lock().unwrap() = false;
-        queue.tell(&regarding(), EventNotice::normal("Unfenced", ""));
+        queue.enqueue(&regarding(), EventNotice::normal("Unfenced", ""));
         shutdown.trigger();
         tasks.join().await;
         assert_eq!(dropped.get(), 100);

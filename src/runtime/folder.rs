@@ -44,20 +44,20 @@ impl FolderHandle {
     }
 
     /// Opens a folder in this one. A link does not count as a folder.
-    pub fn at(&self, name: impl AsRef<OsStr>) -> io::Result<Self> {
+    pub fn open_folder(&self, name: impl AsRef<OsStr>) -> io::Result<Self> {
         Ok(Self(openat(&self.0, name.as_ref(), OPEN | OFlag::O_NOFOLLOW, Mode::empty())?))
     }
 
     /// Opens a folder in this one, and makes it when it is missing.
-    pub fn make(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<Self> {
+    pub fn create_folder(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<Self> {
         match mkdirat(&self.0, name.as_ref(), Mode::from_bits_truncate(mode)) {
-            Ok(()) | Err(Errno::EEXIST) => self.at(name),
+            Ok(()) | Err(Errno::EEXIST) => self.open_folder(name),
             Err(error) => Err(error.into()),
         }
     }
 
     /// Reads a file. A link does not count as a file.
-    pub fn read(&self, name: impl AsRef<OsStr>) -> io::Result<Vec<u8>> {
+    pub fn read_file(&self, name: impl AsRef<OsStr>) -> io::Result<Vec<u8>> {
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let mut file = File::from(openat(&self.0, name.as_ref(), flags, Mode::empty())?);
         let mut content = Vec::new();
@@ -70,40 +70,45 @@ impl FolderHandle {
     pub fn read_at_most(
         &self,
         name: impl AsRef<OsStr>,
-        most: u64,
+        max_bytes: u64,
     ) -> io::Result<(Vec<u8>, Metadata)> {
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         let file = File::from(openat(&self.0, name.as_ref(), flags, Mode::empty())?);
-        let about = file.metadata()?;
-        if !about.is_file() {
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no plain file"));
         }
         let mut content = Vec::new();
-        file.take(most).read_to_end(&mut content)?;
-        Ok((content, about))
+        file.take(max_bytes).read_to_end(&mut content)?;
+        Ok((content, metadata))
     }
 
     /// Writes a file so that a crash leaves the old one or the new one, of the same owner.
-    pub fn write(&self, name: impl AsRef<OsStr>, content: &[u8], mode: u32) -> io::Result<()> {
+    pub fn write_file(&self, name: impl AsRef<OsStr>, content: &[u8], mode: u32) -> io::Result<()> {
         let name = name.as_ref();
-        self.put(name, content, mode, |file| self.keep_owner(name, file))
+        self.write_renamed(name, content, mode, |file| self.keep_owner(name, file))
     }
 
     /// Writes a file so that a crash leaves the old one or the new one. It is the caller's own and has
     /// this very mode, whatever the old one was.
-    pub fn replace(&self, name: impl AsRef<OsStr>, content: &[u8], mode: u32) -> io::Result<()> {
+    pub fn replace_file(
+        &self,
+        name: impl AsRef<OsStr>,
+        content: &[u8],
+        mode: u32,
+    ) -> io::Result<()> {
         let prepare = |file: &File| file.set_permissions(Permissions::from_mode(mode));
-        self.put(name.as_ref(), content, mode, prepare)
+        self.write_renamed(name.as_ref(), content, mode, prepare)
     }
 
-    fn put(
+    fn write_renamed(
         &self,
         name: &OsStr,
         content: &[u8],
         mode: u32,
         prepare: impl FnOnce(&File) -> io::Result<()>,
     ) -> io::Result<()> {
-        let temporary = self.temporary(name)?;
+        let temporary = self.temporary_name(name)?;
         let flags =
             OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let mode = Mode::from_bits_truncate(mode);
@@ -116,7 +121,7 @@ impl FolderHandle {
     }
 
     /// Returns a name for what is to take the place of `name`, at which nothing lies.
-    fn temporary(&self, name: &OsStr) -> io::Result<OsString> {
+    fn temporary_name(&self, name: &OsStr) -> io::Result<OsString> {
         let mut temporary = name.to_owned();
         temporary.push(".new");
         // What lies there may be left from a crash, or another user put it there.
@@ -128,9 +133,13 @@ impl FolderHandle {
 
     /// Has the symbolic link `name` lead to `target`, by one rename: who follows the link finds the
     /// old target or the new one.
-    pub fn link(&self, name: impl AsRef<OsStr>, target: impl AsRef<OsStr>) -> io::Result<()> {
+    pub fn replace_link(
+        &self,
+        name: impl AsRef<OsStr>,
+        target: impl AsRef<OsStr>,
+    ) -> io::Result<()> {
         let name = name.as_ref();
-        let temporary = self.temporary(name)?;
+        let temporary = self.temporary_name(name)?;
         symlinkat(target.as_ref(), &self.0, temporary.as_os_str())?;
         Ok(renameat(&self.0, temporary.as_os_str(), &self.0, name)?)
     }
@@ -142,20 +151,22 @@ impl FolderHandle {
 
     /// Gives the new file the owner of the old one, so that the same processes can read it.
     fn keep_owner(&self, name: &OsStr, file: &File) -> io::Result<()> {
-        let Ok(old) = fstatat(&self.0, name, AtFlags::AT_SYMLINK_NOFOLLOW) else { return Ok(()) };
+        let Ok(old_stat) = fstatat(&self.0, name, AtFlags::AT_SYMLINK_NOFOLLOW) else {
+            return Ok(());
+        };
         let is_file =
-            SFlag::from_bits_truncate(old.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFREG;
-        let new = file.metadata()?;
+            SFlag::from_bits_truncate(old_stat.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFREG;
+        let new_metadata = file.metadata()?;
         if is_file
-            && (new.uid(), new.gid()) != (old.st_uid, old.st_gid)
+            && (new_metadata.uid(), new_metadata.gid()) != (old_stat.st_uid, old_stat.st_gid)
             && Uid::effective().is_root()
         {
-            fchown(file, Some(old.st_uid), Some(old.st_gid))?;
+            fchown(file, Some(old_stat.st_uid), Some(old_stat.st_gid))?;
         }
         Ok(())
     }
 
-    pub fn remove(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
+    pub fn remove_file(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
         Ok(unlinkat(&self.0, name.as_ref(), UnlinkatFlags::NoRemoveDir)?)
     }
 
@@ -165,9 +176,9 @@ impl FolderHandle {
     }
 
     /// Lists the names of the folder's entries.
-    pub fn names(&self) -> io::Result<Vec<OsString>> {
-        let own = format!("/proc/self/fd/{}", self.0.as_raw_fd());
-        fs::read_dir(own)?.map(|entry| Ok(entry?.file_name())).collect()
+    pub fn entry_names(&self) -> io::Result<Vec<OsString>> {
+        let fd_path = format!("/proc/self/fd/{}", self.0.as_raw_fd());
+        fs::read_dir(fd_path)?.map(|entry| Ok(entry?.file_name())).collect()
     }
 }
 
@@ -188,16 +199,16 @@ mod tests {
             symlink(&victim, inside.join(name)).unwrap();
         }
         symlink(place.path(), inside.join("outside")).unwrap();
-        assert!(folder.read("b.yaml").is_err());
-        assert!(folder.at("outside").is_err());
-        assert!(folder.make("outside", 0o700).is_err());
+        assert!(folder.read_file("b.yaml").is_err());
+        assert!(folder.open_folder("outside").is_err());
+        assert!(folder.create_folder("outside", 0o700).is_err());
         // A link in the place of a file is replaced, and not followed.
-        folder.write("a.yaml", b"ours", 0o600).unwrap();
+        folder.write_file("a.yaml", b"ours", 0o600).unwrap();
         assert_eq!(fs::read_to_string(&victim).unwrap(), "root's");
         let about = fs::symlink_metadata(inside.join("a.yaml")).unwrap();
         assert!(about.is_file());
         assert_eq!(about.permissions().mode() & 0o777, 0o600);
-        assert_eq!(folder.read("a.yaml").unwrap(), b"ours");
+        assert_eq!(folder.read_file("a.yaml").unwrap(), b"ours");
     }
 
     #[test]
@@ -207,10 +218,10 @@ mod tests {
         assert!(folder.read_link("now").is_err());
         fs::write(place.path().join("now.new"), "left from a crash").unwrap();
         for target in ["one", "two"] {
-            folder.link("now", target).unwrap();
+            folder.replace_link("now", target).unwrap();
             assert_eq!(folder.read_link("now").unwrap(), target);
         }
-        assert_eq!(folder.names().unwrap(), ["now"]);
+        assert_eq!(folder.entry_names().unwrap(), ["now"]);
     }
 
     #[test]
@@ -219,7 +230,7 @@ mod tests {
         let folder = FolderHandle::open(place.path()).unwrap();
         nix::unistd::mkfifo(&place.path().join("pipe"), Mode::S_IRWXU).unwrap();
         assert!(folder.read_at_most("pipe", 3).is_err());
-        folder.replace("a", b"12345", 0o644).unwrap();
+        folder.replace_file("a", b"12345", 0o644).unwrap();
         let (content, about) = folder.read_at_most("a", 3).unwrap();
         assert_eq!((content.as_slice(), about.mode() & 0o777), (&b"123"[..], 0o644));
     }

@@ -31,8 +31,9 @@ pub enum KubeconfigFailure {
 ///
 /// # Errors
 /// When the file cannot be read, or names what is not there.
-pub async fn config(path: &Path) -> Result<Config, KubeconfigFailure> {
-    Ok(Config::from_custom_kubeconfig(read(path)?, &KubeConfigOptions::default()).await?)
+pub async fn load_config(path: &Path) -> Result<Config, KubeconfigFailure> {
+    Ok(Config::from_custom_kubeconfig(read_kubeconfig(path)?, &KubeConfigOptions::default())
+        .await?)
 }
 
 /// Reads several files as one; the first to name something has its way.
@@ -40,7 +41,7 @@ pub async fn config(path: &Path) -> Result<Config, KubeconfigFailure> {
 /// # Errors
 /// When one of them cannot be read.
 pub fn read_all(paths: &[PathBuf]) -> Result<Kubeconfig, KubeconfigFailure> {
-    merged(paths.iter().map(|path| read(path)))
+    merge_kubeconfigs(paths.iter().map(|path| read_kubeconfig(path)))
 }
 
 /// Reads a file, whose documents are put together. Paths in it are relative to its folder
@@ -48,11 +49,11 @@ pub fn read_all(paths: &[PathBuf]) -> Result<Kubeconfig, KubeconfigFailure> {
 ///
 /// # Errors
 /// When it cannot be read.
-pub fn read(path: &Path) -> Result<Kubeconfig, KubeconfigFailure> {
+pub fn read_kubeconfig(path: &Path) -> Result<Kubeconfig, KubeconfigFailure> {
     let text =
         fs::read(path).map_err(|source| KubeconfigFailure::Read { path: path.into(), source })?;
     let folder = path.parent().unwrap_or(Path::new(""));
-    merged(serde_yaml::Deserializer::from_slice(&text).map(|document| {
+    merge_kubeconfigs(serde_yaml::Deserializer::from_slice(&text).map(|document| {
         let document = serde_json::Value::deserialize(document)
             .map_err(|source| KubeconfigFailure::Yaml { path: path.into(), source })?;
         if document.is_null() {
@@ -65,7 +66,7 @@ pub fn read(path: &Path) -> Result<Kubeconfig, KubeconfigFailure> {
     }))
 }
 
-fn merged(
+fn merge_kubeconfigs(
     mut parts: impl Iterator<Item = Result<Kubeconfig, KubeconfigFailure>>,
 ) -> Result<Kubeconfig, KubeconfigFailure> {
     parts.try_fold(Kubeconfig::default(), |sum, part| Ok(sum.merge(part?)?))
@@ -74,15 +75,15 @@ fn merged(
 fn resolve_paths(kubeconfig: &mut Kubeconfig, folder: &Path) {
     let resolve = |path: &mut Option<String>| {
         if let Some(path) = path.as_mut().filter(|path| Path::new(path).is_relative())
-            && let Some(resolved) = folder.join(&*path).to_str()
+            && let Some(absolute_path) = folder.join(&*path).to_str()
         {
-            resolved.clone_into(path);
+            absolute_path.clone_into(path);
         }
     };
-    for cluster in kubeconfig.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
+    for cluster in kubeconfig.clusters.iter_mut().filter_map(|entry| entry.cluster.as_mut()) {
         resolve(&mut cluster.certificate_authority);
     }
-    for user in kubeconfig.auth_infos.iter_mut().filter_map(|named| named.auth_info.as_mut()) {
+    for user in kubeconfig.auth_infos.iter_mut().filter_map(|entry| entry.auth_info.as_mut()) {
         resolve(&mut user.client_certificate);
         resolve(&mut user.client_key);
         resolve(&mut user.token_file);
@@ -124,7 +125,7 @@ contexts:
   context: {cluster: here, user: me, namespace: shop}
 ";
         fs::write(&path, text).unwrap();
-        let read = read(&path).unwrap();
+        let read = read_kubeconfig(&path).unwrap();
         let below = |name: &str| Some(dir.path().join(name).to_str().unwrap().to_owned());
         let cluster = read.clusters[0].cluster.as_ref().unwrap();
         assert_eq!(cluster.certificate_authority, below("ca.crt"));
@@ -144,7 +145,7 @@ contexts:
         let path = dir.path().join("config");
         let refused = |text: &str| {
             fs::write(&path, text).unwrap();
-            let failure = crate::error::chain(&read(&path).unwrap_err()).to_string();
+            let failure = crate::error::chain(&read_kubeconfig(&path).unwrap_err()).to_string();
             assert!(failure.contains(path.to_str().unwrap()), "{failure}");
             assert!(!failure.contains("hunter2"), "{failure}");
             failure
@@ -154,9 +155,12 @@ contexts:
         let failure = refused("users:\n- name: me\n  user: {token: hunter2, exec: 7}\n");
         assert!(failure.contains("is no kubeconfig"), "{failure}");
         fs::write(&path, "").unwrap();
-        assert!(read(&path).unwrap().contexts.is_empty(), "an empty file is an empty kubeconfig");
+        assert!(
+            read_kubeconfig(&path).unwrap().contexts.is_empty(),
+            "an empty file is an empty kubeconfig"
+        );
         fs::remove_file(&path).unwrap();
-        let failure = crate::error::chain(&read(&path).unwrap_err()).to_string();
+        let failure = crate::error::chain(&read_kubeconfig(&path).unwrap_err()).to_string();
         assert!(failure.contains("failed to read"), "{failure}");
     }
 }

@@ -23,7 +23,7 @@ use tracing::{debug, info, warn};
 
 use self::lease_rules::{LeaseCandidate, LeaseMove};
 pub use self::{
-    fence::{DeposedError, ended, fenced},
+    fence::{DeposedError, fence_client, wait_for_end},
     lease::KubernetesLease,
     lease_rules::LeaseRecord,
 };
@@ -36,15 +36,15 @@ pub trait LeaseStore: Send + Sync {
 
     /// Name of the lease, for the log.
     fn name(&self) -> &str;
-    fn read(&self) -> impl Future<Output = kube::Result<Option<Self::Object>>> + Send;
-    fn record(object: &Self::Object) -> LeaseRecord;
+    fn read_lease(&self) -> impl Future<Output = kube::Result<Option<Self::Object>>> + Send;
+    fn lease_record(object: &Self::Object) -> LeaseRecord;
     /// Returns the object's resource version, which every write changes.
-    fn version(object: &Self::Object) -> String;
+    fn object_version(object: &Self::Object) -> String;
     /// Puts `record` into the object that was read, or fails with 409 when the stored object has
     /// changed since. All other fields stay as they were read. Returns the object as it is stored then.
-    fn swap(
+    fn swap_record(
         &self,
-        read: Option<Self::Object>,
+        object: Option<Self::Object>,
         record: LeaseRecord,
     ) -> impl Future<Output = kube::Result<Self::Object>> + Send;
 }
@@ -92,7 +92,7 @@ impl LeaderClaim {
     }
 
     /// Returns the claim of a process without other candidates: held for a century.
-    pub fn unshared() -> Self {
+    pub fn for_single_process() -> Self {
         let century = Duration::from_secs(100 * 365 * 24 * 3600);
         Self::Held { until: Instant::now() + century, transition: 0 }
     }
@@ -134,33 +134,33 @@ impl<S: LeaseStore> LeaderElector<S> {
         // Both loops may be dropped at any await: the lease is only ever changed by one request
         // that carries the resource version, and `lead` renews what `acquire` took.
         let reign = tokio::select! {
-            reign = self.acquire() => reign,
+            reign = self.acquire_lease() => reign,
             () = shutdown.triggered() => {
                 // The server may have carried out the request that was dropped.
                 if self.candidate.has_tried() {
-                    self.release().await;
+                    self.release_lease().await;
                 }
                 return;
             }
         };
         info!(lease = self.store.name(), transition = reign.transition, "Became the leader");
-        let lost = tokio::select! {
-            () = self.lead(reign, claim) => true,
+        let has_lost = tokio::select! {
+            () = self.renew_until_lost(reign, claim) => true,
             () = shutdown.triggered() => false,
         };
         claim.send_replace(LeaderClaim::Lost);
-        if lost {
+        if has_lost {
             warn!(lease = self.store.name(), "Lost the leadership");
         } else {
-            self.release().await;
+            self.release_lease().await;
         }
     }
 
-    async fn acquire(&mut self) -> LeaderTerm {
+    async fn acquire_lease(&mut self) -> LeaderTerm {
         let mut last_error = String::new();
         let mut failures = 0;
         loop {
-            let pause = match timeout(self.config.renew_deadline, self.attempt()).await {
+            let pause = match timeout(self.config.renew_deadline, self.try_lease()).await {
                 Ok(Ok(LeaseAttempt::Held(reign))) => return reign,
                 Ok(Ok(LeaseAttempt::HeldByOther { until })) => {
                     last_error.clear();
@@ -181,20 +181,20 @@ impl<S: LeaseStore> LeaderElector<S> {
                         last_error = text;
                     }
                     failures += 1;
-                    self.backoff(failures)
+                    self.backoff_pause(failures)
                 }
                 Err(_) => {
                     failures += 1;
-                    self.backoff(failures)
+                    self.backoff_pause(failures)
                 }
             };
-            sleep(jittered(pause)).await;
+            sleep(add_jitter(pause)).await;
         }
     }
 
     /// The pause grows while the API server is away, so that candidates do not overrun it when it
     /// returns.
-    fn backoff(&self, failures: u32) -> Duration {
+    fn backoff_pause(&self, failures: u32) -> Duration {
         let pause = self.config.retry_period.saturating_mul(1 << (failures - 1).min(4));
         pause.min(self.config.lease_duration)
     }
@@ -203,29 +203,33 @@ impl<S: LeaseStore> LeaderElector<S> {
     /// another candidate's in between. A renewal is begun `retry_period` after the one before, however
     /// slow the answer was, and may take half of the deadline, as in client-go: a server that answers
     /// slowly is no reason to stop leading.
-    async fn lead(&mut self, mut reign: LeaderTerm, claim: &watch::Sender<LeaderClaim>) {
+    async fn renew_until_lost(
+        &mut self,
+        mut reign: LeaderTerm,
+        claim: &watch::Sender<LeaderClaim>,
+    ) {
         let patience = self.config.renew_deadline / 2;
         loop {
             let until = reign.since + self.config.renew_deadline;
             claim.send_replace(LeaderClaim::Held { until, transition: reign.transition });
-            let mut next = reign.since + jittered(self.config.retry_period);
+            let mut next_attempt = reign.since + add_jitter(self.config.retry_period);
             loop {
-                sleep_until(next.min(until)).await;
-                next = Instant::now() + jittered(self.config.retry_period);
-                let renewed = tokio::select! {
+                sleep_until(next_attempt.min(until)).await;
+                next_attempt = Instant::now() + add_jitter(self.config.retry_period);
+                let attempt_result = tokio::select! {
                     // A dropped attempt may still have renewed the lease; then the next candidate
                     // waits a little longer, and we act no longer than announced.
-                    renewed = timeout(patience, self.attempt()) => renewed,
+                    result = timeout(patience, self.try_lease()) => result,
                     () = sleep_until(until) => return,
                 };
-                match renewed {
-                    Ok(Ok(LeaseAttempt::Held(renewed))) => {
+                match attempt_result {
+                    Ok(Ok(LeaseAttempt::Held(new_term))) => {
                         // The lease was taken anew after a pause: another candidate may have led in
                         // between.
-                        if renewed.transition != reign.transition {
+                        if new_term.transition != reign.transition {
                             return;
                         }
-                        reign = renewed;
+                        reign = new_term;
                         break;
                     }
                     Ok(Ok(LeaseAttempt::HeldByOther { .. })) => return,
@@ -238,49 +242,55 @@ impl<S: LeaseStore> LeaderElector<S> {
 
     /// Writes the lease if it is ours, free or expired. It is read before, unless it is ours as far as is
     /// known: then the write itself finds out whether it changed, and it is read after all.
-    async fn attempt(&mut self) -> kube::Result<LeaseAttempt> {
+    async fn try_lease(&mut self) -> kube::Result<LeaseAttempt> {
         // Whoever was stopped for longer may have a successor, whose lease is not to be tried.
         let deadline = self.config.renew_deadline;
-        let written = self.written.take().filter(|(_, sent)| sent.elapsed() < deadline);
-        if let Some((written, _)) = written {
-            match self.advance(Some(written), Instant::now()).await {
+        let last_write = self.written.take().filter(|(_, sent_at)| sent_at.elapsed() < deadline);
+        if let Some((lease, _)) = last_write {
+            match self.write_lease(Some(lease), Instant::now()).await {
                 Err(error) if is_conflict(&error) => {}
-                done => return done,
+                result => return result,
             }
         }
-        let since = Instant::now();
-        let read = self.store.read().await?;
-        self.advance(read, since).await
+        let start = Instant::now();
+        let lease_object = self.store.read_lease().await?;
+        self.write_lease(lease_object, start).await
     }
 
     /// Writes the lease that was read if it is ours, free or expired.
-    async fn advance(
+    async fn write_lease(
         &mut self,
-        read: Option<S::Object>,
+        lease_object: Option<S::Object>,
         since: Instant,
     ) -> kube::Result<LeaseAttempt> {
-        let seen = read.as_ref().map(|object| (S::record(object), S::version(object)));
-        let seen = seen.as_ref().map(|(record, version)| (record, version.as_str()));
+        let observed_lease = lease_object
+            .as_ref()
+            .map(|object| (S::lease_record(object), S::object_version(object)));
+        let observed_lease =
+            observed_lease.as_ref().map(|(record, version)| (record, version.as_str()));
         // A lease's age counts from the answer: the record may have been written long after the
         // request was sent.
-        let record = match self.candidate.consider(seen, Instant::now(), Timestamp::now()) {
-            LeaseMove::Wait(until) => return Ok(LeaseAttempt::HeldByOther { until }),
-            LeaseMove::Write(record) => record,
-        };
-        let written = self.store.swap(read, record).await?;
-        self.written = Some((written, since));
+        let record =
+            match self.candidate.decide_move(observed_lease, Instant::now(), Timestamp::now()) {
+                LeaseMove::Wait(until) => return Ok(LeaseAttempt::HeldByOther { until }),
+                LeaseMove::Write(record) => record,
+            };
+        let stored_lease = self.store.swap_record(lease_object, record).await?;
+        self.written = Some((stored_lease, since));
         Ok(LeaseAttempt::Held(LeaderTerm { since, transition: self.candidate.transition() }))
     }
 
     /// Empties the holder, so that the next candidate need not wait for the expiry.
-    async fn release(&self) {
-        let released = timeout(self.config.retry_period, async {
-            let Some(read) = self.store.read().await? else { return Ok(false) };
-            let Some(record) = self.candidate.release(&S::record(&read)) else { return Ok(false) };
-            self.store.swap(Some(read), record).await.map(|_| true)
+    async fn release_lease(&self) {
+        let release_attempt = timeout(self.config.retry_period, async {
+            let Some(lease_object) = self.store.read_lease().await? else { return Ok(false) };
+            let Some(record) = self.candidate.freed_record(&S::lease_record(&lease_object)) else {
+                return Ok(false);
+            };
+            self.store.swap_record(Some(lease_object), record).await.map(|_| true)
         });
         let lease = self.store.name();
-        let error = match released.await {
+        let error = match release_attempt.await {
             Ok(Ok(true)) => return info!(lease, "Released the leadership"),
             Ok(Ok(false)) => return,
             Ok(Err(error)) => chain(&error).to_string(),
@@ -295,7 +305,7 @@ fn is_conflict(error: &kube::Error) -> bool {
 }
 
 /// Returns `pause` plus up to a fifth more, so that candidates do not ask in step.
-fn jittered(pause: Duration) -> Duration {
+fn add_jitter(pause: Duration) -> Duration {
     pause.mul_f64(1.0 + rand::random::<f64>() / 5.0)
 }
 

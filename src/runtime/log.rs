@@ -22,9 +22,9 @@ use tracing_subscriber::{
 
 use self::{json::JsonFormat, queue::LogQueue};
 pub use self::{
-    json::{RecordHead, mark, now},
+    json::{RecordHead, current_time, set_common_fields},
     plain::{LineRecord, PlainLog},
-    stream_lock::{StandardStream, turn},
+    stream_lock::{StandardStream, lock_stream},
 };
 
 /// How log lines look.
@@ -66,7 +66,7 @@ impl std::str::FromStr for LogFormat {
 ///
 /// # Errors
 /// When `filter` cannot be parsed.
-pub fn init(filter: &str, format: LogFormat) -> Result<(), String> {
+pub fn init_logging(filter: &str, format: LogFormat) -> Result<(), String> {
     init_with(filter, format, stderr)
 }
 
@@ -76,9 +76,9 @@ static QUEUE: OnceLock<LogQueue> = OnceLock::new();
 /// written by a thread, and dropped when too many wait. Panics are logged like anything else.
 ///
 /// # Errors
-/// Those of [`init`], and when the thread cannot be started.
+/// Those of [`init_logging`], and when the thread cannot be started.
 pub fn init_queued(filter: &str, format: LogFormat) -> Result<(), String> {
-    let queue = LogQueue::begin(StderrWriter).map_err(|error| format!("a thread: {error}"))?;
+    let queue = LogQueue::start(StderrWriter).map_err(|error| format!("a thread: {error}"))?;
     let queue = QUEUE.get_or_init(|| queue);
     init_with(filter, format, BoxMakeWriter::new(queue.clone()))?;
     std::panic::set_hook(Box::new(|panic| error!(%panic, "Panicked")));
@@ -90,7 +90,7 @@ struct StderrWriter;
 
 impl Write for StderrWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let _turn = turn(StandardStream::Stderr);
+        let _turn = lock_stream(StandardStream::Stderr);
         stderr().write_all(line).map(|()| line.len())
     }
 
@@ -101,15 +101,15 @@ impl Write for StderrWriter {
 
 /// Waits until queued lines are written, but not longer than `limit`: called before the process
 /// ends, and before an exec.
-pub fn flush(limit: Duration) {
+pub fn flush_queue(limit: Duration) {
     if let Some(queue) = QUEUE.get() {
-        queue.flush(limit);
+        queue.flush_within(limit);
     }
 }
 
 /// Returns the counter of log lines that were dropped.
-pub fn dropped() -> IntCounter {
-    queue::dropped().clone()
+pub fn dropped_counter() -> IntCounter {
+    queue::dropped_lines().clone()
 }
 
 fn init_with<W>(filter: &str, format: LogFormat, writer: W) -> Result<(), String>
@@ -122,11 +122,11 @@ where
     let registry = tracing_subscriber::registry().with(filter);
     let layer = tracing_subscriber::fmt::layer().with_writer(writer).with_target(true);
     // A second call, as in tests, leaves the first subscriber in place.
-    let installed = if format.is_json() {
+    let init_result = if format.is_json() {
         registry.with(layer.json().event_format(JsonFormat)).try_init()
     } else {
         registry.with(layer.with_ansi(stderr().is_terminal())).try_init()
     };
-    drop(installed);
+    drop(init_result);
     Ok(())
 }

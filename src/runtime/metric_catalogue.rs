@@ -13,11 +13,11 @@ pub struct MetricDescription {
 }
 
 /// Describes the metrics of `collectors`, in their order.
-pub fn described(collectors: &[Box<dyn Collector>]) -> Vec<MetricDescription> {
-    collectors.iter().flat_map(|collector| of(collector.as_ref())).collect()
+pub fn describe_collectors(collectors: &[Box<dyn Collector>]) -> Vec<MetricDescription> {
+    collectors.iter().flat_map(|collector| describe_collector(collector.as_ref())).collect()
 }
 
-fn of(collector: &dyn Collector) -> Vec<MetricDescription> {
+fn describe_collector(collector: &dyn Collector) -> Vec<MetricDescription> {
     let families = collector.collect();
     let type_of = |name: &str| {
         let family = families.iter().find(|family| family.name() == name);
@@ -29,11 +29,11 @@ fn of(collector: &dyn Collector) -> Vec<MetricDescription> {
             Some(MetricType::UNTYPED) | None => "untyped",
         }
     };
-    let described = |desc: &prometheus::core::Desc| MetricDescription {
+    let describe = |desc: &prometheus::core::Desc| MetricDescription {
         name: desc.fq_name.clone(),
         type_: type_of(&desc.fq_name),
         labels: desc.variable_labels.clone(),
         help: desc.help.clone(),
     };
-    collector.desc().into_iter().map(described).collect()
+    collector.desc().into_iter().map(describe).collect()
 }

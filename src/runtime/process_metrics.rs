@@ -37,14 +37,14 @@ impl Default for ProcessMetrics {
         let descriptions = descriptions.cloned().collect();
         Self {
             descriptions,
-            ticks: system(SysconfVar::CLK_TCK),
-            page: system(SysconfVar::PAGE_SIZE),
+            ticks: system_value(SysconfVar::CLK_TCK),
+            page: system_value(SysconfVar::PAGE_SIZE),
         }
     }
 }
 
 impl ProcessMetrics {
-    fn read(&self, series: &ProcessSeries) -> Option<()> {
+    fn update_series(&self, series: &ProcessSeries) -> Option<()> {
         let stat = fs::read_to_string("/proc/self/stat").ok()?;
         // The process's name, in parentheses, may hold anything. The first field behind it is
         // number 3.
@@ -54,10 +54,10 @@ impl ProcessMetrics {
         series.virtual_.set(field(23)?);
         series.resident.set(field(24)? * self.page);
         let machine = fs::read_to_string("/proc/stat").ok()?;
-        let booted = machine.lines().find_map(|line| line.strip_prefix("btime "))?;
-        series.start.set(booted.trim().parse::<f64>().ok()? + field(22)? / self.ticks);
-        let open = u32::try_from(fs::read_dir("/proc/self/fd").ok()?.count()).ok()?;
-        series.open.set(f64::from(open));
+        let boot_time = machine.lines().find_map(|line| line.strip_prefix("btime "))?;
+        series.start.set(boot_time.trim().parse::<f64>().ok()? + field(22)? / self.ticks);
+        let open_files = u32::try_from(fs::read_dir("/proc/self/fd").ok()?.count()).ok()?;
+        series.open.set(f64::from(open_files));
         let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
         #[expect(clippy::cast_precision_loss, reason = "a limit is a round number")]
         series.most.set(soft as f64);
@@ -65,7 +65,7 @@ impl ProcessMetrics {
     }
 }
 
-fn system(variable: SysconfVar) -> f64 {
+fn system_value(variable: SysconfVar) -> f64 {
     let value = sysconf(variable).ok().flatten().and_then(|value| u32::try_from(value).ok());
     value.map_or(1.0, f64::from)
 }
@@ -102,7 +102,7 @@ impl Collector for ProcessMetrics {
 
     fn collect(&self) -> Vec<MetricFamily> {
         let series = ProcessSeries::new();
-        let _incomplete = self.read(&series).is_none();
+        let _incomplete = self.update_series(&series).is_none();
         series.collectors().iter().flat_map(|collector| collector.collect()).collect()
     }
 }
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn a_process_knows_what_it_takes() {
         let series = ProcessSeries::new();
-        ProcessMetrics::default().read(&series).unwrap();
+        ProcessMetrics::default().update_series(&series).unwrap();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
         let age = now - series.start.get();
         assert!((-2.0..86400.0).contains(&age), "{age}");
@@ -128,7 +128,7 @@ mod tests {
         let later = loop {
             sum = (0..1_000_000).fold(sum, |sum, number| std::hint::black_box(sum ^ number));
             let series = ProcessSeries::new();
-            ProcessMetrics::default().read(&series).unwrap();
+            ProcessMetrics::default().update_series(&series).unwrap();
             if series.cpu.get() > begun {
                 break series.cpu.get();
             }

@@ -40,11 +40,11 @@ impl Readiness {
 
 impl Drop for ReadinessHandle {
     fn drop(&mut self) {
-        let mut waiting = self.readiness.lock();
-        if let Some(count) = waiting.get_mut(self.name) {
+        let mut waiting_names = self.readiness.lock();
+        if let Some(count) = waiting_names.get_mut(self.name) {
             *count -= 1;
             if *count == 0 {
-                waiting.remove(self.name);
+                waiting_names.remove(self.name);
             }
         }
     }

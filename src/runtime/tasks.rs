@@ -8,7 +8,7 @@ use tracing::{Instrument, error, info_span};
 
 use super::Shutdown;
 
-/// Spawns tasks. Shutdown begins when a task panics, except in [`TaskGroup::enduring`] ones, or
+/// Spawns tasks. Shutdown begins when a task panics, except in [`TaskGroup::new_panic_tolerant`] ones, or
 /// when a [`TaskGroup::spawn_vital`] one ends early.
 #[derive(Clone, Debug)]
 pub struct TaskGroup {
@@ -27,7 +27,7 @@ impl TaskGroup {
 
     /// Makes a group for a role that handles a panic itself: the other tasks go on meanwhile, and
     /// [`TaskGroup::panics`] tells of it.
-    pub fn enduring(shutdown: Shutdown) -> Self {
+    pub fn new_panic_tolerant(shutdown: Shutdown) -> Self {
         Self { fragile: false, ..Self::new(shutdown) }
     }
 
@@ -36,7 +36,7 @@ impl TaskGroup {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.run(name, future, false);
+        self.spawn_task(name, future, false);
     }
 
     /// Runs a task without which the process is of no use: should it end before shutdown was
@@ -45,26 +45,26 @@ impl TaskGroup {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.run(name, future, true);
+        self.spawn_task(name, future, true);
     }
 
-    fn run<F>(&self, name: &'static str, future: F, vital: bool)
+    fn spawn_task<F>(&self, name: &'static str, future: F, is_vital: bool)
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let task = self.tracker.spawn(future.instrument(info_span!("task", task = name)));
         let (shutdown, panics) = (self.shutdown.clone(), Arc::clone(&self.panics));
-        let fragile = self.fragile;
+        let is_fragile = self.fragile;
         self.tracker.spawn(async move {
             match task.await {
                 Err(error) if error.is_panic() => {
                     error!(task = name, %error, "Task panicked");
                     panics.send_modify(|count| *count += 1);
-                    if fragile {
+                    if is_fragile {
                         shutdown.trigger();
                     }
                 }
-                _ if vital && !shutdown.is_triggered() => {
+                _ if is_vital && !shutdown.is_triggered() => {
                     error!(task = name, "Task ended early");
                     shutdown.trigger();
                 }
@@ -74,12 +74,12 @@ impl TaskGroup {
     }
 
     /// Did a task panic? Decides the exit code.
-    pub fn panicked(&self) -> bool {
+    pub fn has_panicked(&self) -> bool {
         *self.panics.borrow() > 0
     }
 
     /// Returns a channel with the number of tasks that have panicked.
-    pub fn panics(&self) -> watch::Receiver<u32> {
+    pub fn subscribe_panics(&self) -> watch::Receiver<u32> {
         self.panics.subscribe()
     }
 
@@ -101,16 +101,16 @@ mod tests {
         tasks.spawn("bad", async { panic!("on purpose") });
         shutdown.triggered().await;
         tasks.join().await;
-        assert!(tasks.panicked());
+        assert!(tasks.has_panicked());
     }
 
     #[tokio::test]
     async fn an_enduring_owner_hears_of_a_panic_and_the_other_tasks_go_on() {
         let shutdown = Shutdown::new();
-        let tasks = TaskGroup::enduring(shutdown.clone());
+        let tasks = TaskGroup::new_panic_tolerant(shutdown.clone());
         tasks.spawn("bad", async { panic!("on purpose") });
-        tasks.panics().wait_for(|count| *count == 1).await.unwrap();
-        assert!(tasks.panicked() && !shutdown.is_triggered());
+        tasks.subscribe_panics().wait_for(|count| *count == 1).await.unwrap();
+        assert!(tasks.has_panicked() && !shutdown.is_triggered());
     }
 
     #[tokio::test]
@@ -123,6 +123,6 @@ mod tests {
         let tasks = TaskGroup::new(shutdown.clone());
         tasks.spawn_vital("vital", async {});
         shutdown.triggered().await;
-        assert!(!tasks.panicked());
+        assert!(!tasks.has_panicked());
     }
 }

@@ -14,17 +14,17 @@ use crate::error::chain;
 const PAGE: u32 = 500;
 
 /// Returns how watches are filled: in pages.
-pub fn paged() -> watcher::Config {
+pub fn paged_config() -> watcher::Config {
     watcher::Config::default().page_size(PAGE)
 }
 
 /// Hands on what a watch tells, until shutdown. What holds readiness back is let go once the watch is
 /// filled.
-pub async fn follow<K: Debug>(
+pub async fn follow_watch<K: Debug>(
     task: &'static str,
     events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
-    mut see: impl FnMut(&watcher::Event<K>),
-    mut ready: Option<ReadinessHandle>,
+    mut handle_event: impl FnMut(&watcher::Event<K>),
+    mut readiness_handle: Option<ReadinessHandle>,
     shutdown: Shutdown,
 ) {
     let mut last_error = String::new();
@@ -45,9 +45,9 @@ pub async fn follow<K: Debug>(
             }
             Some(Ok(event)) => {
                 last_error.clear();
-                see(&event);
+                handle_event(&event);
                 if matches!(event, watcher::Event::InitDone) {
-                    drop(ready.take());
+                    drop(readiness_handle.take());
                 }
             }
         }
@@ -74,22 +74,22 @@ impl<V> Default for WatchedReplica<V> {
 
 impl<V: PartialEq> WatchedReplica<V> {
     /// Returns what the watch told; `None` until it was filled once.
-    pub fn held(&self) -> Option<&BTreeMap<String, V>> {
+    pub fn objects(&self) -> Option<&BTreeMap<String, V>> {
         self.held.as_ref()
     }
 
     /// Takes what a watch tells, by name; `value` is what is kept of an object. Returns whether something
     /// else is held now.
-    pub fn take<K: ResourceExt>(
+    pub fn apply_event<K: ResourceExt>(
         &mut self,
         event: &watcher::Event<K>,
         value: impl Fn(&K) -> V,
     ) -> bool {
-        self.take_by(event, ResourceExt::name_any, value)
+        self.apply_event_by(event, ResourceExt::name_any, value)
     }
 
-    /// Takes what a watch tells, by a key of its own, such as [`namespaced`].
-    pub fn take_by<K: ResourceExt>(
+    /// Takes what a watch tells, by a key of its own, such as [`namespaced_key`].
+    pub fn apply_event_by<K: ResourceExt>(
         &mut self,
         event: &watcher::Event<K>,
         key: impl Fn(&K) -> String,
@@ -99,30 +99,30 @@ impl<V: PartialEq> WatchedReplica<V> {
         | watcher::Event::Apply(object)
         | watcher::Event::Delete(object) = event
         {
-            self.newest = self.newest.max(version(object).unwrap_or(0));
+            self.newest = self.newest.max(numeric_version(object).unwrap_or(0));
         }
-        self.put(event, key, value)
+        self.update(event, key, value)
     }
 
-    /// Takes the answer of a write, by name, ahead of the watch: see [`Self::note_by`].
-    pub fn note<K: ResourceExt>(&mut self, answer: K, value: impl Fn(&K) -> V) -> bool {
-        self.note_by(answer, ResourceExt::name_any, value)
+    /// Takes the answer of a write, by name, ahead of the watch: see [`Self::record_write_by`].
+    pub fn record_write<K: ResourceExt>(&mut self, answer: K, value: impl Fn(&K) -> V) -> bool {
+        self.record_write_by(answer, ResourceExt::name_any, value)
     }
 
     /// Takes the answer of a write ahead of the watch. One that the watch is past is dropped: it told
     /// already what came of it, which may be another write or a deletion. Returns whether something
     /// else is held now.
-    pub fn note_by<K: ResourceExt>(
+    pub fn record_write_by<K: ResourceExt>(
         &mut self,
         answer: K,
         key: impl Fn(&K) -> String,
         value: impl Fn(&K) -> V,
     ) -> bool {
-        let told = version(&answer).is_some_and(|version| version <= self.newest);
-        !told && self.put(&watcher::Event::Apply(answer), key, value)
+        let is_outdated = numeric_version(&answer).is_some_and(|version| version <= self.newest);
+        !is_outdated && self.update(&watcher::Event::Apply(answer), key, value)
     }
 
-    fn put<K>(
+    fn update<K>(
         &mut self,
         event: &watcher::Event<K>,
         key: impl Fn(&K) -> String,
@@ -137,32 +137,34 @@ impl<V: PartialEq> WatchedReplica<V> {
                 self.filling.insert(key(object), value(object));
                 false
             }
-            (watcher::Event::InitDone, held) => {
-                let filled = Some(std::mem::take(&mut self.filling));
-                let changed = *held != filled;
-                *held = filled;
-                changed
+            (watcher::Event::InitDone, objects) => {
+                let new_objects = Some(std::mem::take(&mut self.filling));
+                let has_changed = *objects != new_objects;
+                *objects = new_objects;
+                has_changed
             }
-            (watcher::Event::Apply(object), Some(held)) => {
+            (watcher::Event::Apply(object), Some(objects)) => {
                 let value = value(object);
                 let key = key(object);
-                held.get(&key) != Some(&value) && {
-                    held.insert(key, value);
+                objects.get(&key) != Some(&value) && {
+                    objects.insert(key, value);
                     true
                 }
             }
-            (watcher::Event::Delete(object), Some(held)) => held.remove(&key(object)).is_some(),
+            (watcher::Event::Delete(object), Some(objects)) => {
+                objects.remove(&key(object)).is_some()
+            }
             (watcher::Event::Apply(_) | watcher::Event::Delete(_), None) => false,
         }
     }
 }
 
-fn version<K: ResourceExt>(object: &K) -> Option<u128> {
+fn numeric_version<K: ResourceExt>(object: &K) -> Option<u128> {
     object.resource_version()?.parse().ok()
 }
 
 /// Key of an object among those of all namespaces: `namespace/name`.
-pub fn namespaced<K: ResourceExt>(object: &K) -> String {
+pub fn namespaced_key<K: ResourceExt>(object: &K) -> String {
     format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
 }
 
@@ -189,16 +191,16 @@ mod tests {
         };
         let value = |object: &ConfigMap| object.data.clone().unwrap_or_default()["value"].clone();
         let mut replica = WatchedReplica::default();
-        replica.take(&Event::InitApply(versioned("a", "old", "9")), value);
-        replica.take::<ConfigMap>(&Event::InitDone, value);
-        let held = |replica: &WatchedReplica<String>| replica.held().unwrap().get("a").cloned();
-        assert!(replica.note(versioned("a", "ours", "10"), value));
+        replica.apply_event(&Event::InitApply(versioned("a", "old", "9")), value);
+        replica.apply_event::<ConfigMap>(&Event::InitDone, value);
+        let held = |replica: &WatchedReplica<String>| replica.objects().unwrap().get("a").cloned();
+        assert!(replica.record_write(versioned("a", "ours", "10"), value));
         assert_eq!(held(&replica).as_deref(), Some("ours"));
-        replica.take(&Event::Apply(versioned("a", "theirs", "12")), value);
-        assert!(!replica.note(versioned("a", "ours again", "11"), value));
+        replica.apply_event(&Event::Apply(versioned("a", "theirs", "12")), value);
+        assert!(!replica.record_write(versioned("a", "ours again", "11"), value));
         assert_eq!(held(&replica).as_deref(), Some("theirs"));
-        replica.take(&Event::Delete(versioned("a", "", "14")), value);
-        assert!(!replica.note(versioned("a", "ours", "13"), value));
+        replica.apply_event(&Event::Delete(versioned("a", "", "14")), value);
+        assert!(!replica.record_write(versioned("a", "ours", "13"), value));
         assert_eq!(held(&replica), None);
     }
 
@@ -208,8 +210,8 @@ mod tests {
         let mut take = |event| {
             let value =
                 |object: &ConfigMap| object.data.clone().unwrap_or_default()["value"].clone();
-            let changed = replica.take(&event, value);
-            let held = replica.held().map(|held| {
+            let changed = replica.apply_event(&event, value);
+            let held = replica.objects().map(|held| {
                 let pairs = held.iter().map(|(name, value)| format!("{name}={value}"));
                 pairs.collect::<Vec<_>>().join(" ")
             });

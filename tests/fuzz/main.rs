@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     let manifests = ours.len() + machines.len();
     println!("fuzz: {manifests} manifests, {seconds} s, seed {seed}");
     // Once: it lives as long as the program.
-    let scheme = database::scheme(databases::ALL);
+    let scheme = database::build_scheme(databases::ALL);
     let targets: [FuzzTarget<'_>; 3] = [
         ("decode_v1alpha1", &ours, &|body, yaml| judge(scheme, V1ALPHA1, body, yaml)),
         ("decode_v1beta1", &ours, &|body, yaml| judge(scheme, V1BETA1, body, yaml)),
@@ -91,7 +91,7 @@ fn corpus(folder: &str) -> Vec<Value> {
                 read(&path, found);
             } else if path.extension().is_some_and(|extension| extension == "yaml") {
                 let text = fs::read_to_string(&path).unwrap();
-                let parsed = text.split("\n---\n").map(|part| decode::yaml(part.as_bytes()));
+                let parsed = text.split("\n---\n").map(|part| decode::parse_yaml(part.as_bytes()));
                 found.extend(parsed.map(|parsed| parsed.unwrap().value));
             }
         }
@@ -130,7 +130,7 @@ fn run(judge: Judge<'_>, corpus: &[Value], seed: u64, budget: Duration) -> Resul
 
 /// Was the body understood? An error when writing and reading then changes it.
 fn judge(scheme: &Scheme, version: ServedVersion, body: &[u8], yaml: bool) -> Result<bool, String> {
-    let parsed = if yaml { decode::yaml(body) } else { decode::json(body) };
+    let parsed = if yaml { decode::parse_yaml(body) } else { decode::parse_json(body) };
     let Ok(document) = parsed else { return Ok(false) };
     let served = || scheme.kinds().iter().filter(|kind| kind.versions().contains(&version));
     let Some(kind) = served().find(|kind| kind.kind() == document.value["kind"]) else {
@@ -160,7 +160,7 @@ fn judge(scheme: &Scheme, version: ServedVersion, body: &[u8], yaml: bool) -> Re
 
 /// As [`judge`], for the kinds that kube-apiserver serves and Navigator reads.
 fn judge_containership(body: &[u8], yaml: bool) -> Result<bool, String> {
-    let parsed = if yaml { decode::yaml(body) } else { decode::json(body) };
+    let parsed = if yaml { decode::parse_yaml(body) } else { decode::parse_json(body) };
     let Ok(document) = parsed else { return Ok(false) };
     let value = document.value;
     match value["kind"].as_str().unwrap_or_default() {

@@ -44,11 +44,12 @@ pub(crate) async fn serve(arguments: &[String]) {
     };
     let disk = value("--store-path=");
     let store =
-        EmbeddedStore::on(Power::at(&disk, SYNC).unwrap(), HistoryLimits::default()).unwrap();
+        EmbeddedStore::open_backend(Power::at(&disk, SYNC).unwrap(), HistoryLimits::default())
+            .unwrap();
     let store: Arc<dyn Storage> = Arc::new(store);
 
     let (rt, closing) = (Runtime::new(), Shutdown::new());
-    let scheme = database::scheme(databases::ALL);
+    let scheme = database::build_scheme(databases::ALL);
     let metrics = Arc::new(Metrics::new());
     let starting = rt.readiness().add("start");
     let config = kube::config::Kubeconfig::read_from(value("--kubeconfig=")).unwrap();
@@ -65,9 +66,14 @@ pub(crate) async fn serve(arguments: &[String]) {
         rt.readiness().clone(),
         Shutdown::new(),
     ));
-    let trust = authn::load(&client, &rt).await.unwrap();
-    let mut guard =
-        store_identity::start(Arc::clone(&store), &role::served(scheme), &client, NAMESPACE, &rt);
+    let trust = authn::load_trust(&client, &rt).await.unwrap();
+    let mut guard = store_identity::start_guard(
+        Arc::clone(&store),
+        &role::navigator_api(scheme),
+        &client,
+        NAMESPACE,
+        &rt,
+    );
     guard.until_decided().await;
     let admission: Arc<dyn AdmissionPlugin> = Arc::new(AdmissionChain::new(vec![
         Arc::new(NamespaceLifecycle::new(Arc::new(NamespaceLister::start(&client, &rt)))),
@@ -75,12 +81,12 @@ pub(crate) async fn serve(arguments: &[String]) {
     ]));
     let tokens = Arc::new(CachingTokenReviewer::new(client.clone(), Arc::clone(&metrics)));
     let reviews = Arc::new(CachingAccessReviewer::new(client, Arc::clone(&metrics)));
-    let stored = (&store, CapacityBounds::own());
+    let stored = (&store, CapacityBounds::for_process());
     let state = AppState::start(scheme, stored, &admission, guard, &metrics, &rt, &closing);
     chain.install(InstalledServices {
         authenticator: Authenticator::new(trust, tokens, Arc::clone(&metrics)),
         authorizer: Arc::new(Authorizer::new(reviews, Arc::clone(&metrics))),
-        router: handlers::router(state),
+        router: handlers::build_router(state),
     });
     drop(starting);
     eprintln!("{}", serde_json::json!({"address": address.to_string()}));
@@ -89,7 +95,8 @@ pub(crate) async fn serve(arguments: &[String]) {
         &serve::SecureServingOptions::default(),
     );
     let tasks = rt.tasks().clone();
-    let serving = serve::serve(listener, tls, chain, metrics, &tasks, closing, Duration::ZERO);
+    let serving =
+        serve::accept_connections(listener, tls, chain, metrics, &tasks, closing, Duration::ZERO);
     futures::future::join(serving, compact_when_told(&*store, &disk.with_extension("compact")))
         .await;
 }

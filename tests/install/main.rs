@@ -91,7 +91,7 @@ fn tidy(value: &mut Value) {
 }
 
 fn manifest(settings: &InstallSettings) -> Objects {
-    by_name(manifest::objects(settings, database::scheme(databases::ALL)))
+    by_name(manifest::install_objects(settings, database::build_scheme(databases::ALL)))
 }
 
 /// A chart makes no namespace: `--create-namespace` does.
@@ -228,7 +228,7 @@ fn components_are_what_the_chart_adds() {
 #[test]
 fn the_cluster_manager_is_the_same_by_manifest_and_chart() {
     let printed = |settings: &ClusterManagerSettings| {
-        by_name(manifest::cluster_manager_objects(settings, database::scheme(databases::ALL)))
+        by_name(manifest::cluster_manager_objects(settings, database::build_scheme(databases::ALL)))
     };
     let applied = parsed(&fs::read_to_string(root("deploy/cluster-manager.yaml")).unwrap());
     assert_same(&applied, &printed(&ClusterManagerSettings::default()));
@@ -285,7 +285,7 @@ fn the_cluster_manager_with_all_of_its_parts_is_a_resource_of_kustomize() {
         }),
         ..ClusterManagerSettings::default()
     };
-    let scheme = database::scheme(databases::ALL);
+    let scheme = database::build_scheme(databases::ALL);
     let ours = ClusterManagerSettings::default().image;
     let (name, _) = ours.rsplit_once(':').unwrap();
     let folder = tempfile::tempdir().unwrap();

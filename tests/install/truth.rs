@@ -286,7 +286,7 @@ impl Place {
         let ask = http::Request::get("/metrics").header("authorization", "Bearer scraper");
         let reply = client.send(ask.body(String::new()).unwrap()).await.unwrap();
         assert_eq!(reply.status, 200, "{reply:?}");
-        let scheme = navigator::database::scheme(navigator::databases::ALL);
+        let scheme = navigator::database::build_scheme(navigator::databases::ALL);
         assert_described(&reply.body, &navigator::apiserver::metrics_catalogue(scheme));
     }
 }
@@ -443,7 +443,7 @@ async fn runs_as_rendered(
     assert_described(&page, described);
     assert_ports(objects, deployment, &running.ports());
     // Where the role would listen without the variable.
-    let command = navigator::cli::command(navigator::databases::ALL);
+    let command = navigator::cli::build_command(navigator::databases::ALL);
     let command = command.find_subcommand(role).unwrap();
     let flag = command.get_arguments().find(|arg| arg.get_id() == "admin_address").unwrap();
     let default = flag.get_default_values()[0].to_str().unwrap();

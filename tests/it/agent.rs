@@ -133,7 +133,7 @@ impl RunningAgent {
         let runtime = Runtime::new();
         let given = runtime.clone();
         runtime.tasks().spawn("agent", async move {
-            agent::run(config, client, given).await.unwrap();
+            agent::run_agent(config, client, given).await.unwrap();
         });
         Self(runtime)
     }
@@ -158,7 +158,7 @@ fn file_of(users: &[(&str, &[&str])]) -> String {
     };
     let specs: Vec<_> = users.iter().map(|(name, keys)| (*name, spec(keys))).collect();
     let set = KeySet::new(specs.iter().map(|(name, spec)| (*name, spec)));
-    String::from_utf8(set.block().file(b"", false)).unwrap()
+    String::from_utf8(set.build_block().render_file(b"", false)).unwrap()
 }
 
 /// A key that nobody has.

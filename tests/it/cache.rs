@@ -36,7 +36,7 @@ use crate::storage::{Scratch, connect, etcd_server, kube_apiserver};
 const DEADLINE: Duration = Duration::from_secs(60);
 
 fn pilots() -> KeyPrefix {
-    KeyPrefix::resource("group", "pilots").unwrap()
+    KeyPrefix::for_resource("group", "pilots").unwrap()
 }
 
 fn key(namespace: &str, name: &str) -> Key {
@@ -113,13 +113,13 @@ async fn end(watcher: &mut CacheWatcher) -> Error {
 fn describe(event: &CacheEvent) -> String {
     let text = |hub: &Value| format!("{}={}", hub["metadata"]["name"], hub["value"]);
     let object = event.object();
-    assert_eq!(object.tree()["metadata"]["resourceVersion"], object.revision.to_string());
+    assert_eq!(object.to_value()["metadata"]["resourceVersion"], object.revision.to_string());
     let text = match event {
-        CacheEvent::Put { object, previous: None } => format!("added {}", text(&object.tree())),
+        CacheEvent::Put { object, previous: None } => format!("added {}", text(&object.to_value())),
         CacheEvent::Put { object, previous: Some(previous) } => {
-            format!("modified {} {}", text(&object.tree()), previous.tree()["value"])
+            format!("modified {} {}", text(&object.to_value()), previous.to_value()["value"])
         }
-        CacheEvent::Deleted { object, .. } => format!("deleted {}", text(&object.tree())),
+        CacheEvent::Deleted { object, .. } => format!("deleted {}", text(&object.to_value())),
     };
     text.replace('"', "")
 }
@@ -178,7 +178,7 @@ async fn a_list_shows_what_was_there_before_in_the_order_of_keys() {
         ["group/pilots/a-b/w", "group/pilots/a/y", "group/pilots/a/z", "group/pilots/b/x"];
     assert_eq!(keys, expected);
     assert_eq!(listing.revision, last);
-    let of_a = KeyPrefix::namespace("group", "pilots", "a").unwrap();
+    let of_a = KeyPrefix::for_namespace("group", "pilots", "a").unwrap();
     let listing = running.cache.list(&of_a, None).await.unwrap();
     assert_eq!(listing.objects.len(), 2);
 }
@@ -191,7 +191,7 @@ async fn a_read_at_a_revision_waits_for_it() {
     for n in 1..50 {
         revision = store.update(&key("ns", "a"), revision, object("a", n)).await.unwrap();
         let found = running.cache.get(&key("ns", "a"), Some(revision)).await.unwrap().unwrap();
-        assert_eq!((found.revision, &found.tree()["value"]), (revision, &json!(n)));
+        assert_eq!((found.revision, &found.to_value()["value"]), (revision, &json!(n)));
     }
     let revision = store.delete(&key("ns", "a"), revision).await.unwrap();
     assert!(running.cache.get(&key("ns", "a"), Some(revision)).await.unwrap().is_none());
@@ -320,7 +320,7 @@ async fn a_watcher_sees_every_change_in_order_on_kubernetes() {
 async fn a_watcher_sees_its_own_namespace_only() {
     let (store, _directory) = embedded().await;
     let running = Running::over(Arc::clone(&store)).await;
-    let range = KeyPrefix::namespace("group", "pilots", "a").unwrap();
+    let range = KeyPrefix::for_namespace("group", "pilots", "a").unwrap();
     let mut watcher =
         running.cache.watch(KeyRange::Under(range), running.cache.revision()).await.unwrap();
     store.create(&key("a2", "x"), object("x", 1)).await.unwrap();
@@ -332,7 +332,7 @@ async fn a_watcher_sees_its_own_namespace_only() {
 async fn many_changes_of_other_namespaces_hold_up_no_watcher() {
     let (store, _directory) = embedded().await;
     let running = Running::over(Arc::clone(&store)).await;
-    let range = KeyPrefix::namespace("group", "pilots", "a").unwrap();
+    let range = KeyPrefix::for_namespace("group", "pilots", "a").unwrap();
     let mut watcher =
         running.cache.watch(KeyRange::Under(range), running.cache.revision()).await.unwrap();
     let others: Vec<_> = (0..1_000).map(|n| key("b", &format!("k{n}"))).collect();
@@ -369,7 +369,7 @@ async fn one_of_many_watchers_looks_once_in_32_milliseconds() {
             timeout(DEADLINE, watcher.next()).await.expect("the next change comes").unwrap();
             looks += 1;
             seen += 1;
-            while watcher.ready().is_some() {
+            while watcher.next_ready().is_some() {
                 seen += 1;
             }
         }
@@ -520,7 +520,7 @@ async fn a_restarted_cache_remembers_no_more_than_another() {
     let watch = running.cache.watch(range(), written[0]).await.err();
     let Some(Error::TooOld { oldest, .. }) = watch else { panic!("{watch:?}") };
     let known = written.iter().filter(|revision| **revision > oldest).count();
-    let most = CapacityBounds::own().window / (32 * 1024);
+    let most = CapacityBounds::for_process().window / (32 * 1024);
     assert!((most * 3 / 4..most).contains(&known), "{known} changes of 32 KiB, of {most}");
     let mut watcher = running.cache.watch(range(), oldest).await.unwrap();
     for revision in &written[640 - known..] {
@@ -601,21 +601,21 @@ async fn a_bookmark_moves_on_when_other_resources_are_written() {
     let running = Running::over(Arc::clone(&store)).await;
     let start = running.cache.revision();
     let mut watcher = running.cache.watch(KeyRange::Under(pilots()), start).await.unwrap();
-    assert_eq!(watcher.bookmark(), start);
+    assert_eq!(watcher.bookmark_revision(), start);
     let other = Key::new("group", "other", "ns", "a").unwrap();
     let written = store.create(&other, object("a", 1)).await.unwrap();
     running.cache.wait_until(written).await.unwrap();
-    assert_eq!(watcher.bookmark(), written);
+    assert_eq!(watcher.bookmark_revision(), written);
     // A bookmark never passes an event that was not returned.
     let created = store.create(&key("ns", "a"), object("a", 1)).await.unwrap();
     running.cache.wait_until(created).await.unwrap();
     let updated = store.update(&key("ns", "a"), created, object("a", 2)).await.unwrap();
     running.cache.wait_until(updated).await.unwrap();
-    assert_eq!(watcher.bookmark(), written);
+    assert_eq!(watcher.bookmark_revision(), written);
     assert_eq!(line(&mut watcher).await, "added a=1");
-    assert_eq!(watcher.bookmark(), created);
+    assert_eq!(watcher.bookmark_revision(), created);
     assert_eq!(line(&mut watcher).await, "modified a=2 1");
-    assert_eq!(watcher.bookmark(), updated);
+    assert_eq!(watcher.bookmark_revision(), updated);
 }
 
 #[tokio::test]
@@ -637,18 +637,19 @@ async fn a_page_decodes_nothing_that_the_cache_holds() {
     let latest = store.update(&key("ns", "a"), old, object("a", 2)).await.unwrap();
     running.cache.wait_until(latest).await.unwrap();
     let before = decoded.load(Ordering::SeqCst);
-    let page = running.cache.page(&pilots(), PageRequest::default()).await.unwrap();
+    let page = running.cache.list_page(&pilots(), PageRequest::default()).await.unwrap();
     assert_eq!((page.objects.len(), decoded.load(Ordering::SeqCst)), (3, before));
     // The object's earlier state is remembered.
     let request = PageRequest { at: Some(old), ..PageRequest::default() };
-    let page = running.cache.page(&pilots(), request).await.unwrap();
-    assert_eq!((&page.objects[0].tree()["value"], page.objects[0].revision), (&json!(1), old));
+    let page = running.cache.list_page(&pilots(), request).await.unwrap();
+    assert_eq!((&page.objects[0].to_value()["value"], page.objects[0].revision), (&json!(1), old));
     assert_eq!(decoded.load(Ordering::SeqCst), before);
 }
 
 /// Names and values of a page, then a `+` for each object that follows, as far as it was counted.
 fn page_text(page: &CacheListing) -> String {
-    let text = |object: &Arc<CachedObject>| format!("{}={}", object.name(), object.tree()["value"]);
+    let text =
+        |object: &Arc<CachedObject>| format!("{}={}", object.name(), object.to_value()["value"]);
     let shown: Vec<_> = page.objects.iter().map(text).collect();
     format!("{} {}{}", page.revision, shown.join(" "), "+".repeat(page.remaining))
 }
@@ -684,13 +685,13 @@ async fn pages_of_the_past_are_those_of_the_store_and_do_not_ask_it() {
     }
     running.cache.wait_until(*moments.last().unwrap()).await.unwrap();
     faulty.fail_lists(true);
-    for range in [pilots(), KeyPrefix::namespace("group", "pilots", "ns").unwrap()] {
+    for range in [pilots(), KeyPrefix::for_namespace("group", "pilots", "ns").unwrap()] {
         for at in moments.iter().step_by(7).copied() {
             for limit in [None, Some(1), Some(3), Some(14)] {
                 let mut request =
                     PageRequest { at: Some(at), limit, count: true, ..PageRequest::default() };
                 loop {
-                    let page = running.cache.page(&range, request.clone()).await.unwrap();
+                    let page = running.cache.list_page(&range, request.clone()).await.unwrap();
                     let wanted = store.list(&range, request.clone()).await.unwrap();
                     let names = wanted.entries.iter().map(|entry| {
                         let value: Value = serde_json::from_slice(&entry.value).unwrap();
@@ -724,12 +725,12 @@ async fn an_object_is_encoded_once_for_each_form() {
     let found = running.cache.get(&key("ns", "a"), None).await.unwrap().unwrap();
     let ours = json!({"metadata": {"name": "a", "resourceVersion": found.revision.to_string()}, "value": 1});
     assert_eq!(serde_json::from_slice::<Value>(found.json()).unwrap(), ours);
-    let first = found.older(|tree| json!({"older": tree["value"]}));
+    let first = found.older_version(|tree| json!({"older": tree["value"]}));
     assert_eq!(first.json(), r#"{"older":1}"#);
-    let again = found.older(|_| panic!("encoded twice"));
+    let again = found.older_version(|_| panic!("encoded twice"));
     assert_eq!(first.json().as_ptr(), again.json().as_ptr());
-    let first = found.partial(|tree| tree["metadata"].clone());
-    let again = found.partial(|_| panic!("encoded twice"));
+    let first = found.partial_metadata(|tree| tree["metadata"].clone());
+    let again = found.partial_metadata(|_| panic!("encoded twice"));
     assert_eq!(first.json().as_ptr(), again.json().as_ptr());
 }
 
@@ -755,10 +756,10 @@ async fn a_line_of_a_watch_is_made_once() {
                 (EventType::Modified, "MODIFIED"),
                 (EventType::Deleted, "DELETED"),
             ] {
-                let line = event.object().shown().line(type_);
+                let line = event.object().encoded_object().watch_line(type_);
                 assert_eq!(line.last(), Some(&b'\n'));
                 let read: Value = serde_json::from_slice(&line).unwrap();
-                assert_eq!(read, json!({"type": word, "object": event.object().tree()}));
+                assert_eq!(read, json!({"type": word, "object": event.object().to_value()}));
                 if type_ == natural {
                     lines.push(line);
                 }
@@ -777,9 +778,9 @@ async fn an_object_that_cannot_be_read_fails_lists_rather_than_missing_in_them()
     let unreadable = |error: Option<Error>| matches!(error, Some(Error::Undecodable { key: k, .. }) if k == key("ns", "bad"));
     assert!(unreadable(running.cache.list(&pilots(), None).await.err()));
     assert!(unreadable(running.cache.get(&key("ns", "bad"), None).await.err()));
-    assert!(unreadable(running.cache.page(&pilots(), PageRequest::default()).await.err()));
+    assert!(unreadable(running.cache.list_page(&pilots(), PageRequest::default()).await.err()));
     // Lists of other namespaces still work.
-    let other = KeyPrefix::namespace("group", "pilots", "other").unwrap();
+    let other = KeyPrefix::for_namespace("group", "pilots", "other").unwrap();
     assert_eq!(running.cache.list(&other, None).await.unwrap().objects.len(), 1);
     let deleted = store.delete(&key("ns", "bad"), bad).await.unwrap();
     assert_eq!(running.cache.list(&pilots(), Some(deleted)).await.unwrap().objects.len(), 1);
@@ -849,7 +850,7 @@ async fn a_cache_survives_the_restart_of_its_etcd() {
     let running = Running::over(Arc::clone(&store)).await;
     let start = running.cache.catch_up().await.unwrap();
     let mut watcher = running.cache.watch(KeyRange::Under(pilots()), start).await.unwrap();
-    let id = store.id().await.unwrap();
+    let id = store.store_id().await.unwrap();
     for round in 0..3 {
         store.create(&key("ns", &format!("k{round}")), object("k", round)).await.unwrap();
         assert_eq!(line(&mut watcher).await, format!("added k={round}"));
@@ -861,7 +862,7 @@ async fn a_cache_survives_the_restart_of_its_etcd() {
             sleep(Duration::from_millis(20)).await;
         }
     }
-    assert_eq!(store.id().await.unwrap(), id);
+    assert_eq!(store.store_id().await.unwrap(), id);
     let started = Instant::now();
     while let Err(error) = running.cache.catch_up().await {
         assert!(started.elapsed() < DEADLINE, "the cache does not catch up: {error:?}");
@@ -878,7 +879,7 @@ async fn the_window_counts_what_objects_were_before() {
         json!({"metadata": {"name": "k"}, "value": "x".repeat(512 * 1024)}).to_string(),
     );
     let mut made = Vec::new();
-    let objects = 2 * CapacityBounds::own().window / large.len();
+    let objects = 2 * CapacityBounds::for_process().window / large.len();
     for n in 0..objects {
         let key = key("ns", &format!("k{n}"));
         made.push((store.create(&key, large.clone()).await.unwrap(), key));

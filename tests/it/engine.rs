@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
 
-use navigator::databases::cassandra::facts::{NodeSettings, Release, render};
+use navigator::databases::cassandra::facts::{NodeSettings, Release, render_files};
 use serde_json::{Map, Value, json};
 
 use crate::golden;
@@ -13,7 +13,7 @@ fn cassandra_folder_is_the_golden_one() {
     let seeds = ["10.0.0.8".to_owned(), "seed.example.org:7001".to_owned(), "fd00::1".to_owned()];
     let options = ["-XX:MaxDirectMemorySize=1g".to_owned()];
     for release in [Release::V4_0, Release::V4_1, Release::V5_0] {
-        let files = render(&NodeSettings {
+        let files = render_files(&NodeSettings {
             release,
             cluster_name: "shop",
             datacenter: "eu",
@@ -73,7 +73,7 @@ fn what_differs_from_the_vendors_file_was_decided() {
     let mut used = Vec::new();
     for release in [Release::V4_0, Release::V4_1, Release::V5_0] {
         let none = Map::new();
-        let files = render(&NodeSettings {
+        let files = render_files(&NodeSettings {
             release,
             cluster_name: "shop",
             datacenter: "eu",

@@ -88,7 +88,7 @@ fn placed(bed: &Rc<Bed>, net: u8, spec: Value) -> Nodes {
 
 /// Asks a node that is not secured.
 async fn ask(at: SocketAddr, commands: &[&[&str]]) -> Result<Vec<RespReply>, Error> {
-    RespServer::plain(at).ask(commands).await
+    RespServer::without_tls(at).send_commands(commands).await
 }
 
 fn at(nodes: &Nodes, node: usize) -> SocketAddr {
@@ -101,7 +101,10 @@ async fn part(
     nodes: &Nodes,
     node: usize,
 ) -> Option<(u64, u64, String, String)> {
-    let asked = client.at(at(nodes, node)).ask(&[&["FCALL_RO", "navigator", "0"], &["ROLE"]]).await;
+    let asked = client
+        .with_address(at(nodes, node))
+        .send_commands(&[&["FCALL_RO", "navigator", "0"], &["ROLE"]])
+        .await;
     let replies = asked.ok()?;
     let record: Value = serde_json::from_str(replies[0].text()).ok()?;
     let RespReply::List(role) = &replies[1] else { return None };
@@ -113,7 +116,7 @@ async fn part(
 
 /// Waits until these nodes have a primary of this epoch and run; says who it is.
 async fn led(nodes: &Nodes, epoch: u64, run: u64, these: &[usize]) -> usize {
-    led_as(&RespServer::plain(at(nodes, 0)), nodes, (epoch, run), these).await
+    led_as(&RespServer::without_tls(at(nodes, 0)), nodes, (epoch, run), these).await
 }
 
 async fn led_as(
@@ -229,7 +232,7 @@ async fn a_lost_primary_is_succeeded_and_returns_as_a_replica_and_the_next_one_h
     // The old primary comes back, and is never a master.
     nodes.start(first);
     until("the old primary is a replica", PATIENCE, async || {
-        let part = part(&RespServer::plain(at(&nodes, first)), &nodes, first).await;
+        let part = part(&RespServer::without_tls(at(&nodes, first)), &nodes, first).await;
         let role = part.as_ref().map(|(.., role)| &**role);
         assert_ne!(role, Some("master"), "{part:?}");
         if role == Some("connected") { Ok(()) } else { Err(format!("{part:?}")) }

@@ -19,7 +19,7 @@ use crate::{golden, scheme};
 
 /// Objects of an install with these settings.
 fn objects(settings: &InstallSettings) -> Vec<Value> {
-    manifest::objects(settings, scheme())
+    manifest::install_objects(settings, scheme())
 }
 
 fn etcd(servers: &str, secret: Option<&str>) -> InstallStore {

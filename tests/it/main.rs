@@ -34,6 +34,6 @@ fn scheme() -> &'static navigator::api::scheme::Scheme {
 
     use navigator::{api::scheme::Scheme, database, databases};
 
-    static SCHEME: LazyLock<&Scheme> = LazyLock::new(|| database::scheme(databases::ALL));
+    static SCHEME: LazyLock<&Scheme> = LazyLock::new(|| database::build_scheme(databases::ALL));
     &SCHEME
 }

@@ -30,7 +30,7 @@ pub(crate) fn catalogue() -> Vec<(String, Vec<MetricDescription>)> {
         ("Controller".to_owned(), controller::metrics_catalogue()),
         ("Coordinator".to_owned(), coordinator::metrics_catalogue()),
         ("Agent".to_owned(), agent::metrics_catalogue()),
-        ("Pilot".to_owned(), pilot::node::metrics::catalogue()),
+        ("Pilot".to_owned(), pilot::node::metrics::describe_metrics()),
     ];
     for database in databases::ALL {
         let gauges = database.pilot.gauges.iter().map(|gauge| MetricDescription {
@@ -293,7 +293,7 @@ fn the_reference_of_flags_has_all_of_them() {
     let mut page = "# Flags and environment\n\nGenerated from the program; `make golden` rewrites \
                     it. A flag wins over its variable.\n"
         .to_owned();
-    let mut program = cli::command(databases::ALL);
+    let mut program = cli::build_command(databases::ALL);
     program.build();
     applet(&mut page, &program, "");
     golden::check_file("docs/flags.md", &page);

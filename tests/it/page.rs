@@ -33,7 +33,7 @@ fn seen(name: &str) -> FleetSnapshot {
 }
 
 fn holding(objects: Vec<Value>) -> FleetSnapshot {
-    let mut seen = FleetSnapshot { now: now(), leads: true, ..FleetSnapshot::nothing(Vec::new()) };
+    let mut seen = FleetSnapshot { now: now(), leads: true, ..FleetSnapshot::empty(Vec::new()) };
     for object in objects {
         if object["kind"] == "ClusterUpgrade" {
             seen.runs.push(serde_json::from_value(object).unwrap());
@@ -146,14 +146,14 @@ fn a_good_day_an_empty_one_and_one_that_has_not_begun() {
     check("empty", &holding(Vec::new()));
     let begun = FleetSnapshot {
         now: now(),
-        ..FleetSnapshot::nothing(vec!["api".into(), "watch-pods".into()])
+        ..FleetSnapshot::empty(vec!["api".into(), "watch-pods".into()])
     };
     check("waiting", &begun);
 }
 
 #[tokio::test]
 async fn answers_carry_what_keeps_browsers_from_doing_more_with_them() {
-    let router = page::router(Arc::new(|| seen("everyday")), PageAccess::All);
+    let router = page::build_router(Arc::new(|| seen("everyday")), PageAccess::All);
     let mut shown = String::new();
     for path in ["/", "/status.json"] {
         let request = Request::get(path).body(Body::empty()).unwrap();

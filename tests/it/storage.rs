@@ -55,7 +55,7 @@ pub(crate) async fn connect(url: &str, prefix: &str) -> EtcdStore {
     let config = Config { endpoints, prefix: format!("/test/{prefix}"), tls: None };
     let store = EtcdStore::connect(&config).await.unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
-    while let Err(error) = store.establish().await {
+    while let Err(error) = store.establish_id().await {
         assert!(Instant::now() < deadline, "etcd does not answer: {error:?}");
         sleep(Duration::from_millis(20)).await;
     }

@@ -41,7 +41,7 @@ use navigator::{
         capacity::CapacityBounds,
         delegate::ReviewCallError,
         filters::Warnings,
-        handlers::{AppState, router},
+        handlers::{AppState, build_router},
         metrics::Metrics,
         request_info::RequestInfo,
         status::ApiError,
@@ -199,7 +199,7 @@ impl Server {
     }
 
     fn begin(store: Arc<dyn Storage>, folder: Option<tempfile::TempDir>) -> Self {
-        Self::begin_within(CapacityBounds::own(), store, folder)
+        Self::begin_within(CapacityBounds::for_process(), store, folder)
     }
 
     fn begin_within(
@@ -222,7 +222,7 @@ impl Server {
         let (verdict, verdicts) = watch::channel(StoreVerdict::Ours);
         let gatekeeper = Arc::new(Gatekeeper::default());
         let admission: Arc<dyn AdmissionPlugin> = Arc::clone(&gatekeeper) as _;
-        let guard = StoreGuard::following(verdicts);
+        let guard = StoreGuard::from_verdicts(verdicts);
         let metrics = Metrics::new();
         metrics.register(rt.metrics());
         let stored = (&store, bounds);
@@ -230,7 +230,7 @@ impl Server {
         let rules = Arc::new(Rules::default());
         Self {
             rules,
-            router: router(state),
+            router: build_router(state),
             rt,
             closing,
             verdict,
@@ -252,7 +252,7 @@ impl Server {
             request = request.header(*name, *value);
         }
         let mut request = request.body(body).unwrap();
-        let info = Arc::new(RequestInfo::of(&request));
+        let info = Arc::new(RequestInfo::from_request(&request));
         let warnings = Warnings::default();
         let user = User { name: "jane".into(), ..User::default() };
         request.extensions_mut().insert(info);

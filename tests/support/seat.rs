@@ -289,7 +289,7 @@ pub(crate) async fn until_gone(pid: i32, deadline: Duration) {
 
 fn read(log: &Path) -> String {
     let mut plain = PlainLog::default();
-    plain.add(&fs::read(log).unwrap_or_default()) + &plain.end()
+    plain.append(&fs::read(log).unwrap_or_default()) + &plain.finish()
 }
 
 fn tail(log: &Path, count: usize) -> String {

@@ -58,7 +58,7 @@ pub(crate) fn user(name: &str, password: &str, roles: &[&str], superuser: bool) 
     static HASHES: Mutex<BTreeMap<[String; 2], String>> = Mutex::new(BTreeMap::new());
     let mut hashes = HASHES.lock().unwrap();
     let hash = hashes.entry([name, password].map(str::to_owned));
-    let hash = hash.or_insert_with(|| password::hash(password).unwrap()).clone();
+    let hash = hash.or_insert_with(|| password::hash_bcrypt(password).unwrap()).clone();
     DocumentedUser { name: name.to_owned(), hash, superuser, roles }
 }
 
@@ -99,7 +99,7 @@ impl Authorities {
             CertificateAuthority::create(&format!("{name} {number}"), Timestamp::now()).unwrap()
         };
         let (internode, client) = (made("internode"), made("client"));
-        let trust = Trust { internode: internode.trust(), client: client.trust() };
+        let trust = Trust { internode: internode.trust_bundle(), client: client.trust_bundle() };
         Self { internode, client, trust }
     }
 }
@@ -222,7 +222,7 @@ impl StandIn {
 
     /// Signs a request for this node, and writes that to the Pilot.
     pub(crate) async fn sign(&self, bed: &Bed, request: &str) -> SignedPair {
-        let request = KeyRequest::read(request).unwrap();
+        let request = KeyRequest::from_pem(request).unwrap();
         let names = [self.name.clone(), "localhost".to_owned()];
         let sign = |ca: &CertificateAuthority, usage| {
             let order = LeafOrder {
@@ -232,7 +232,7 @@ impl StandIn {
                 usage,
                 life: Duration::from_secs(3600),
             };
-            ca.sign(&request, &order, Timestamp::now()).unwrap()
+            ca.issue_certificate(&request, &order, Timestamp::now()).unwrap()
         };
         let (internode, client, change) = {
             let authorities = self.authorities.borrow();
@@ -256,7 +256,7 @@ impl StandIn {
     pub(crate) async fn a_certificate_is_given(&self, bed: &Bed) {
         let authority = CertificateAuthority::create("given", Timestamp::now()).unwrap();
         let key = PrivateKey::generate().unwrap();
-        let request = KeyRequest::read(&KeyRequest::create(&key).unwrap()).unwrap();
+        let request = KeyRequest::from_pem(&KeyRequest::create(&key).unwrap()).unwrap();
         let order = LeafOrder {
             common_name: "db.example.org",
             dns_names: &["db.example.org".to_owned()],
@@ -264,9 +264,9 @@ impl StandIn {
             usage: CertificateUse::Client,
             life: Duration::from_secs(3600),
         };
-        let chain = authority.sign(&request, &order, Timestamp::now()).unwrap();
+        let chain = authority.issue_certificate(&request, &order, Timestamp::now()).unwrap();
         let told = json!({
-            "chain": chain, "trust": authority.trust().to_pem(), "mountedKey": key.sha256(),
+            "chain": chain, "trust": authority.trust_bundle().to_pem(), "mountedKey": key.public_key_sha256(),
         });
         let before = bed.pilot(&self.name).await.status.security.unwrap().client;
         self.change(bed, json!({"clientCertificate": told})).await;
@@ -297,7 +297,7 @@ impl StandIn {
     pub(crate) async fn asks_certificates(&self, bed: &Bed) -> ClientConfig {
         let authority = CertificateAuthority::create("apps", Timestamp::now()).unwrap();
         let key = PrivateKey::generate().unwrap();
-        let request = KeyRequest::read(&KeyRequest::create(&key).unwrap()).unwrap();
+        let request = KeyRequest::from_pem(&KeyRequest::create(&key).unwrap()).unwrap();
         let order = LeafOrder {
             common_name: "app",
             dns_names: &["app".to_owned()],
@@ -305,9 +305,9 @@ impl StandIn {
             usage: CertificateUse::Internode,
             life: Duration::from_secs(3600),
         };
-        let chain = authority.sign(&request, &order, Timestamp::now()).unwrap();
+        let chain = authority.issue_certificate(&request, &order, Timestamp::now()).unwrap();
         let nodes = self.authorities.borrow().trust.internode.clone();
-        let clients = TrustBundle::join([&authority.trust(), &nodes]).unwrap().to_pem();
+        let clients = TrustBundle::join([&authority.trust_bundle(), &nodes]).unwrap().to_pem();
         let change = json!({"clientAuth": "Required", "clientCertificate": {"clients": clients}});
         self.change(bed, change).await;
         let certificate = CertificateDer::from_pem_slice(chain.as_bytes()).unwrap();
@@ -356,7 +356,7 @@ impl StandIn {
 
 fn leaf(chain: &str) -> SignedLeaf {
     let leaf = CertificateDer::from_pem_slice(chain.as_bytes()).unwrap();
-    SignedLeaf { leaf, sha256: CertificateDetails::read(chain).unwrap().sha256 }
+    SignedLeaf { leaf, sha256: CertificateDetails::from_pem(chain).unwrap().sha256 }
 }
 
 /// The login of all pilots of a cluster, for a database that knows SHA-256 alone.

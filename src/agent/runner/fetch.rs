@@ -23,29 +23,33 @@ const MOST: u64 = 512 << 20;
 const LIMIT: Duration = Duration::from_secs(15 * 60);
 
 /// Fetches a file, and waits until it is on the disk.
-pub(super) async fn fetch(url: &str, ca: Option<&Path>, into: &Path) -> Result<(), StepFailure> {
-    let again = |why: String| StepFailure::Again(format!("{url}: {why}"));
-    let mut file = File::create(into).map_err(|error| again(error.to_string()))?;
+pub(super) async fn fetch_file(
+    url: &str,
+    ca: Option<&Path>,
+    target: &Path,
+) -> Result<(), StepFailure> {
+    let retry_error = |reason: String| StepFailure::Again(format!("{url}: {reason}"));
+    let mut file = File::create(target).map_err(|error| retry_error(error.to_string()))?;
     let size = match url.strip_prefix("file://") {
-        Some(path) => copy(path, &mut file).map_err(|error| again(error.to_string()))?,
-        None => match timeout(LIMIT, download(url, ca, &mut file)).await {
-            Ok(ended) => ended.map_err(again)?,
-            Err(_) => return Err(again(format!("it took more than {} s", LIMIT.as_secs()))),
+        Some(path) => copy_file(path, &mut file).map_err(|error| retry_error(error.to_string()))?,
+        None => match timeout(LIMIT, download_file(url, ca, &mut file)).await {
+            Ok(download_result) => download_result.map_err(retry_error)?,
+            Err(_) => return Err(retry_error(format!("it took more than {} s", LIMIT.as_secs()))),
         },
     };
     if size > MOST {
         return Err(StepFailure::Final(format!("{url} is larger than {MOST} bytes")));
     }
-    file.sync_all().map_err(|error| again(error.to_string()))
+    file.sync_all().map_err(|error| retry_error(error.to_string()))
 }
 
-fn copy(path: &str, into: &mut File) -> io::Result<u64> {
-    io::copy(&mut File::open(path)?.take(MOST + 1), into)
+fn copy_file(path: &str, target: &mut File) -> io::Result<u64> {
+    io::copy(&mut File::open(path)?.take(MOST + 1), target)
 }
 
 /// Stops after a byte too many.
-async fn download(url: &str, ca: Option<&Path>, into: &mut File) -> Result<u64, String> {
-    let response = get(url, ca).await?;
+async fn download_file(url: &str, ca: Option<&Path>, target: &mut File) -> Result<u64, String> {
+    let response = get_url(url, ca).await?;
     if !response.status().is_success() {
         return Err(format!("the server answers {}", response.status()));
     }
@@ -57,14 +61,14 @@ async fn download(url: &str, ca: Option<&Path>, into: &mut File) -> Result<u64, 
         if size > MOST {
             break;
         }
-        into.write_all(&data).map_err(|error| error.to_string())?;
+        target.write_all(&data).map_err(|error| error.to_string())?;
     }
     Ok(size)
 }
 
 /// Asks a server, by kube's client: it trusts those certificates that the system trusts, or these, and
 /// follows no redirect.
-pub(super) async fn get(url: &str, ca: Option<&Path>) -> Result<Response<Body>, String> {
+pub(super) async fn get_url(url: &str, ca: Option<&Path>) -> Result<Response<Body>, String> {
     let uri: Uri = url.parse().map_err(|error| format!("{error}"))?;
     let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
     let mut parts = uri.into_parts();
@@ -89,14 +93,14 @@ mod tests {
         let (from, into) = (place.path().join("from"), place.path().join("into"));
         std::fs::write(&from, "program").unwrap();
         let url = format!("file://{}", from.display());
-        fetch(&url, None, &into).await.unwrap();
+        fetch_file(&url, None, &into).await.unwrap();
         assert_eq!(std::fs::read(&into).unwrap(), b"program");
         std::fs::remove_file(&from).unwrap();
-        assert!(matches!(fetch(&url, None, &into).await, Err(StepFailure::Again(_))));
+        assert!(matches!(fetch_file(&url, None, &into).await, Err(StepFailure::Again(_))));
         // Nobody listens there.
-        let failed = fetch("https://127.0.0.1:1/kubelet", None, &into).await;
+        let failed = fetch_file("https://127.0.0.1:1/kubelet", None, &into).await;
         assert!(matches!(failed, Err(StepFailure::Again(_))), "{failed:?}");
         File::create(&from).unwrap().set_len(MOST + 1).unwrap();
-        assert!(matches!(fetch(&url, None, &into).await, Err(StepFailure::Final(_))));
+        assert!(matches!(fetch_file(&url, None, &into).await, Err(StepFailure::Final(_))));
     }
 }

@@ -4,10 +4,10 @@ use std::{fs, os::unix::fs::MetadataExt, path::Path, time::Duration};
 
 use tokio::time::{Instant, sleep, timeout};
 
-use super::fetch::get;
+use super::fetch::get_url;
 use crate::engine::machines::HostPolicy;
 
-/// Pause between two looks, and the time that one may take.
+/// Pause between two checks, and the time that one may take.
 const PAUSE: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_secs(5);
 
@@ -15,53 +15,57 @@ const LOOK: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// What it lacked at last, in a sentence.
-pub(super) async fn until_well(policy: &HostPolicy) -> Result<(), String> {
+pub(super) async fn wait_until_healthy(policy: &HostPolicy) -> Result<(), String> {
     let limit = Duration::from_secs(policy.health_seconds);
     let stable = Duration::from_secs(policy.stable_seconds);
-    let begun = Instant::now();
+    let start = Instant::now();
     // The process, and since when it is well.
-    let mut well: Option<(u32, Instant)> = None;
+    let mut healthy_process: Option<(u32, Instant)> = None;
     loop {
-        let found = look(policy).await;
-        match (&found, well) {
-            (Ok(process), Some((same, since))) if *process == same => {
-                if since.elapsed() >= stable {
+        let check_result = check_kubelet(policy).await;
+        match (&check_result, healthy_process) {
+            (Ok(process), Some((known_process, healthy_since))) if *process == known_process => {
+                if healthy_since.elapsed() >= stable {
                     return Ok(());
                 }
             }
-            (Ok(process), _) => well = Some((*process, Instant::now())),
-            (Err(_), _) => well = None,
+            (Ok(process), _) => healthy_process = Some((*process, Instant::now())),
+            (Err(_), _) => healthy_process = None,
         }
-        if begun.elapsed() >= limit {
-            let lacks = found.err().unwrap_or_else(|| "it starts again and again".to_owned());
-            return Err(format!("the kubelet was not well within {} s: {lacks}", limit.as_secs()));
+        if start.elapsed() >= limit {
+            let problem =
+                check_result.err().unwrap_or_else(|| "it starts again and again".to_owned());
+            return Err(format!(
+                "the kubelet was not well within {} s: {problem}",
+                limit.as_secs()
+            ));
         }
         sleep(PAUSE).await;
     }
 }
 
 /// Returns the process of the kubelet.
-async fn look(policy: &HostPolicy) -> Result<u32, String> {
+async fn check_kubelet(policy: &HostPolicy) -> Result<u32, String> {
     let process = process_of(&policy.kubelet);
     let process = process.ok_or_else(|| format!("no process runs {}", policy.kubelet.display()))?;
-    match timeout(LOOK, get(&policy.health_url, None)).await {
+    match timeout(LOOK, get_url(&policy.health_url, None)).await {
         Ok(Ok(answer)) if answer.status().is_success() => Ok(process),
         Ok(Ok(answer)) => Err(format!("it answers {}", answer.status())),
-        Ok(Err(why)) => Err(why),
+        Ok(Err(reason)) => Err(reason),
         Err(_) => Err("it does not answer".to_owned()),
     }
 }
 
 /// Returns the process that runs this very file, and not one that had its name before.
 fn process_of(program: &Path) -> Option<u32> {
-    let place = |path: &Path| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
-    let wanted = place(program)?;
+    let file_id = |path: &Path| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
+    let program_id = file_id(program)?;
     let mut processes = fs::read_dir("/proc").ok()?.filter_map(|entry| {
         let entry = entry.ok()?;
         let process = entry.file_name().to_str()?.parse().ok()?;
         Some((process, entry.path().join("exe")))
     });
-    processes.find_map(|(process, exe)| (place(&exe) == Some(wanted)).then_some(process))
+    processes.find_map(|(process, exe)| (file_id(&exe) == Some(program_id)).then_some(process))
 }
 
 #[cfg(test)]

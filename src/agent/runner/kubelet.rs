@@ -18,18 +18,18 @@ const STAGED: &str = ".new";
 /// What is renamed into a place.
 const MOVED: &str = ".moved";
 
-fn beside(kubelet: &Path, suffix: &str) -> PathBuf {
+fn with_suffix(kubelet: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(kubelet);
     name.push(suffix);
     name.into()
 }
 
-pub(super) fn staged(kubelet: &Path) -> PathBuf {
-    beside(kubelet, STAGED)
+pub(super) fn staged_path(kubelet: &Path) -> PathBuf {
+    with_suffix(kubelet, STAGED)
 }
 
 /// Returns the SHA-256 of a file, in hexadecimal digits; `None` where there is none.
-pub(super) fn digest(path: &Path) -> io::Result<Option<String>> {
+pub(super) fn file_digest(path: &Path) -> io::Result<Option<String>> {
     let mut file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -39,35 +39,35 @@ pub(super) fn digest(path: &Path) -> io::Result<Option<String>> {
     loop {
         match file.read(&mut buffer)? {
             0 => return Ok(Some(format!("{:x}", hasher.finalize()))),
-            read => hasher.update(&buffer[..read]),
+            length => hasher.update(&buffer[..length]),
         }
     }
 }
 
-pub(super) fn digests(kubelet: &Path) -> io::Result<KubeletDigests> {
+pub(super) fn kubelet_digests(kubelet: &Path) -> io::Result<KubeletDigests> {
     Ok(KubeletDigests {
-        installed: digest(kubelet)?,
-        kept: digest(&beside(kubelet, KEPT))?,
-        staged: digest(&staged(kubelet))?,
+        installed: file_digest(kubelet)?,
+        kept: file_digest(&with_suffix(kubelet, KEPT))?,
+        staged: file_digest(&staged_path(kubelet))?,
     })
 }
 
 /// Makes one change, which a kill or a lost power leaves undone or done. The path of the kubelet is
 /// that of a whole program at any moment.
-pub(super) fn make(change: KubeletMove, kubelet: &Path) -> io::Result<()> {
-    let (kept, moved) = (beside(kubelet, KEPT), beside(kubelet, MOVED));
-    let (from, to) = match change {
-        KubeletMove::Keep => (kubelet, kept.as_path()),
-        KubeletMove::PutBack => (kept.as_path(), kubelet),
+pub(super) fn apply_move(change: KubeletMove, kubelet: &Path) -> io::Result<()> {
+    let (kept_path, moved_path) = (with_suffix(kubelet, KEPT), with_suffix(kubelet, MOVED));
+    let (source, target) = match change {
+        KubeletMove::Keep => (kubelet, kept_path.as_path()),
+        KubeletMove::PutBack => (kept_path.as_path(), kubelet),
         KubeletMove::PutNew => {
-            fs::rename(staged(kubelet), kubelet)?;
+            fs::rename(staged_path(kubelet), kubelet)?;
             return sync_folder(kubelet);
         }
     };
-    // A second name for the same file takes the place of the other one.
-    remove(&moved)?;
-    fs::hard_link(from, &moved)?;
-    fs::rename(&moved, to)?;
+    // The rename replaces the target with a second name for the same file.
+    remove_file(&moved_path)?;
+    fs::hard_link(source, &moved_path)?;
+    fs::rename(&moved_path, target)?;
     sync_folder(kubelet)
 }
 
@@ -76,7 +76,7 @@ fn sync_folder(file: &Path) -> io::Result<()> {
 }
 
 /// Removes a file that may not be there.
-pub(super) fn remove(path: &Path) -> io::Result<()> {
+pub(super) fn remove_file(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
@@ -92,17 +92,18 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let kubelet = place.path().join("kubelet");
         fs::write(&kubelet, "old").unwrap();
-        fs::write(staged(&kubelet), "new").unwrap();
-        fs::write(beside(&kubelet, KEPT), "older").unwrap();
+        fs::write(staged_path(&kubelet), "new").unwrap();
+        fs::write(with_suffix(&kubelet, KEPT), "older").unwrap();
         // Left from a kill.
-        fs::write(beside(&kubelet, MOVED), "torn").unwrap();
-        let (old, new) = (digest(&kubelet).unwrap(), digest(&staged(&kubelet)).unwrap());
-        make(KubeletMove::Keep, &kubelet).unwrap();
-        make(KubeletMove::PutNew, &kubelet).unwrap();
-        let found = digests(&kubelet).unwrap();
+        fs::write(with_suffix(&kubelet, MOVED), "torn").unwrap();
+        let (old, new) =
+            (file_digest(&kubelet).unwrap(), file_digest(&staged_path(&kubelet)).unwrap());
+        apply_move(KubeletMove::Keep, &kubelet).unwrap();
+        apply_move(KubeletMove::PutNew, &kubelet).unwrap();
+        let found = kubelet_digests(&kubelet).unwrap();
         assert_eq!(found, KubeletDigests { installed: new, kept: old.clone(), staged: None });
-        make(KubeletMove::PutBack, &kubelet).unwrap();
-        assert_eq!(digest(&kubelet).unwrap(), old);
+        apply_move(KubeletMove::PutBack, &kubelet).unwrap();
+        assert_eq!(file_digest(&kubelet).unwrap(), old);
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 2, "nothing else is left");
     }
 }

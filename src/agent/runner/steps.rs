@@ -1,4 +1,4 @@
-//! The steps of a job, each of which may be begun anew.
+//! The steps of a job. The runner can start each of them again.
 
 use std::{
     ffi::OsString,
@@ -22,7 +22,7 @@ use tracing::warn;
 
 use super::{
     fetch, health,
-    kubelet::{self, remove, staged},
+    kubelet::{self, remove_file, staged_path},
 };
 use crate::{
     api::containership::{JobCode, JobStep},
@@ -47,24 +47,30 @@ pub(super) struct StepWorker<'a> {
 type StepResult = Result<(), StepFailure>;
 
 impl StepWorker<'_> {
-    pub(super) async fn perform(&self, step: JobStep, journal: &mut UpgradeJournal) -> StepResult {
+    pub(super) async fn perform_step(
+        &self,
+        step: JobStep,
+        journal: &mut UpgradeJournal,
+    ) -> StepResult {
         match step {
-            JobStep::Fetch => self.fetch(journal).await,
-            JobStep::Checksum => self.check(journal),
-            JobStep::Stage => self.stage(journal).await,
+            JobStep::Fetch => self.fetch_programs(journal).await,
+            JobStep::Checksum => self.check_programs(journal),
+            JobStep::Stage => self.stage_programs(journal).await,
             JobStep::Kubeadm => {
                 let mut command = vec![self.state.join("kubeadm").into_os_string()];
-                command.extend(journal.job.kubeadm().into_iter().map(OsString::from));
-                let lock = self.lock.try_clone().map_err(failed("the lock"))?;
-                self.run(journal, &command, Stdio::from(lock), KUBEADM).await.map(drop)
+                command.extend(journal.job.kubeadm_arguments().into_iter().map(OsString::from));
+                let lock = self.lock.try_clone().map_err(step_failure("the lock"))?;
+                self.run_command(journal, &command, Stdio::from(lock), KUBEADM).await.map(drop)
             }
             JobStep::Swap => {
-                let found =
-                    kubelet::digests(&self.policy.kubelet).map_err(failed("the kubelet"))?;
-                self.make(journal.swap(&found).map_err(StepFailure::Final)?)
+                let digests = kubelet::kubelet_digests(&self.policy.kubelet)
+                    .map_err(step_failure("the kubelet"))?;
+                self.apply_moves(journal.plan_swap(&digests).map_err(StepFailure::Final)?)
             }
-            JobStep::Restart => self.restart(journal).await,
-            JobStep::Health => health::until_well(self.policy).await.map_err(StepFailure::Final),
+            JobStep::Restart => self.restart_kubelet(journal).await,
+            JobStep::Health => {
+                health::wait_until_healthy(self.policy).await.map_err(StepFailure::Final)
+            }
             JobStep::RollBack => self.roll_back(journal).await,
             JobStep::Done => Ok(()),
         }
@@ -78,68 +84,79 @@ impl StepWorker<'_> {
         })
     }
 
-    async fn fetch(&self, journal: &UpgradeJournal) -> StepResult {
-        for (program, part, wanted) in self.programs(journal) {
-            if kubelet::digest(&program).map_err(failed(&program))?.as_ref() == Some(&wanted) {
+    async fn fetch_programs(&self, journal: &UpgradeJournal) -> StepResult {
+        for (program, part, expected_digest) in self.programs(journal) {
+            if kubelet::file_digest(&program).map_err(step_failure(&program))?.as_ref()
+                == Some(&expected_digest)
+            {
                 continue;
             }
             let name = program.file_name().unwrap_or_default().display();
             let url = format!("{}/{name}", journal.job.base_url.trim_end_matches('/'));
-            fetch::fetch(&url, self.policy.ca_file.as_deref(), &part).await?;
+            fetch::fetch_file(&url, self.policy.ca_file.as_deref(), &part).await?;
         }
         Ok(())
     }
 
-    fn check(&self, journal: &UpgradeJournal) -> StepResult {
-        for (program, part, wanted) in self.programs(journal) {
-            if kubelet::digest(&program).map_err(failed(&program))?.as_ref() == Some(&wanted) {
+    fn check_programs(&self, journal: &UpgradeJournal) -> StepResult {
+        for (program, part, expected_digest) in self.programs(journal) {
+            if kubelet::file_digest(&program).map_err(step_failure(&program))?.as_ref()
+                == Some(&expected_digest)
+            {
                 continue;
             }
-            let found = kubelet::digest(&part).map_err(failed(&part))?.unwrap_or_default();
-            if found != wanted {
-                drop(remove(&part));
+            let actual_digest =
+                kubelet::file_digest(&part).map_err(step_failure(&part))?.unwrap_or_default();
+            if actual_digest != expected_digest {
+                drop(remove_file(&part));
                 let name = program.file_name().unwrap_or_default().display();
-                let sentence = format!("{name} has the SHA-256 {found}, and not {wanted}");
+                let sentence =
+                    format!("{name} has the SHA-256 {actual_digest}, and not {expected_digest}");
                 return Err(StepFailure::Final(sentence));
             }
-            fs::rename(&part, &program).map_err(failed(&program))?;
+            fs::rename(&part, &program).map_err(step_failure(&program))?;
         }
         Ok(())
     }
 
-    /// Lays the new kubelet beside the old one, has both programs say their version, and keeps what
-    /// kubeadm may change.
-    async fn stage(&self, journal: &mut UpgradeJournal) -> StepResult {
+    /// Puts the new kubelet next to the old one, has both programs report their version, and keeps
+    /// what kubeadm may change.
+    async fn stage_programs(&self, journal: &mut UpgradeJournal) -> StepResult {
         let [(kubelet, ..), (kubeadm, ..)] = self.programs(journal);
-        let staged = staged(&self.policy.kubelet);
-        let laid = (|| {
-            fs::copy(&kubelet, &staged)?;
-            fs::set_permissions(&staged, Permissions::from_mode(0o755))?;
-            File::open(&staged)?.sync_all()?;
+        let staged_kubelet = staged_path(&self.policy.kubelet);
+        let copy_result = (|| {
+            fs::copy(&kubelet, &staged_kubelet)?;
+            fs::set_permissions(&staged_kubelet, Permissions::from_mode(0o755))?;
+            File::open(&staged_kubelet)?.sync_all()?;
             fs::set_permissions(&kubeadm, Permissions::from_mode(0o700))
         })();
-        laid.map_err(failed(&staged))?;
-        let wanted = journal.job.to.clone();
+        copy_result.map_err(step_failure(&staged_kubelet))?;
+        let expected_version = journal.job.to.clone();
         for command in [
-            vec![staged.into_os_string(), "--version".into()],
+            vec![staged_kubelet.into_os_string(), "--version".into()],
             vec![kubeadm.into_os_string(), "version".into(), "-o".into(), "short".into()],
         ] {
-            let said = self.run(journal, &command, Stdio::null(), COMMAND).await?;
-            if said.split_whitespace().last() != Some(&wanted) {
+            let output_text = self.run_command(journal, &command, Stdio::null(), COMMAND).await?;
+            if output_text.split_whitespace().last() != Some(&expected_version) {
                 let name = Path::new(&command[0]).display();
-                let sentence = format!("{name} says it is {:?}, and not {wanted}", said.trim());
+                let sentence = format!(
+                    "{name} says it is {:?}, and not {expected_version}",
+                    output_text.trim()
+                );
                 return Err(StepFailure::Final(sentence));
             }
         }
-        for (file, kept) in self.kept_files() {
-            match fs::copy(file, &kept) {
+        for (file, kept_path) in self.kept_files() {
+            match fs::copy(file, &kept_path) {
                 Ok(_) => {
-                    File::open(&kept).and_then(|file| file.sync_all()).map_err(failed(&kept))?;
+                    File::open(&kept_path)
+                        .and_then(|file| file.sync_all())
+                        .map_err(step_failure(&kept_path))?;
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    remove(&kept).map_err(failed(&kept))?;
+                    remove_file(&kept_path).map_err(step_failure(&kept_path))?;
                 }
-                Err(error) => return Err(failed(file)(error)),
+                Err(error) => return Err(step_failure(file)(error)),
             }
         }
         Ok(())
@@ -153,52 +170,55 @@ impl StepWorker<'_> {
         })
     }
 
-    fn make(&self, moves: impl IntoIterator<Item = KubeletMove>) -> StepResult {
+    fn apply_moves(&self, moves: impl IntoIterator<Item = KubeletMove>) -> StepResult {
         for change in moves {
-            kubelet::make(change, &self.policy.kubelet).map_err(failed(&self.policy.kubelet))?;
+            kubelet::apply_move(change, &self.policy.kubelet)
+                .map_err(step_failure(&self.policy.kubelet))?;
         }
         Ok(())
     }
 
-    async fn restart(&self, journal: &mut UpgradeJournal) -> StepResult {
+    async fn restart_kubelet(&self, journal: &mut UpgradeJournal) -> StepResult {
         for command in &self.policy.restart {
             let command: Vec<OsString> = command.iter().map(OsString::from).collect();
-            self.run(journal, &command, Stdio::null(), COMMAND).await?;
+            self.run_command(journal, &command, Stdio::null(), COMMAND).await?;
         }
         Ok(())
     }
 
     async fn roll_back(&self, journal: &mut UpgradeJournal) -> StepResult {
-        for (file, kept) in self.kept_files() {
-            put_back(file, &kept).map_err(failed(file))?;
+        for (file, kept_path) in self.kept_files() {
+            restore_file(file, &kept_path).map_err(step_failure(file))?;
         }
-        let found = kubelet::digests(&self.policy.kubelet).map_err(failed("the kubelet"))?;
-        self.make(journal.back(&found).map_err(StepFailure::Final)?)?;
-        self.restart(journal).await?;
-        health::until_well(self.policy).await.map_err(StepFailure::Final)
+        let digests =
+            kubelet::kubelet_digests(&self.policy.kubelet).map_err(step_failure("the kubelet"))?;
+        self.apply_moves(journal.plan_rollback(&digests).map_err(StepFailure::Final)?)?;
+        self.restart_kubelet(journal).await?;
+        health::wait_until_healthy(self.policy).await.map_err(StepFailure::Final)
     }
 
-    /// Takes away what a job that is over does not need. A person may need what is left of a dirty one.
-    pub(super) fn clean(&self, journal: &UpgradeJournal) {
+    /// Removes what a finished job no longer needs. An administrator may need what is left of a
+    /// dirty job.
+    pub(super) fn clean_up(&self, journal: &UpgradeJournal) {
         if journal.code == Some(JobCode::Dirty) {
             return;
         }
-        drop(remove(&staged(&self.policy.kubelet)));
+        drop(remove_file(&staged_path(&self.policy.kubelet)));
         for (program, part, _) in self.programs(journal) {
-            drop(remove(&program).and(remove(&part)));
+            drop(remove_file(&program).and(remove_file(&part)));
         }
-        for (_, kept) in self.kept_files() {
-            drop(remove(&kept));
+        for (_, kept_path) in self.kept_files() {
+            drop(remove_file(&kept_path));
         }
-        drop(remove(&self.output()));
+        drop(remove_file(&self.output_path()));
     }
 
-    fn output(&self) -> PathBuf {
+    fn output_path(&self) -> PathBuf {
         self.state.join("output")
     }
 
     /// Runs a command to its end, and returns what it said. It is stopped when it takes too long.
-    async fn run(
+    async fn run_command(
         &self,
         journal: &mut UpgradeJournal,
         command: &[OsString],
@@ -207,11 +227,11 @@ impl StepWorker<'_> {
     ) -> Result<String, StepFailure> {
         let Some((program, arguments)) = command.split_first() else { return Ok(String::new()) };
         let words = arguments.iter().map(|word| word.display().to_string());
-        let own = Path::new(program).file_name().unwrap_or(program).display().to_string();
-        let name = std::iter::once(own).chain(words).collect::<Vec<_>>().join(" ");
-        let path = self.output();
-        let output = File::create(&path).map_err(failed(&path))?;
-        let errors = output.try_clone().map_err(failed(&path))?;
+        let program_name = Path::new(program).file_name().unwrap_or(program).display().to_string();
+        let name = std::iter::once(program_name).chain(words).collect::<Vec<_>>().join(" ");
+        let path = self.output_path();
+        let output = File::create(&path).map_err(step_failure(&path))?;
+        let errors = output.try_clone().map_err(step_failure(&path))?;
         #[expect(
             clippy::disallowed_methods,
             reason = "the runner is nobody's init: one command at a time, waited for here"
@@ -223,63 +243,64 @@ impl StepWorker<'_> {
             .stderr(errors)
             .process_group(0)
             .spawn();
-        let mut child = child.map_err(failed(&name))?;
+        let mut child = child.map_err(step_failure(&name))?;
         let group = Pid::from_raw(i32::try_from(child.id()).unwrap_or_default());
-        let mut ended = spawn_blocking(move || child.wait());
-        let (ended, late) = if let Ok(ended) = timeout(limit, &mut ended).await {
-            (ended, false)
-        } else {
-            if let Err(error) = killpg(group, Signal::SIGKILL) {
-                warn!(%error, command = name, "Failed to end a command");
-            }
-            (ended.await, true)
-        };
-        let status = ended.unwrap_or_else(|error| Err(io::Error::other(error)));
-        let said = tail(&path).map_err(failed(&path))?;
-        journal.say(&format!("$ {name}\n{said}"));
+        let mut wait_task = spawn_blocking(move || child.wait());
+        let (wait_result, has_timed_out) =
+            if let Ok(task_result) = timeout(limit, &mut wait_task).await {
+                (task_result, false)
+            } else {
+                if let Err(error) = killpg(group, Signal::SIGKILL) {
+                    warn!(%error, command = name, "Failed to end a command");
+                }
+                (wait_task.await, true)
+            };
+        let status = wait_result.unwrap_or_else(|error| Err(io::Error::other(error)));
+        let output_text = read_tail(&path).map_err(step_failure(&path))?;
+        journal.append_log(&format!("$ {name}\n{output_text}"));
         // kubeadm says something else at last.
-        let mut lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
-        let wrong = lines.clone().rfind(|line| line.to_lowercase().contains("error"));
-        let last = wrong.or_else(|| lines.next_back()).unwrap_or_default();
-        match status.map_err(failed(&name))? {
-            _ if late => {
+        let mut lines = output_text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let error_line = lines.clone().rfind(|line| line.to_lowercase().contains("error"));
+        let last_line = error_line.or_else(|| lines.next_back()).unwrap_or_default();
+        match status.map_err(step_failure(&name))? {
+            _ if has_timed_out => {
                 Err(StepFailure::Final(format!("{name} took more than {} s", limit.as_secs())))
             }
-            status if status.success() => Ok(said),
-            status => Err(StepFailure::Final(format!("{name} ended with {status}: {last}"))),
+            status if status.success() => Ok(output_text),
+            status => Err(StepFailure::Final(format!("{name} ended with {status}: {last_line}"))),
         }
     }
 }
 
 /// Gives a file the content that it had. One that was not there before stays: nothing that was there
 /// reads it.
-fn put_back(file: &Path, kept: &Path) -> io::Result<()> {
-    let before = match fs::read(kept) {
-        Ok(before) => before,
+fn restore_file(file: &Path, kept_path: &Path) -> io::Result<()> {
+    let old_content = match fs::read(kept_path) {
+        Ok(content) => content,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
     };
-    if fs::read(file).is_ok_and(|now| now == before) {
+    if fs::read(file).is_ok_and(|content| content == old_content) {
         return Ok(());
     }
     let (Some(folder), Some(name)) = (file.parent(), file.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
     let folder = FolderHandle::open(folder)?;
-    folder.write(name, &before, fs::metadata(kept)?.mode() & 0o777)?;
+    folder.write_file(name, &old_content, fs::metadata(kept_path)?.mode() & 0o777)?;
     folder.sync()
 }
 
 /// Reads the end of what a command said.
-fn tail(path: &Path) -> io::Result<String> {
-    let said = fs::read(path)?;
-    let end = &said[said.len().saturating_sub(TAIL)..];
-    Ok(String::from_utf8_lossy(end).into_owned())
+fn read_tail(path: &Path) -> io::Result<String> {
+    let output = fs::read(path)?;
+    let last_bytes = &output[output.len().saturating_sub(TAIL)..];
+    Ok(String::from_utf8_lossy(last_bytes).into_owned())
 }
 
-fn failed(what: impl AsRef<Path>) -> impl FnOnce(io::Error) -> StepFailure {
-    let what = what.as_ref().display().to_string();
-    move |error| StepFailure::Final(format!("{what}: {error}"))
+fn step_failure(subject: impl AsRef<Path>) -> impl FnOnce(io::Error) -> StepFailure {
+    let description = subject.as_ref().display().to_string();
+    move |error| StepFailure::Final(format!("{description}: {error}"))
 }
 
 #[cfg(test)]
@@ -297,12 +318,12 @@ mod tests {
             if let Some(now) = now {
                 fs::write(&file, now).unwrap();
             }
-            put_back(&file, &kept).unwrap();
+            restore_file(&file, &kept).unwrap();
             assert_eq!(fs::read_to_string(&file).unwrap(), "old");
         }
         assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o640);
         fs::remove_file(&kept).unwrap();
-        put_back(&file, &kept).unwrap();
+        restore_file(&file, &kept).unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "old");
     }
 }

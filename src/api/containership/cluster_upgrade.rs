@@ -128,13 +128,13 @@ const FIXED_MESSAGE: &str = "spec of an accepted upgrade is immutable, but for p
 /// Rule by which [`FIXED`] stays. kube-apiserver takes no shorter one: it cannot tell beforehand what
 /// it costs to compare optional values.
 fn fixed() -> String {
-    let before = "!has(oldSelf.status) || !has(oldSelf.status.phase) || \
+    let not_accepted_rule = "!has(oldSelf.status) || !has(oldSelf.status.phase) || \
                   oldSelf.status.phase in ['Pending', 'Preflight']";
-    let same = FIXED.map(|field| {
+    let unchanged_rules = FIXED.map(|field| {
         let (new, old) = (format!("self.spec.{field}"), format!("oldSelf.spec.{field}"));
         format!("has({new}) == has({old}) && (!has({new}) || {new} == {old})")
     });
-    format!("{before} || ({})", same.join(" && "))
+    format!("{not_accepted_rule} || ({})", unchanged_rules.join(" && "))
 }
 
 /// Schema of an object of any content, absent or null.

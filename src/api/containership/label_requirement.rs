@@ -66,29 +66,29 @@ pub enum LabelOperator {
 impl LabelRequirement {
     /// Do these labels meet the requirement? As Kubernetes has it, `!=` and `notin` are met by an
     /// object without the label.
-    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        let found = labels.get(&self.label);
+    pub fn matches_labels(&self, labels: &BTreeMap<String, String>) -> bool {
+        let label_value = labels.get(&self.label);
         let values = self.value.as_deref().unwrap_or_default();
-        let one_of = || found.is_some_and(|found| values.contains(found));
-        let compared = || {
-            let found: i64 = found?.parse().ok()?;
+        let is_listed = || label_value.is_some_and(|value| values.contains(value));
+        let compare_numbers = || {
+            let label_number: i64 = label_value?.parse().ok()?;
             let value: i64 = values.first()?.parse().ok()?;
-            Some(found.cmp(&value))
+            Some(label_number.cmp(&value))
         };
         match self.operator {
-            LabelOperator::Equals | LabelOperator::DoubleEquals | LabelOperator::In => one_of(),
-            LabelOperator::NotEquals | LabelOperator::NotIn => !one_of(),
-            LabelOperator::Exists => found.is_some(),
-            LabelOperator::DoesNotExist => found.is_none(),
-            LabelOperator::GreaterThan => compared().is_some_and(std::cmp::Ordering::is_gt),
-            LabelOperator::LessThan => compared().is_some_and(std::cmp::Ordering::is_lt),
+            LabelOperator::Equals | LabelOperator::DoubleEquals | LabelOperator::In => is_listed(),
+            LabelOperator::NotEquals | LabelOperator::NotIn => !is_listed(),
+            LabelOperator::Exists => label_value.is_some(),
+            LabelOperator::DoesNotExist => label_value.is_none(),
+            LabelOperator::GreaterThan => compare_numbers().is_some_and(std::cmp::Ordering::is_gt),
+            LabelOperator::LessThan => compare_numbers().is_some_and(std::cmp::Ordering::is_lt),
         }
     }
 }
 
 /// Do these labels meet all requirements? No requirement is met by all.
-pub fn select(requirements: &[LabelRequirement], labels: &BTreeMap<String, String>) -> bool {
-    requirements.iter().all(|requirement| requirement.matches(labels))
+pub fn matches_all(requirements: &[LabelRequirement], labels: &BTreeMap<String, String>) -> bool {
+    requirements.iter().all(|requirement| requirement.matches_labels(labels))
 }
 
 #[cfg(test)]
@@ -122,9 +122,9 @@ mod tests {
                 "label": label, "operator": operator, "value": values,
             }))
             .unwrap();
-            assert_eq!(requirement.matches(&labels), holds, "{label} {operator} {values:?}");
+            assert_eq!(requirement.matches_labels(&labels), holds, "{label} {operator} {values:?}");
         }
         let none = serde_json::json!({"label": "pool", "operator": "exists", "value": null});
-        assert!(serde_json::from_value::<LabelRequirement>(none).unwrap().matches(&labels));
+        assert!(serde_json::from_value::<LabelRequirement>(none).unwrap().matches_labels(&labels));
     }
 }

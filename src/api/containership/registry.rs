@@ -161,14 +161,16 @@ pub struct AuthToken {
 
 impl RegistrySpec {
     /// Returns what is to be moved into a Secret, under the keys that it has there.
-    pub fn given_credentials(&self) -> BTreeMap<String, String> {
-        let mut given = self.credentials.clone().unwrap_or_default();
-        if let Some(token) = self.auth_token.as_ref().filter(|one| !one.token.is_empty()) {
-            given.insert("token".to_owned(), token.token.clone());
-            given.insert("endpoint".to_owned(), token.endpoint.clone());
+    pub fn provided_credentials(&self) -> BTreeMap<String, String> {
+        let mut credentials = self.credentials.clone().unwrap_or_default();
+        if let Some(token) =
+            self.auth_token.as_ref().filter(|auth_token| !auth_token.token.is_empty())
+        {
+            credentials.insert("token".to_owned(), token.token.clone());
+            credentials.insert("endpoint".to_owned(), token.endpoint.clone());
         }
-        given.retain(|_, value| !value.is_empty());
-        given
+        credentials.retain(|_, value| !value.is_empty());
+        credentials
     }
 }
 

@@ -83,9 +83,9 @@ impl TryFrom<u8> for JobCode {
     type Error = String;
 
     fn try_from(code: u8) -> Result<Self, String> {
-        let all = [Self::Done, Self::Again, Self::RolledBack, Self::Dirty];
-        let found = all.into_iter().find(|known| u8::from(*known) == code);
-        found.ok_or_else(|| format!("{code} is no code of a job"))
+        let job_codes = [Self::Done, Self::Again, Self::RolledBack, Self::Dirty];
+        let job_code = job_codes.into_iter().find(|candidate| u8::from(*candidate) == code);
+        job_code.ok_or_else(|| format!("{code} is no code of a job"))
     }
 }
 

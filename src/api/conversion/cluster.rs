@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ImageSurplus, PersistenceSurplus, PodScheduling, keep, lift_image, lift_persistence,
+    ImageSurplus, PersistenceSurplus, PodScheduling, insert_surplus, lift_image, lift_persistence,
     lift_pod_template, lift_security, project_image, project_persistence, project_pod_template,
     project_security,
 };
@@ -74,7 +74,7 @@ pub struct PoolSurplus {
 }
 
 /// Converts a hub cluster to v1alpha1; returns it with the surplus that v1alpha1 cannot say.
-pub fn project<K: ClusterKind>(
+pub fn project_cluster<K: ClusterKind>(
     hub: v1beta1::Cluster<K>,
 ) -> (v1alpha1::Cluster<K>, ClusterSurplus<K>) {
     let v1beta1::Cluster { metadata, spec, status } = hub;
@@ -98,12 +98,12 @@ pub fn project<K: ClusterKind>(
     } = spec;
     let (image, image_surplus) = project_image(image);
     let (pilot_image, pilot_image_surplus) = project_image(pilot_image);
-    let (own, own_surplus) = K::Older::project(own);
+    let (own, own_surplus) = K::Older::project_spec(own);
     let mut pools = Vec::with_capacity(node_pools.len());
     let mut pool_surplus = BTreeMap::new();
     for pool in node_pools {
         let (pool, surplus) = project_pool(pool);
-        keep(&mut pool_surplus, &pool.name, surplus);
+        insert_surplus(&mut pool_surplus, &pool.name, surplus);
         pools.push(pool);
     }
     let older = v1alpha1::Cluster {
@@ -139,7 +139,7 @@ pub fn project<K: ClusterKind>(
 
 /// Converts a v1alpha1 cluster and its surplus to the hub. Edits of the v1alpha1 object win over
 /// the surplus.
-pub fn lift<K: ClusterKind>(
+pub fn lift_cluster<K: ClusterKind>(
     older: v1alpha1::Cluster<K>,
     surplus: ClusterSurplus<K>,
 ) -> v1beta1::Cluster<K> {
@@ -192,7 +192,7 @@ pub fn lift<K: ClusterKind>(
             services,
             security: Some(lift_security(security)),
             pilot_settings,
-            own: K::Older::lift(own, own_surplus),
+            own: K::Older::lift_spec(own, own_surplus),
             node_pools,
         },
         status,

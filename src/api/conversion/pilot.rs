@@ -61,7 +61,7 @@ pub struct PilotSurplus {
 ///
 /// # Errors
 /// When a part is not of its type.
-pub fn project(
+pub fn project_pilot(
     hub: v1beta1::Pilot,
     databases: &[&ErasedPilotPart],
 ) -> Result<(v1alpha1::Pilot, PilotSurplus), serde_json::Error> {
@@ -86,12 +86,12 @@ pub fn project(
     let mut older_parts = PilotParts::default();
     let mut surplus_parts = BTreeMap::new();
     for database in databases {
-        let Some(part) = parts.take(database.word) else { continue };
+        let Some(part) = parts.take_part(database.word) else { continue };
         let (older, surplus) = (database.project)(part, node_pool.clone().unwrap_or_default())?;
         older_parts.insert(database.word, older);
         surplus_parts.extend(surplus.map(|surplus| (database.word.to_owned(), surplus)));
     }
-    let in_part = !older_parts.is_empty();
+    let is_in_part = !older_parts.is_empty();
     let older = v1alpha1::Pilot {
         metadata,
         spec: v1alpha1::PilotSpec {
@@ -102,7 +102,7 @@ pub fn project(
     };
     let surplus = PilotSurplus {
         cluster_ref,
-        node_pool: node_pool.filter(|_| !in_part),
+        node_pool: node_pool.filter(|_| !is_in_part),
         phase: phase
             .filter(|phase| !matches!(phase, PilotIntent::Running | PilotIntent::Decommissioned)),
         version,
@@ -126,7 +126,7 @@ pub fn project(
 ///
 /// # Errors
 /// When a part is not of its type.
-pub fn lift(
+pub fn lift_pilot(
     older: v1alpha1::Pilot,
     surplus: PilotSurplus,
     databases: &[&ErasedPilotPart],
@@ -153,7 +153,7 @@ pub fn lift(
     let mut node_pool = node_pool.filter(|_| older_parts.is_empty());
     let mut parts = PilotParts::default();
     for database in databases {
-        let Some(part) = older_parts.take(database.word) else { continue };
+        let Some(part) = older_parts.take_part(database.word) else { continue };
         let (spec, name) = (database.lift)(part, surplus_parts.remove(database.word))?;
         if node_pool.is_none() && !name.is_empty() {
             node_pool = Some(name);

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Writes the surplus into its annotation, or removes the annotation when the surplus is empty.
-pub(in crate::api) fn show<S: Serialize + Default + PartialEq>(
+pub(in crate::api) fn write_surplus<S: Serialize + Default + PartialEq>(
     metadata: &mut ObjectMeta,
     surplus: &S,
 ) {
@@ -32,25 +32,29 @@ pub(in crate::api) fn show<S: Serialize + Default + PartialEq>(
 
 /// Reads the surplus that a new object carries, as strictly as a body of v1beta1. `schema` is the
 /// schema of the surplus, not of the object.
-pub(in crate::api) fn read<S>(metadata: &ObjectMeta, schema: &Schema) -> Result<S, FieldError>
+pub(in crate::api) fn parse_surplus<S>(
+    metadata: &ObjectMeta,
+    schema: &Schema,
+) -> Result<S, FieldError>
 where
     S: Default + DeserializeOwned,
 {
     let annotations = metadata.annotations.as_ref();
-    let Some(text) = annotations.and_then(|all| all.get(annotation::SURPLUS)) else {
+    let Some(text) = annotations.and_then(|map| map.get(annotation::SURPLUS)) else {
         return Ok(S::default());
     };
-    let invalid = |detail: String| {
+    let invalid_error = |detail: String| {
         let path = FieldPath::new("metadata.annotations").key(annotation::SURPLUS);
         FieldError::new(&path, FieldErrorKind::Invalid(Value::String(text.clone())), detail)
     };
-    let mut document = decode::json(text.as_bytes()).map_err(|error| invalid(error.to_string()))?;
-    strict_decoding::canonicalise(schema, &mut document);
-    let strict = strict_decoding::check(schema, &document);
-    let mut problems = strict.fields;
-    problems.extend(strict.type_errors.iter().map(ToString::to_string));
+    let mut document =
+        decode::parse_json(text.as_bytes()).map_err(|error| invalid_error(error.to_string()))?;
+    strict_decoding::canonicalize_document(schema, &mut document);
+    let findings = strict_decoding::check_document(schema, &document);
+    let mut problems = findings.fields;
+    problems.extend(findings.type_errors.iter().map(ToString::to_string));
     if !problems.is_empty() {
-        return Err(invalid(problems.join(", ")));
+        return Err(invalid_error(problems.join(", ")));
     }
-    S::deserialize(&document.value).map_err(|error| invalid(error.to_string()))
+    S::deserialize(&document.value).map_err(|error| invalid_error(error.to_string()))
 }

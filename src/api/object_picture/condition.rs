@@ -5,17 +5,17 @@ use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp}
 use serde_json::Value;
 
 /// Returns the text at a JSON pointer; empty where there is none.
-pub fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+pub fn text_at<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Returns the time at a JSON pointer, where there is one.
-pub(super) fn time(value: &Value, pointer: &str) -> Option<Timestamp> {
-    text(value, pointer).parse().ok()
+pub(super) fn time_at(value: &Value, pointer: &str) -> Option<Timestamp> {
+    text_at(value, pointer).parse().ok()
 }
 
 /// Returns the list at a JSON pointer; empty where there is none.
-pub(super) fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
+pub(super) fn list_at<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
     value.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
@@ -31,13 +31,13 @@ pub struct ConditionPicture<'a> {
 }
 
 impl<'a> ConditionPicture<'a> {
-    pub(super) fn read(value: &'a Value) -> Self {
+    pub(super) fn from_value(value: &'a Value) -> Self {
         Self {
-            type_: text(value, "/type"),
-            status: text(value, "/status"),
-            reason: text(value, "/reason"),
-            message: text(value, "/message"),
-            since: time(value, "/lastTransitionTime"),
+            type_: text_at(value, "/type"),
+            status: text_at(value, "/status"),
+            reason: text_at(value, "/reason"),
+            message: text_at(value, "/message"),
+            since: time_at(value, "/lastTransitionTime"),
         }
     }
 
@@ -102,28 +102,28 @@ pub struct BlockerPicture<'a> {
 }
 
 impl<'a> OperationPicture<'a> {
-    pub(super) fn read(value: &'a Value) -> Self {
-        let steps = list(value, "/steps").iter().map(|step| StepPicture {
-            name: text(step, "/name"),
-            node: text(step, "/pilot"),
-            phase: text(step, "/phase"),
-            message: text(step, "/message"),
-            started: time(step, "/startTime"),
-            ended: time(step, "/completionTime"),
+    pub(super) fn from_value(value: &'a Value) -> Self {
+        let steps = list_at(value, "/steps").iter().map(|step| StepPicture {
+            name: text_at(step, "/name"),
+            node: text_at(step, "/pilot"),
+            phase: text_at(step, "/phase"),
+            message: text_at(step, "/message"),
+            started: time_at(step, "/startTime"),
+            ended: time_at(step, "/completionTime"),
         });
-        let blockers = list(value, "/blockedBy").iter().map(|block| BlockerPicture {
-            predicate: text(block, "/predicate"),
-            step: text(block, "/step"),
-            message: text(block, "/message"),
-            hint: text(block, "/hint"),
-            since: time(block, "/since"),
+        let blockers = list_at(value, "/blockedBy").iter().map(|block| BlockerPicture {
+            predicate: text_at(block, "/predicate"),
+            step: text_at(block, "/step"),
+            message: text_at(block, "/message"),
+            hint: text_at(block, "/hint"),
+            since: time_at(block, "/since"),
         });
         Self {
-            type_: text(value, "/type"),
-            phase: text(value, "/phase"),
-            message: text(value, "/message"),
-            started: time(value, "/startTime"),
-            ended: time(value, "/completionTime"),
+            type_: text_at(value, "/type"),
+            phase: text_at(value, "/phase"),
+            message: text_at(value, "/message"),
+            started: time_at(value, "/startTime"),
+            ended: time_at(value, "/completionTime"),
             steps: steps.collect(),
             blockers: blockers.collect(),
         }
@@ -137,7 +137,7 @@ impl<'a> BlockerPicture<'a> {
     }
 
     /// Returns what a person can do; empty where nothing is known.
-    pub fn advice(&self) -> String {
+    pub fn remedy_text(&self) -> String {
         // A hint that begins with "or" is the alternative to waiting.
         let wait = if self.hint.starts_with("or ") { "wait, " } else { "" };
         format!("{wait}{}", self.hint)

@@ -66,18 +66,18 @@ impl<'a> NodePicture<'a> {
     }
 
     /// Returns the condition Ready.
-    pub fn ready(self) -> Option<ConditionPicture<'a>> {
+    pub fn ready_condition(self) -> Option<ConditionPicture<'a>> {
         self.conditions().find(|condition| condition.type_ == "Ready")
     }
 
     /// Is the condition Ready True?
-    pub fn serves(self) -> bool {
-        self.ready().is_some_and(|ready| ready.is_true())
+    pub fn is_serving(self) -> bool {
+        self.ready_condition().is_some_and(|condition| condition.is_true())
     }
 
     /// Should the node serve, and is it not known to?
-    pub fn is_missed(self) -> bool {
-        self.intent() == PilotIntent::Running && !self.serves()
+    pub fn is_unavailable(self) -> bool {
+        self.intent() == PilotIntent::Running && !self.is_serving()
     }
 
     /// Returns the version that runs; empty while the database did not say.
@@ -87,8 +87,8 @@ impl<'a> NodePicture<'a> {
 
     /// Returns the version that the spec asks for, while another one runs.
     pub fn version_ahead(self) -> Option<&'a str> {
-        let wanted = self.pilot.spec.version.as_deref();
-        wanted.filter(|wanted| !self.version().is_empty() && self.version() != *wanted)
+        let desired_version = self.pilot.spec.version.as_deref();
+        desired_version.filter(|version| !self.version().is_empty() && self.version() != *version)
     }
 
     /// Has the leading controller marked the pilot as silent?
@@ -97,15 +97,15 @@ impl<'a> NodePicture<'a> {
     }
 
     /// Returns the time of the last report, by the pilot's own clock.
-    pub fn reported(self) -> Option<Timestamp> {
+    pub fn last_report_time(self) -> Option<Timestamp> {
         self.pilot.status.last_heartbeat_time.as_ref().map(|time| time.0)
     }
 
     /// Judges the age of the last report by the pilot's own clock. `None` before the first report.
     pub fn report_age(self, now: Timestamp) -> Option<ReportAge> {
-        let ago = now.duration_since(self.reported()?);
+        let report_age = now.duration_since(self.last_report_time()?);
         // A clock that is ahead makes no report old.
-        Some(ReportAge::new(Duration::try_from(ago).unwrap_or_default()))
+        Some(ReportAge::new(Duration::try_from(report_age).unwrap_or_default()))
     }
 
     /// Was the node told to stop or to leave, so that its pilot may have nothing to report?
@@ -115,26 +115,34 @@ impl<'a> NodePicture<'a> {
 
     /// Returns the conditions that say what is wrong with the node, or what it is busy with; each
     /// reason with its sentence once.
-    pub fn troubles(self) -> Vec<ConditionPicture<'a>> {
-        let leaves = self.intent() == PilotIntent::Decommissioned;
-        let mut told: Vec<ConditionPicture<'a>> = Vec::new();
-        for one in self.conditions() {
-            let speaks = one.is_false() && !QUIET.contains(&one.type_)
-                || one.status == "Unknown" && one.type_ == "Ready"
-                || leaves && one.type_ == "Decommissioned" && one.is_false()
-                || one.type_ == CLEANUP_DUE && one.is_true();
+    pub fn problem_conditions(self) -> Vec<ConditionPicture<'a>> {
+        let is_decommissioning = self.intent() == PilotIntent::Decommissioned;
+        let mut problems: Vec<ConditionPicture<'a>> = Vec::new();
+        for condition in self.conditions() {
+            let is_problem = condition.is_false() && !QUIET.contains(&condition.type_)
+                || condition.status == "Unknown" && condition.type_ == "Ready"
+                || is_decommissioning
+                    && condition.type_ == "Decommissioned"
+                    && condition.is_false()
+                || condition.type_ == CLEANUP_DUE && condition.is_true();
             // The condition Ready repeats what a more specific one says.
-            let is_told = told.iter().any(|o| (o.reason, o.message) == (one.reason, one.message));
-            if speaks && !is_told {
-                told.push(one);
+            let is_repeated = problems
+                .iter()
+                .any(|o| (o.reason, o.message) == (condition.reason, condition.message));
+            if is_problem && !is_repeated {
+                problems.push(condition);
             }
         }
-        told
+        problems
     }
 
     /// Returns how the last process ended, unless it ended as asked.
     pub fn last_exit(self) -> Option<&'a Termination> {
-        self.pilot.status.last_termination.as_ref().filter(|end| end.exit_code != Some(0))
+        self.pilot
+            .status
+            .last_termination
+            .as_ref()
+            .filter(|termination| termination.exit_code != Some(0))
     }
 
     pub fn urgency(self) -> Urgency {
@@ -143,7 +151,7 @@ impl<'a> NodePicture<'a> {
             PilotPhase::Stopped | PilotPhase::Fenced | PilotPhase::Decommissioned => {
                 Urgency::Resting
             }
-            PilotPhase::Running if self.serves() => Urgency::Fine,
+            PilotPhase::Running if self.is_serving() => Urgency::Fine,
             PilotPhase::Unknown | PilotPhase::Running => Urgency::Warning,
             _ => Urgency::Changing,
         }
@@ -151,6 +159,6 @@ impl<'a> NodePicture<'a> {
 }
 
 /// Returns a word for how a process ended: its reason, its signal, or empty.
-pub fn exit_word(end: &Termination) -> &str {
-    end.reason.as_deref().or(end.signal.as_deref()).unwrap_or_default()
+pub fn exit_reason(termination: &Termination) -> &str {
+    termination.reason.as_deref().or(termination.signal.as_deref()).unwrap_or_default()
 }

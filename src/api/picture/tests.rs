@@ -126,7 +126,7 @@ fn a_cluster_is_as_ready_as_its_condition_and_its_nodes_say() {
         let picture = ClusterPicture::new(&object).with_nodes(pilots);
         assert_eq!(picture.readiness(), readiness, "{what}");
         assert_eq!(picture.is_ready(), readiness == ClusterReadiness::Ready, "{what}");
-        let headline = picture.headline();
+        let headline = picture.build_headline();
         assert_eq!(headline.is_none(), readiness == ClusterReadiness::Unseen, "{what}");
         let headline =
             headline.unwrap_or(ClusterHeadline { reason: "", message: "".into(), since: None });
@@ -213,7 +213,7 @@ fn what_is_wrong_comes_most_grave_first_and_makes_the_urgency() {
         ),
     ] {
         let picture = ClusterPicture::new(&object);
-        let told: Vec<String> = picture.troubles().iter().map(word).collect();
+        let told: Vec<String> = picture.list_troubles().iter().map(word).collect();
         assert_eq!(told, troubles, "{what}");
         assert_eq!(picture.urgency(), urgency, "{what}");
     }
@@ -229,7 +229,7 @@ fn silent_and_missing_nodes_are_troubles_of_their_cluster() {
     ];
     let object = cluster();
     let picture = ClusterPicture::new(&object).with_nodes(&pilots);
-    let told: Vec<String> = picture.troubles().iter().map(word).collect();
+    let told: Vec<String> = picture.list_troubles().iter().map(word).collect();
     assert_eq!(told, ["silent p-1", "missed p-0"]);
     assert_eq!(picture.urgency(), Urgency::Warning);
     assert_eq!(picture.nodes[1].phase(), PilotPhase::Unknown);
@@ -245,7 +245,11 @@ fn a_paused_cluster_says_so_once_it_is_ready() {
     };
     for (status, message) in [("True", "nothing is changed"), ("False", "of Ready")] {
         let object = paused(status);
-        assert_eq!(ClusterPicture::new(&object).headline().unwrap().message, message, "{status}");
+        assert_eq!(
+            ClusterPicture::new(&object).build_headline().unwrap().message,
+            message,
+            "{status}"
+        );
     }
 }
 
@@ -266,7 +270,7 @@ fn metadata_that_were_parsed_give_the_same_picture() {
     object["metadata"]["deletionTimestamp"] = json!("2026-11-22T12:00:00Z");
     let metadata: ObjectMeta = serde_json::from_value(object["metadata"].clone()).unwrap();
     let (whole, parts) =
-        (ClusterPicture::new(&object), ClusterPicture::of_parts(&metadata, &object));
+        (ClusterPicture::new(&object), ClusterPicture::from_parts(&metadata, &object));
     assert_eq!(format!("{whole:?}"), format!("{parts:?}"));
 }
 
@@ -280,7 +284,7 @@ fn garbage_is_a_cluster_that_says_nothing() {
         let picture = ClusterPicture::new(&object);
         assert_eq!(picture.readiness(), ClusterReadiness::Unseen);
         assert_eq!((picture.version, picture.phase_word()), ("", "Pending"));
-        assert!(picture.operation.is_none() && picture.troubles().is_empty());
+        assert!(picture.operation.is_none() && picture.list_troubles().is_empty());
     }
 }
 
@@ -308,7 +312,7 @@ fn a_node_is_as_its_pilot_says_and_as_its_silence_does() {
         assert_eq!(node.phase().as_str(), phase, "{spec} {status}");
         let goal = node.intent_ahead();
         assert_eq!(goal.as_ref().map(PilotIntent::as_str), ahead, "{spec} {status}");
-        assert_eq!((node.urgency(), node.is_missed()), (urgency, missed), "{spec} {status}");
+        assert_eq!((node.urgency(), node.is_unavailable()), (urgency, missed), "{spec} {status}");
     }
 }
 
@@ -324,7 +328,7 @@ fn a_node_tells_each_trouble_once_and_no_usual_state() {
     ]});
     let told = |spec: &Value| {
         let pilot = pilot("p-0", "a", spec, &status);
-        let troubles = NodePicture::new(&pilot).troubles();
+        let troubles = NodePicture::new(&pilot).problem_conditions();
         troubles.iter().map(|one| one.type_.to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(told(&json!({})), ["Ready", "CleanupDue"]);
@@ -359,7 +363,7 @@ fn what_waits_names_its_node_and_what_a_person_can_do() {
     };
     let by_skip = block("RecreatePod/p-1", "or add P to spec.updateStrategy.skipPredicates");
     assert_eq!(by_skip.node(), Some("p-1"));
-    assert_eq!(by_skip.advice(), "wait, or add P to spec.updateStrategy.skipPredicates");
+    assert_eq!(by_skip.remedy_text(), "wait, or add P to spec.updateStrategy.skipPredicates");
     let by_hand = block("RecreatePod", "bring the node back");
-    assert_eq!((by_hand.node(), by_hand.advice()), (None, "bring the node back".to_owned()));
+    assert_eq!((by_hand.node(), by_hand.remedy_text()), (None, "bring the node back".to_owned()));
 }

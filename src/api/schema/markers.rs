@@ -144,7 +144,7 @@ impl SchemaMarkers {
                 // An older version's form of a type may lack the field.
                 field => {
                     let properties = definition.get_mut("properties");
-                    if let Some(schema) = properties.and_then(|all| all.get_mut(field)) {
+                    if let Some(schema) = properties.and_then(|map| map.get_mut(field)) {
                         schema["description"] = (*text).into();
                     }
                 }
@@ -153,15 +153,15 @@ impl SchemaMarkers {
         // Enums have no properties, and asking by index would leave a null.
         let Some(Value::Object(properties)) = definition.get_mut("properties") else { return };
         for (property, schema) in properties {
-            let is = |row: (&str, &str)| is_type(row.0) && row.1 == property;
-            if let Some(row) = enums.iter().find(|row| is((row.0, row.1))) {
+            let is_row = |row: (&str, &str)| is_type(row.0) && row.1 == property;
+            if let Some(row) = enums.iter().find(|row| is_row((row.0, row.1))) {
                 schema["enum"] = row.2.into();
             }
-            if let Some(row) = max_items.iter().find(|row| is((row.0, row.1))) {
-                let word = if schema["type"] == "array" { "maxItems" } else { "maxProperties" };
-                schema[word] = row.2.into();
+            if let Some(row) = max_items.iter().find(|row| is_row((row.0, row.1))) {
+                let keyword = if schema["type"] == "array" { "maxItems" } else { "maxProperties" };
+                schema[keyword] = row.2.into();
             }
-            if let Some(row) = defaults.iter().find(|row| is((row.0, row.1))) {
+            if let Some(row) = defaults.iter().find(|row| is_row((row.0, row.1))) {
                 schema["x-written-default"] =
                     serde_json::from_str(row.2).unwrap_or_else(|_| json!(row.2));
             }

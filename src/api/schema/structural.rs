@@ -5,14 +5,14 @@
 
 use serde_json::{Map, Value, json};
 
-use super::name;
+use super::definition_name;
 use crate::machinery::{schema::REF_PREFIX, served_kind::ServedVersion};
 
 /// Prefix of the names of Kubernetes' types, as schemars writes them.
 const UPSTREAM: &str = "io.k8s.";
 
 /// Rewrites a definition and the schemas inside it.
-pub(super) fn normalise(schema: &mut Value, version: ServedVersion) {
+pub(super) fn normalize_schema(schema: &mut Value, version: ServedVersion) {
     let Value::Object(fields) = schema else { return };
     for noise in ["$schema", "title", "writeOnly", "readOnly"] {
         fields.remove(noise);
@@ -20,7 +20,7 @@ pub(super) fn normalise(schema: &mut Value, version: ServedVersion) {
     flatten_optional(fields);
     point_to_definition(fields, version);
     if let Some(Value::String(text)) = fields.get_mut("description") {
-        *text = unwrapped(text);
+        *text = unwrap_paragraphs(text);
     }
     // A field of any content is an object whose unknown fields are kept.
     if fields.get("additionalProperties") == Some(&Value::Bool(true)) {
@@ -35,16 +35,16 @@ pub(super) fn normalise(schema: &mut Value, version: ServedVersion) {
             if property == "podTemplate" {
                 let description = schema["description"].take();
                 *schema = json!({
-                    "$ref": format!("{REF_PREFIX}{}", name(version, "PodTemplate")),
+                    "$ref": format!("{REF_PREFIX}{}", definition_name(version, "PodTemplate")),
                     "description": description,
                 });
             }
-            normalise(schema, version);
+            normalize_schema(schema, version);
         }
     }
     for inner in ["items", "additionalProperties"] {
         if let Some(schema) = fields.get_mut(inner) {
-            normalise(schema, version);
+            normalize_schema(schema, version);
         }
     }
 }
@@ -53,13 +53,13 @@ pub(super) fn normalise(schema: &mut Value, version: ServedVersion) {
 /// become T.
 fn flatten_optional(fields: &mut Map<String, Value>) {
     if let Some(Value::Array(types)) = fields.get("type") {
-        let one = types.iter().find(|type_| *type_ != "null").cloned();
-        fields.insert("type".into(), one.unwrap_or_default());
+        let non_null_type = types.iter().find(|type_| *type_ != "null").cloned();
+        fields.insert("type".into(), non_null_type.unwrap_or_default());
     }
     if let Some(Value::Array(choices)) = fields.remove("anyOf") {
-        let chosen = choices.into_iter().find(|choice| choice["type"] != "null");
-        if let Some(Value::Object(chosen)) = chosen {
-            for (key, value) in chosen {
+        let non_null_choice = choices.into_iter().find(|choice| choice["type"] != "null");
+        if let Some(Value::Object(choice_fields)) = non_null_choice {
+            for (key, value) in choice_fields {
                 fields.entry(key).or_insert(value);
             }
         }
@@ -69,10 +69,10 @@ fn flatten_optional(fields: &mut Map<String, Value>) {
     }
     // schemars' `default` is what serde fills in. A default in Kubernetes' sense is only what the
     // server writes into objects.
-    let written = fields.remove("x-written-default");
+    let written_default = fields.remove("x-written-default");
     fields.remove("default");
-    if let Some(written) = written {
-        fields.insert("default".into(), written);
+    if let Some(default_value) = written_default {
+        fields.insert("default".into(), default_value);
     }
 }
 
@@ -82,12 +82,12 @@ fn point_to_definition(fields: &mut Map<String, Value>, version: ServedVersion) 
         && !type_name.starts_with(UPSTREAM)
         && !type_name.contains('.')
     {
-        *target = format!("{REF_PREFIX}{}", name(version, type_name));
+        *target = format!("{REF_PREFIX}{}", definition_name(version, type_name));
     }
 }
 
 /// Joins the lines of each paragraph: doc comments are wrapped at the margin, and readers of an API
 /// wrap for themselves.
-fn unwrapped(text: &str) -> String {
+fn unwrap_paragraphs(text: &str) -> String {
     text.split("\n\n").map(|part| part.replace('\n', " ")).collect::<Vec<_>>().join("\n\n")
 }

@@ -46,7 +46,7 @@ impl<T: HubKind> TypedKind<T> {
     const NAMES: KindNames = T::NAMES;
 
     /// Makes the kind and leaks it: it lives as long as the process.
-    pub(super) fn leaked(schemas: &'static SchemaSet) -> &'static dyn ServedKind {
+    pub(super) fn new_static(schemas: &'static SchemaSet) -> &'static dyn ServedKind {
         Box::leak(Box::new(Self { schemas, hub: PhantomData }))
     }
 
@@ -59,31 +59,31 @@ impl<T: HubKind> TypedKind<T> {
     }
 
     fn schema(&self, version: ServedVersion) -> &'static Schema {
-        self.schemas.kind(version, Self::NAMES.kind)
+        self.schemas.kind_schema(version, Self::NAMES.kind)
     }
 
-    fn typed(version: ServedVersion, value: &Value) -> Result<T, DecodeError> {
-        hub::typed(Self::NAMES.kind, version, value)
+    fn parse_typed(version: ServedVersion, value: &Value) -> Result<T, DecodeError> {
+        hub::parse_typed(Self::NAMES.kind, version, value)
     }
 
     /// Brings the parts of an object into the form in which they are stored.
-    fn canonical(&self, version: ServedVersion, mut typed: T) -> Result<T, DecodeError> {
+    fn canonicalize_typed(&self, version: ServedVersion, mut typed: T) -> Result<T, DecodeError> {
         typed
-            .canonicalize(self.schemas)
-            .map_err(|error| hub::malformed(Self::NAMES.kind, version, &error))?;
+            .canonicalize_parts(self.schemas)
+            .map_err(|error| hub::malformed_error(Self::NAMES.kind, version, &error))?;
         Ok(typed)
     }
 
     /// Parses a hub object that this module made; panics on any other.
-    fn hub(value: &Value) -> T {
-        Self::typed(V1BETA1, value)
+    fn parse_hub(value: &Value) -> T {
+        Self::parse_typed(V1BETA1, value)
             .expect("hub values are made by decode and decode_stored, from the typed object")
     }
 
     fn hub_value(typed: &T) -> Value {
         let mut value =
             serde_json::to_value(typed).expect("wire types have string keys and no failing fields");
-        head(&mut value, V1BETA1, Self::NAMES.kind);
+        set_type_meta(&mut value, V1BETA1, Self::NAMES.kind);
         value
     }
 }
@@ -94,7 +94,7 @@ fn version_of(api_version: &str) -> Option<&str> {
 }
 
 /// Writes apiVersion and kind into an object.
-fn head(value: &mut Value, version: ServedVersion, kind: &str) {
+fn set_type_meta(value: &mut Value, version: ServedVersion, kind: &str) {
     value["apiVersion"] = format!("{GROUP}/{version}").into();
     value["kind"] = kind.into();
 }
@@ -132,7 +132,7 @@ impl<T: HubKind> ServedKind for TypedKind<T> {
         GROUP
     }
 
-    fn largest(&self) -> usize {
+    fn max_size(&self) -> usize {
         Self::NAMES.largest
     }
 
@@ -148,7 +148,7 @@ impl<T: HubKind> ServedKind for TypedKind<T> {
         hub["metadata"]["annotations"][annotation::ORPHAN] = "true".into();
     }
 
-    fn merging(&self, version: ServedVersion) -> &'static Schema {
+    fn merge_schema(&self, version: ServedVersion) -> &'static Schema {
         self.schema(version)
     }
 
@@ -160,8 +160,8 @@ impl<T: HubKind> ServedKind for TypedKind<T> {
         if version != V1ALPHA1 {
             return Ok(Vec::new());
         }
-        legacy::normalize(self.schema(version), body, |spec, pass| {
-            T::normalize(self.schemas, spec, pass)
+        legacy::normalize_body(self.schema(version), body, |spec, findings| {
+            T::normalize_spec(self.schemas, spec, findings)
         })
     }
 
@@ -175,62 +175,65 @@ impl<T: HubKind> ServedKind for TypedKind<T> {
             return Err(Self::not_registered(&format!("{GROUP}/{version}")));
         }
         let schema = self.schema(version);
-        strict_decoding::canonicalise(schema, &mut body);
+        strict_decoding::canonicalize_document(schema, &mut body);
         let mut warnings = self.normalize(version, &mut body)?;
-        let StrictFindings { fields, type_errors } = strict_decoding::check(schema, &body);
+        let StrictFindings { fields, type_errors } = strict_decoding::check_document(schema, &body);
         if !type_errors.is_empty() {
             return Err(DecodeError::Invalid(type_errors));
         }
-        unknown_fields::prune(self.schema(version), &mut body.value);
-        let stored = stored.map(Self::hub);
+        unknown_fields::prune_unknown(self.schema(version), &mut body.value);
+        let stored_object = stored.map(Self::parse_hub);
         let mut typed = if version == V1ALPHA1 {
-            T::from_older(self.schemas, &body.value, stored.clone())?
+            T::from_older(self.schemas, &body.value, stored_object.clone())?
         } else {
-            Self::typed(version, &body.value)?
+            Self::parse_typed(version, &body.value)?
         };
         // Frees the body before the next tree of this size is made.
         drop(body);
-        typed = self.canonical(version, typed)?;
-        let origin = stored.as_ref().map_or(ObjectOrigin::Created(version), ObjectOrigin::Updated);
-        warnings.extend(typed.default(&origin));
+        typed = self.canonicalize_typed(version, typed)?;
+        let origin =
+            stored_object.as_ref().map_or(ObjectOrigin::Created(version), ObjectOrigin::Updated);
+        warnings.extend(typed.apply_defaults(&origin));
         Ok(DecodedObject { hub: Self::hub_value(&typed), strict: fields, warnings })
     }
 
     fn encode(&self, version: ServedVersion, hub: &Value) -> Value {
         let mut value = hub.clone();
-        unknown_fields::prune(self.schema(V1BETA1), &mut value);
+        unknown_fields::prune_unknown(self.schema(V1BETA1), &mut value);
         if version == V1ALPHA1 {
-            value = Self::hub(&value).into_older(self.schemas);
+            value = Self::parse_hub(&value).into_older(self.schemas);
         }
-        head(&mut value, version, Self::NAMES.kind);
+        set_type_meta(&mut value, version, Self::NAMES.kind);
         value
     }
 
     fn shows_all(&self, hub: &Value) -> bool {
-        let head = |name: &str| hub.get(name).and_then(Value::as_str);
-        head("apiVersion").and_then(version_of) == Some(Self::NAMES.versions[0].as_str())
-            && head("kind") == Some(Self::NAMES.kind)
-            && unknown_fields::knows(self.schema(V1BETA1), hub)
+        let type_meta_field = |name: &str| hub.get(name).and_then(Value::as_str);
+        type_meta_field("apiVersion").and_then(version_of) == Some(Self::NAMES.versions[0].as_str())
+            && type_meta_field("kind") == Some(Self::NAMES.kind)
+            && unknown_fields::is_fully_known(self.schema(V1BETA1), hub)
     }
 
     fn decode_stored(&self, stored: Value) -> Result<Value, DecodeError> {
-        let written = stored.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-        let named = version_of(written);
-        let version = Self::NAMES.versions.iter().find(|version| named == Some(version.as_str()));
-        let version = *version.ok_or_else(|| Self::not_registered(written))?;
+        let api_version = stored.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+        let version_name = version_of(api_version);
+        let version =
+            Self::NAMES.versions.iter().find(|version| version_name == Some(version.as_str()));
+        let version = *version.ok_or_else(|| Self::not_registered(api_version))?;
         let mut document = ParsedBody::from(stored);
-        strict_decoding::canonicalise(self.schema(version), &mut document);
+        strict_decoding::canonicalize_document(self.schema(version), &mut document);
         if version == V1ALPHA1 {
             self.normalize(version, &mut document)?;
             let typed = T::from_older(self.schemas, &document.value, None)?;
-            let mut typed = self.canonical(version, typed)?;
-            drop(typed.default(&ObjectOrigin::Stored));
+            let mut typed = self.canonicalize_typed(version, typed)?;
+            drop(typed.apply_defaults(&ObjectOrigin::Stored));
             return Ok(Self::hub_value(&typed));
         }
-        let mut typed = self.canonical(version, Self::typed(version, &document.value)?)?;
-        drop(typed.default(&ObjectOrigin::Stored));
+        let mut typed =
+            self.canonicalize_typed(version, Self::parse_typed(version, &document.value)?)?;
+        drop(typed.apply_defaults(&ObjectOrigin::Stored));
         let mut value = Self::hub_value(&typed);
-        unknown_fields::carry(self.schema(version), &document.value, &mut value);
+        unknown_fields::copy_unknown(self.schema(version), &document.value, &mut value);
         Ok(value)
     }
 
@@ -238,30 +241,30 @@ impl<T: HubKind> ServedKind for TypedKind<T> {
         match part {
             ObjectPart::Main => {
                 for name in SERVER_OWNED {
-                    set(&mut new["metadata"], name, old["metadata"].get(name));
+                    set_field(&mut new["metadata"], name, old["metadata"].get(name));
                 }
                 if Self::NAMES.has_status {
-                    set(&mut new, "status", old.get("status"));
+                    set_field(&mut new, "status", old.get("status"));
                 }
-                unknown_fields::carry(self.schema(V1BETA1), old, &mut new);
+                unknown_fields::copy_unknown(self.schema(V1BETA1), old, &mut new);
                 new
             }
             ObjectPart::Status | ObjectPart::Other(_) => {
-                let mut merged = old.clone();
+                let mut merged_object = old.clone();
                 let status = new.get_mut("status").map(Value::take).unwrap_or_default();
                 let status = (!status.is_null()).then_some(status);
-                set(&mut merged, "status", status.as_ref());
-                unknown_fields::carry(self.schema(V1BETA1), old, &mut merged);
+                set_field(&mut merged_object, "status", status.as_ref());
+                unknown_fields::copy_unknown(self.schema(V1BETA1), old, &mut merged_object);
                 let revision = new["metadata"].get("resourceVersion");
                 let revision = revision.or(old["metadata"].get("resourceVersion"));
-                set(&mut merged["metadata"], "resourceVersion", revision);
-                merged
+                set_field(&mut merged_object["metadata"], "resourceVersion", revision);
+                merged_object
             }
         }
     }
 
     fn validate_create(&self, version: ServedVersion, hub: &Value) -> ValidationResult {
-        Self::hub(hub).validate_create(version, self.schemas)
+        Self::parse_hub(hub).validate_create(version, self.schemas)
     }
 
     fn validate_update(
@@ -271,11 +274,11 @@ impl<T: HubKind> ServedKind for TypedKind<T> {
         new: &Value,
         old: &Value,
     ) -> ValidationResult {
-        Self::hub(new).validate_update(version, self.schemas, part, &Self::hub(old))
+        Self::parse_hub(new).validate_update(version, self.schemas, part, &Self::parse_hub(old))
     }
 
     fn is_beside(&self) -> Option<fn(name: &str, other: &str) -> bool> {
-        T::is_beside()
+        T::neighbor_filter()
     }
 
     fn validate_beside(
@@ -285,8 +288,13 @@ impl<T: HubKind> ServedKind for TypedKind<T> {
         old: Option<&Value>,
         other: &Value,
     ) -> ValidationResult {
-        let old = old.map(Self::hub);
-        Self::hub(new).validate_beside(version, self.schemas, old.as_ref(), &Self::hub(other))
+        let old = old.map(Self::parse_hub);
+        Self::parse_hub(new).validate_with_neighbor(
+            version,
+            self.schemas,
+            old.as_ref(),
+            &Self::parse_hub(other),
+        )
     }
 
     fn columns(&self) -> &'static [PrinterColumn] {
@@ -301,9 +309,9 @@ impl<T: HubKind> ServedKind for TypedKind<T> {
         Self::NAMES.selectable
     }
 
-    fn field(&self, hub: &Value, path: &str) -> String {
-        let found = path.split('.').try_fold(hub, |value, name| value.get(name));
-        match found {
+    fn field_value(&self, hub: &Value, path: &str) -> String {
+        let field = path.split('.').try_fold(hub, |value, name| value.get(name));
+        match field {
             Some(Value::String(text)) => text.clone(),
             None | Some(Value::Null) => String::new(),
             Some(other) => other.to_string(),
@@ -312,7 +320,7 @@ impl<T: HubKind> ServedKind for TypedKind<T> {
 }
 
 /// Sets a field of an object to `value`; removes it for `None`.
-fn set(object: &mut Value, name: &str, value: Option<&Value>) {
+fn set_field(object: &mut Value, name: &str, value: Option<&Value>) {
     let fields: &mut Map<String, Value> =
         object.as_object_mut().expect("hub objects are JSON objects");
     match value {

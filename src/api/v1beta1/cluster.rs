@@ -94,8 +94,8 @@ pub struct ClusterSpec<K: ClusterKind> {
 
 impl<K: ClusterKind> ClusterSpec<K> {
     /// Returns what is to be encrypted and who is asked.
-    pub fn wanted_security(&self) -> SecurityRungs {
-        self.security.as_ref().map(|security| security.shared.wanted()).unwrap_or_default()
+    pub fn desired_security(&self) -> SecurityRungs {
+        self.security.as_ref().map(|security| security.shared.desired_modes()).unwrap_or_default()
     }
 }
 
@@ -140,11 +140,12 @@ pub struct NodePool<K: ClusterKind> {
 impl<K: ClusterKind> NodePool<K> {
     /// Returns the fields that say where the pool's nodes and volumes are, by their names in the spec:
     /// those that nodes cannot take a change of.
-    pub fn topology(&self) -> BTreeMap<String, String> {
-        let class = self.persistence.as_ref().and_then(|found| found.storage_class.as_deref());
-        let shared = [("zone", self.zone.as_deref()), ("storageClass", class)];
-        let all = shared.into_iter().chain(K::topology(&self.own));
-        all.filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned()))).collect()
+    pub fn topology_fields(&self) -> BTreeMap<String, String> {
+        let class =
+            self.persistence.as_ref().and_then(|persistence| persistence.storage_class.as_deref());
+        let shared_fields = [("zone", self.zone.as_deref()), ("storageClass", class)];
+        let fields = shared_fields.into_iter().chain(K::topology_fields(&self.own));
+        fields.filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned()))).collect()
     }
 }
 

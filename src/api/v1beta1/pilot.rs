@@ -95,9 +95,9 @@ impl PilotSpec {
         self.parts.set(P::NAMES.word, part);
     }
 
-    pub fn change_part<P: PilotPart>(&mut self, change: impl FnOnce(&mut P::Spec)) {
+    pub fn change_part<P: PilotPart>(&mut self, apply_change: impl FnOnce(&mut P::Spec)) {
         let mut part = self.part::<P>().unwrap_or_default();
-        change(&mut part);
+        apply_change(&mut part);
         self.set_part::<P>(&part);
     }
 }
@@ -246,9 +246,9 @@ impl PilotStatus {
         self.parts.set(P::NAMES.word, part);
     }
 
-    pub fn change_part<P: PilotPart>(&mut self, change: impl FnOnce(&mut P::Status)) {
+    pub fn change_part<P: PilotPart>(&mut self, apply_change: impl FnOnce(&mut P::Status)) {
         let mut part = self.part::<P>().unwrap_or_default();
-        change(&mut part);
+        apply_change(&mut part);
         self.set_part::<P>(&part);
     }
 }
@@ -277,11 +277,11 @@ pub struct Blocker {
 impl Blocker {
     /// Does this speak against `change`?
     pub fn is_against(&self, change: &NodeChange) -> bool {
-        self.changes().contains(change)
+        self.blocked_changes().contains(change)
     }
 
     /// Returns what this speaks against. Pilots of earlier releases say nothing, and mean Stop.
-    pub fn changes(&self) -> Vec<NodeChange> {
+    pub fn blocked_changes(&self) -> Vec<NodeChange> {
         if self.against.is_empty() { vec![NodeChange::Stop] } else { self.against.clone() }
     }
 }

@@ -180,7 +180,7 @@ impl SecurityRungs {
     }
 
     /// Is anything encrypted?
-    pub fn encrypts(&self) -> bool {
+    pub fn has_encryption(&self) -> bool {
         self.internode != InternodeTls::Off || self.client != ClientTls::Off
     }
 }
@@ -192,17 +192,17 @@ impl ClusterSecurity {
     }
 
     /// Is nothing said of encryption and logins?
-    pub fn is_silent(&self) -> bool {
-        self.mode.is_none() && !self.said().contains(&true)
+    pub fn is_unset(&self) -> bool {
+        self.mode.is_none() && !self.explicit_modes().contains(&true)
     }
 
     /// Is it said for all of encryption and logins how they are to be?
-    pub fn says_all(&self) -> bool {
-        self.mode.is_some() || !self.said().contains(&false)
+    pub fn is_fully_set(&self) -> bool {
+        self.mode.is_some() || !self.explicit_modes().contains(&false)
     }
 
     /// Is TLS between nodes said on its own, TLS for clients, and logins?
-    fn said(&self) -> [bool; 3] {
+    fn explicit_modes(&self) -> [bool; 3] {
         let Self {
             mode: _,
             internode,
@@ -222,28 +222,28 @@ impl ClusterSecurity {
     }
 
     /// Takes from `stored` what is not said here of encryption and logins.
-    pub fn fill_unsaid(&mut self, stored: &Self) {
-        let [internode, client, authentication] = self.said();
+    pub fn fill_unset(&mut self, stored: &Self) {
+        let [has_internode, has_client, has_authentication] = self.explicit_modes();
         if self.mode.is_none() {
             self.mode.clone_from(&stored.mode);
         }
-        if !authentication {
+        if !has_authentication {
             self.authentication.clone_from(&stored.authentication);
         }
         let tls = stored.internode.as_ref().and_then(|internode| internode.tls.clone());
-        if let Some(tls) = tls.filter(|_| !internode) {
+        if let Some(tls) = tls.filter(|_| !has_internode) {
             self.internode.get_or_insert_default().tls = Some(tls);
         }
         let tls = stored.client.as_ref().and_then(|client| client.tls.clone());
-        if let Some(tls) = tls.filter(|_| !client) {
+        if let Some(tls) = tls.filter(|_| !has_client) {
             self.client.get_or_insert_default().tls = Some(tls);
         }
     }
 
     /// Must clients show a certificate?
-    pub fn asks_certificates(&self) -> bool {
-        let asks = self.client.as_ref().and_then(|client| client.client_auth.as_ref());
-        asks == Some(&ClientAuth::Required)
+    pub fn requires_client_certificates(&self) -> bool {
+        let client_auth = self.client.as_ref().and_then(|client| client.client_auth.as_ref());
+        client_auth == Some(&ClientAuth::Required)
     }
 
     /// Are the metrics of pilots to be served over TLS?
@@ -253,20 +253,20 @@ impl ClusterSecurity {
     }
 
     /// Returns the Secret with the certificate that all nodes show to clients, where one is given.
-    pub fn given_certificate(&self) -> Option<&str> {
+    pub fn certificate_secret_name(&self) -> Option<&str> {
         let client = self.client.as_ref()?;
         client.certificate_secret.as_ref().map(|secret| secret.name.as_str())
     }
 
     /// Returns where the CAs of nodes elsewhere are stored.
-    pub fn trust_elsewhere(&self) -> &[TrustSource] {
+    pub fn trust_sources(&self) -> &[TrustSource] {
         self.internode.as_ref().map_or(&[], |internode| &internode.trust)
     }
 
     /// Returns what is to be encrypted and who is asked; a word of its own wins over `mode`.
-    pub fn wanted(&self) -> SecurityRungs {
-        let secure = self.mode == Some(SecurityMode::Secure);
-        let by_mode = if secure {
+    pub fn desired_modes(&self) -> SecurityRungs {
+        let is_secure = self.mode == Some(SecurityMode::Secure);
+        let default_modes = if is_secure {
             SecurityRungs {
                 internode: InternodeTls::Required,
                 client: ClientTls::Required,
@@ -278,9 +278,9 @@ impl ClusterSecurity {
         let internode = self.internode.as_ref().and_then(|internode| internode.tls.clone());
         let client = self.client.as_ref().and_then(|client| client.tls.clone());
         SecurityRungs {
-            internode: internode.unwrap_or(by_mode.internode),
-            client: client.unwrap_or(by_mode.client),
-            authentication: self.authentication.clone().unwrap_or(by_mode.authentication),
+            internode: internode.unwrap_or(default_modes.internode),
+            client: client.unwrap_or(default_modes.client),
+            authentication: self.authentication.clone().unwrap_or(default_modes.authentication),
         }
     }
 }
@@ -469,18 +469,18 @@ pub struct PilotSecurity {
 impl PilotSecurity {
     /// Returns what a node on these rungs is told, without certificates and users; `None` where
     /// everything is open.
-    pub fn on(rungs: &SecurityRungs) -> Option<Self> {
-        let SecurityRungs { internode, client, authentication } = rungs.clone();
-        (!rungs.is_open()).then(|| Self { internode, client, authentication, ..Self::default() })
+    pub fn from_modes(modes: &SecurityRungs) -> Option<Self> {
+        let SecurityRungs { internode, client, authentication } = modes.clone();
+        (!modes.is_open()).then(|| Self { internode, client, authentication, ..Self::default() })
     }
 
     /// Must clients show a certificate?
-    pub fn asks_certificates(&self) -> bool {
+    pub fn requires_client_certificates(&self) -> bool {
         self.client_auth == Some(ClientAuth::Required)
     }
 
     /// Returns the rungs that the node is told.
-    pub fn rungs(&self) -> SecurityRungs {
+    pub fn security_modes(&self) -> SecurityRungs {
         let Self { internode, client, authentication, .. } = self.clone();
         SecurityRungs { internode, client, authentication }
     }
@@ -489,8 +489,8 @@ impl PilotSecurity {
     /// it has stored it. What pilots of an earlier release do not know is left out: they could not say it again.
     pub fn revision(&self) -> String {
         let key = self.key.clone().map(|key| SignedKey { since: None, ..key });
-        let known = Self { new_key_at: None, closes_logins: false, key, ..self.clone() };
-        let json = serde_json::to_vec(&known).expect("wire types have string keys");
+        let stable_settings = Self { new_key_at: None, closes_logins: false, key, ..self.clone() };
+        let json = serde_json::to_vec(&stable_settings).expect("wire types have string keys");
         Sha256::digest(json)
             .iter()
             .take(8)
@@ -498,13 +498,13 @@ impl PilotSecurity {
     }
 
     /// Is anything encrypted?
-    pub fn encrypts(&self) -> bool {
+    pub fn has_encryption(&self) -> bool {
         self.internode != InternodeTls::Off || self.client != ClientTls::Off
     }
 
     /// Is nothing encrypted and nobody asked?
     pub fn is_open(&self) -> bool {
-        !self.encrypts() && self.authentication == Authentication::Off
+        !self.has_encryption() && self.authentication == Authentication::Off
     }
 }
 
@@ -530,7 +530,7 @@ pub struct NodeCertificate {
 impl NodeCertificate {
     /// Returns the CAs whose certificates the port accepts, as PEM: by default those that it is trusted
     /// by.
-    pub fn accepted(&self) -> &str {
+    pub fn client_trust_bundle(&self) -> &str {
         self.clients.as_ref().unwrap_or(&self.trust)
     }
 }
@@ -689,7 +689,7 @@ pub struct NetworkAccess {
 
 impl NetworkAccess {
     /// Is anybody named in one of the lists?
-    pub fn names_somebody(&self) -> bool {
+    pub fn has_peers(&self) -> bool {
         let Self { policy: _, clients, monitoring, internode } = self;
         [clients, monitoring, internode].into_iter().any(|peers| !peers.is_empty())
     }

@@ -49,7 +49,7 @@ const MOST_REPLICAS: i32 = 1000;
 
 /// Builds the view of a cluster. Names every field, so that leaving a new field without rules is a
 /// decision.
-fn view<K: ClusterRules>(cluster: &v1beta1::Cluster<K>) -> ClusterView<'_> {
+fn build_view<K: ClusterRules>(cluster: &v1beta1::Cluster<K>) -> ClusterView<'_> {
     let v1beta1::Cluster { metadata, spec, status } = cluster;
     let ClusterSpec {
         version,
@@ -122,7 +122,7 @@ fn view_pool<K: ClusterRules>(pool: &NodePool<K>) -> PoolView<'_> {
         jvm: jvm.as_ref(),
         pod_template,
         keeps_data,
-        topology: pool.topology(),
+        topology: pool.topology_fields(),
     }
 }
 
@@ -133,14 +133,14 @@ pub fn validate_create<K: ClusterRules>(
     new: &v1beta1::Cluster<K>,
 ) -> ValidationResult {
     let mut validator = Validator::new(version, schemas);
-    metadata::create(&mut validator, &new.metadata);
-    let view = view(new);
-    name(&mut validator, &view);
-    whole(&mut validator, new, &view, &json!(new));
+    metadata::validate_create(&mut validator, &new.metadata);
+    let view = build_view(new);
+    validate_name(&mut validator, &view);
+    validate_cluster(&mut validator, new, &view, &json!(new));
     K::validate_create(&mut validator, new);
-    security::validate_unasked(&mut validator, &view, None);
-    warnings(&mut validator, new, &view);
-    validator.finish()
+    security::validate_unused_logins(&mut validator, &view, None);
+    add_warnings(&mut validator, new, &view);
+    validator.into_result()
 }
 
 /// Returns why a new cluster that says nothing of encryption and logins cannot have them (W26);
@@ -148,7 +148,7 @@ pub fn validate_create<K: ClusterRules>(
 pub(in crate::api) fn reason_to_stay_open<K: ClusterRules>(
     new: &v1beta1::Cluster<K>,
 ) -> Option<String> {
-    security::reason_to_stay_open(&view(new)).or_else(|| K::reason_to_stay_open(new))
+    security::reason_to_stay_open(&build_view(new)).or_else(|| K::reason_to_stay_open(new))
 }
 
 /// Validates an update of the cluster `old` through `part`, written in `version`.
@@ -159,19 +159,19 @@ pub fn validate_update<K: ClusterRules>(
     new: &v1beta1::Cluster<K>,
     old: &v1beta1::Cluster<K>,
 ) -> ValidationResult {
-    let (value, stored) = (json!(new), json!(old));
-    let (now, was) = (view(new), view(old));
+    let (value, old_value) = (json!(new), json!(old));
+    let (new_view, old_view) = (build_view(new), build_view(old));
     let mut validator = Validator::new(version, schemas);
-    let mut before = Validator::new(version, schemas);
+    let mut old_validator = Validator::new(version, schemas);
     match part {
         ObjectPart::Main => {
-            whole(&mut validator, new, &now, &value);
-            whole(&mut before, old, &was, &stored);
+            validate_cluster(&mut validator, new, &new_view, &value);
+            validate_cluster(&mut old_validator, old, &old_view, &old_value);
         }
         ObjectPart::Status | ObjectPart::Other(_) => {
-            for (validator, object) in [(&mut validator, new), (&mut before, old)] {
+            for (validator, object) in [(&mut validator, new), (&mut old_validator, old)] {
                 let report = &object.status;
-                status::validate(
+                status::validate_status(
                     validator,
                     K::NAMES.kind,
                     report,
@@ -181,87 +181,105 @@ pub fn validate_update<K: ClusterRules>(
             }
         }
     }
-    ratchet::forgive(&mut validator, &value, &before, &stored);
+    ratchet::remove_old_problems(&mut validator, &value, &old_validator, &old_value);
     if part == ObjectPart::Main {
-        metadata::update(&mut validator, &new.metadata, &old.metadata);
-        let allowed = UnsafeOverrides::read(&now);
-        transition::validate(&mut validator, &now, &was, &allowed);
-        security::validate_change(&mut validator, &now, &was);
-        security::validate_unasked(&mut validator, &now, Some(&was));
-        allowed.unless("skip-version", &mut validator, |validator| {
-            transition::skipped_version(validator, &now, &was, K::through);
+        metadata::validate_update(&mut validator, &new.metadata, &old.metadata);
+        let overrides = UnsafeOverrides::from_view(&new_view);
+        transition::validate_transition(&mut validator, &new_view, &old_view, &overrides);
+        security::validate_change(&mut validator, &new_view, &old_view);
+        security::validate_unused_logins(&mut validator, &new_view, Some(&old_view));
+        overrides.check_unless_allowed("skip-version", &mut validator, |validator| {
+            transition::check_skipped_version(
+                validator,
+                &new_view,
+                &old_view,
+                K::intermediate_version,
+            );
         });
-        K::validate_change(&mut validator, new, old, &allowed);
-        warnings(&mut validator, new, &now);
-        warning::update(&mut validator, &now, &was);
+        K::validate_change(&mut validator, new, old, &overrides);
+        add_warnings(&mut validator, new, &new_view);
+        warning::warn_about_update(&mut validator, &new_view, &old_view);
     }
-    validator.finish()
+    validator.into_result()
 }
 
 /// Runs all rules for the spec of a new or updated cluster. `value` is the cluster as JSON.
-fn whole<K: ClusterRules>(
+fn validate_cluster<K: ClusterRules>(
     validator: &mut Validator,
     cluster: &v1beta1::Cluster<K>,
     view: &ClusterView<'_>,
     value: &Value,
 ) {
-    schema_rules::validate(validator, K::NAMES.kind, "spec", &value["spec"], EnumPolicy::Check);
-    K::version(validator, view.version, &FieldPath::new("spec").child("version"));
-    spec(validator, view);
-    K::validate(validator, cluster, &UnsafeOverrides::read(view));
+    schema_rules::validate_schema(
+        validator,
+        K::NAMES.kind,
+        "spec",
+        &value["spec"],
+        EnumPolicy::Check,
+    );
+    K::validate_version(validator, view.version, &FieldPath::new("spec").child("version"));
+    validate_spec(validator, view);
+    K::validate_own_fields(validator, cluster, &UnsafeOverrides::from_view(view));
 }
 
-fn warnings<K: ClusterRules>(
+fn add_warnings<K: ClusterRules>(
     validator: &mut Validator,
     cluster: &v1beta1::Cluster<K>,
     view: &ClusterView<'_>,
 ) {
-    warning::spec(validator, view);
-    K::warn(validator, cluster);
+    warning::warn_about_spec(validator, view);
+    K::add_warnings(validator, cluster);
 }
 
 /// Validates a cluster's name (V1), on top of what the name of any object must satisfy.
-fn name(validator: &mut Validator, cluster: &ClusterView<'_>) {
+fn validate_name(validator: &mut Validator, cluster: &ClusterView<'_>) {
     let name = cluster.metadata.name.as_deref().unwrap_or_default();
     let path = FieldPath::new("metadata").child("name");
-    if !name.is_empty() && format::dns_subdomain(name).is_empty() {
-        validator.beta(|validator| validator.invalid_each(&path, name, &format::dns_label(name)));
+    if !name.is_empty() && format::check_dns_subdomain(name).is_empty() {
+        validator.require_in_beta(|validator| {
+            validator.invalid_each(&path, name, &format::check_dns_label(name));
+        });
     }
     if validator.version == V1ALPHA1 && name.len() > OLDER_NAME_LIMIT {
         validator.too_long(&path, OLDER_NAME_LIMIT);
     } else if name.len() > NAME_LIMIT {
-        validator.beta(|validator| validator.too_long(&path, NAME_LIMIT));
+        validator.require_in_beta(|validator| validator.too_long(&path, NAME_LIMIT));
     }
 }
 
 /// Validates the fields of a spec that all cluster kinds share.
-fn spec(validator: &mut Validator, cluster: &ClusterView<'_>) {
+fn validate_spec(validator: &mut Validator, cluster: &ClusterView<'_>) {
     let path = FieldPath::new("spec");
-    image(validator, cluster.image, &path.child("image"));
-    image(validator, cluster.pilot_image, &path.child("pilotImage"));
-    run_as_user(validator, cluster.security_context, &path);
+    validate_image(validator, cluster.image, &path.child("image"));
+    validate_image(validator, cluster.pilot_image, &path.child("pilotImage"));
+    validate_run_as_user(validator, cluster.security_context, &path);
     let is_managed = |key: &str, value: &Value| cluster.is_managed(key, value);
-    config::validate(validator, cluster.config, is_managed, &path.child("config"));
-    jvm(validator, cluster.jvm, &path.child("jvm"));
-    pod_template::validate(validator, cluster, cluster.pod_template, &path.child("podTemplate"));
-    update_strategy(validator, cluster, &path.child("updateStrategy"));
-    pilot_settings(validator, cluster.pilot_settings, &path.child("pilotSettings"));
-    services(validator, cluster.services, &path.child("services").child("client"));
-    security::validate(validator, cluster, &path.child("security"));
-    object_names::users(validator, cluster, &path.child("security").child("users"));
+    config::validate_config(validator, cluster.config, is_managed, &path.child("config"));
+    validate_jvm(validator, cluster.jvm, &path.child("jvm"));
+    pod_template::validate_pod_template(
+        validator,
+        cluster,
+        cluster.pod_template,
+        &path.child("podTemplate"),
+    );
+    validate_update_strategy(validator, cluster, &path.child("updateStrategy"));
+    validate_pilot_settings(validator, cluster.pilot_settings, &path.child("pilotSettings"));
+    validate_services(validator, cluster.services, &path.child("services").child("client"));
+    security::validate_security(validator, cluster, &path.child("security"));
+    object_names::validate_users(validator, cluster, &path.child("security").child("users"));
     for (index, pool) in cluster.pools.iter().enumerate() {
-        node_pool(validator, cluster, pool, &pool_path(index));
+        validate_node_pool(validator, cluster, pool, &pool_path(index));
     }
-    heap_fits(validator, cluster);
+    validate_heap(validator, cluster);
 }
 
-fn node_pool(
+fn validate_node_pool(
     validator: &mut Validator,
     cluster: &ClusterView<'_>,
     pool: &PoolView<'_>,
     path: &FieldPath,
 ) {
-    pool_name(validator, cluster, pool, &path.child("name"));
+    validate_pool_name(validator, cluster, pool, &path.child("name"));
     if let Some(replicas) = pool.replicas {
         let path = path.child("replicas");
         if replicas < 0 {
@@ -270,19 +288,24 @@ fn node_pool(
             validator.invalid(&path, replicas, "must be less than or equal to 1000");
         }
     }
-    resources(validator, pool.resources, &path.child("resources"));
-    persistence(validator, pool.persistence, &path.child("persistence"));
+    validate_resources(validator, pool.resources, &path.child("resources"));
+    validate_persistence(validator, pool.persistence, &path.child("persistence"));
     let is_managed = |key: &str, value: &Value| cluster.is_managed(key, value);
-    config::validate(validator, pool.config, is_managed, &path.child("config"));
-    jvm(validator, pool.jvm, &path.child("jvm"));
-    pod_template::validate(validator, cluster, pool.pod_template, &path.child("podTemplate"));
+    config::validate_config(validator, pool.config, is_managed, &path.child("config"));
+    validate_jvm(validator, pool.jvm, &path.child("jvm"));
+    pod_template::validate_pod_template(
+        validator,
+        cluster,
+        pool.pod_template,
+        &path.child("podTemplate"),
+    );
     if let Some(zone) = pool.zone {
-        validator.invalid_each(&path.child("zone"), zone, &format::label_value(zone));
+        validator.invalid_each(&path.child("zone"), zone, &format::check_label_value(zone));
     }
 }
 
 /// Validates the name of a node pool (V2, V3).
-fn pool_name(
+fn validate_pool_name(
     validator: &mut Validator,
     cluster: &ClusterView<'_>,
     pool: &PoolView<'_>,
@@ -292,26 +315,26 @@ fn pool_name(
         validator.required(path, "");
         return;
     }
-    let wrong = format::dns_subdomain(pool.name);
-    if wrong.is_empty() {
-        validator.beta(|validator| {
-            validator.invalid_each(path, pool.name, &format::dns_label(pool.name));
+    let problems = format::check_dns_subdomain(pool.name);
+    if problems.is_empty() {
+        validator.require_in_beta(|validator| {
+            validator.invalid_each(path, pool.name, &format::check_dns_label(pool.name));
         });
     }
-    validator.invalid_each(path, pool.name, &wrong);
+    validator.invalid_each(path, pool.name, &problems);
     let cluster_name = cluster.metadata.name.as_deref().unwrap_or_default();
-    let room =
+    let max_len =
         STATEFUL_SET_LIMIT.saturating_sub(cluster.names.stateful_set(cluster_name, "").len());
-    if room == 0 {
+    if max_len == 0 {
         let text = "the name of the cluster leaves no room for that of a node pool";
-        validator.beta(|validator| validator.invalid(path, pool.name, text));
-    } else if pool.name.len() > room {
-        validator.beta(|validator| validator.too_long(path, room));
+        validator.require_in_beta(|validator| validator.invalid(path, pool.name, text));
+    } else if pool.name.len() > max_len {
+        validator.require_in_beta(|validator| validator.too_long(path, max_len));
     }
 }
 
 /// Validates an image's repository, tag and digest (V7, V8).
-fn image(validator: &mut Validator, image: Option<&ImageSpec>, path: &FieldPath) {
+fn validate_image(validator: &mut Validator, image: Option<&ImageSpec>, path: &FieldPath) {
     let Some(ImageSpec { repository, tag, digest, pull_policy: _ }) = image else { return };
     if repository.is_empty() {
         validator.required(&path.child("repository"), "");
@@ -332,13 +355,17 @@ fn image(validator: &mut Validator, image: Option<&ImageSpec>, path: &FieldPath)
 }
 
 /// Validates the user id that the database runs as (V12).
-fn run_as_user(validator: &mut Validator, context: Option<&SecurityContext>, path: &FieldPath) {
+fn validate_run_as_user(
+    validator: &mut Validator,
+    context: Option<&SecurityContext>,
+    path: &FieldPath,
+) {
     let path = path.child("securityContext").child("runAsUser");
     match context.and_then(|context| context.run_as_user) {
         Some(user) if user < 0 => {
             validator.invalid(&path, user, "must be greater than or equal to 0");
         }
-        Some(0) => validator.beta(|validator| {
+        Some(0) => validator.require_in_beta(|validator| {
             validator.forbidden(
                 &path,
                 "databases are not run as root; leave it out to use the default user",
@@ -349,20 +376,28 @@ fn run_as_user(validator: &mut Validator, context: Option<&SecurityContext>, pat
 }
 
 /// Validates the volumes of a node pool (V14).
-fn persistence(validator: &mut Validator, persistence: Option<&Persistence>, path: &FieldPath) {
+fn validate_persistence(
+    validator: &mut Validator,
+    persistence: Option<&Persistence>,
+    path: &FieldPath,
+) {
     let Some(persistence) = persistence else { return };
-    metadata::labels(validator, persistence.labels.iter(), &path.child("labels"));
-    metadata::annotations(validator, persistence.annotations.iter(), &path.child("annotations"));
+    metadata::validate_labels(validator, persistence.labels.iter(), &path.child("labels"));
+    metadata::validate_annotations(
+        validator,
+        persistence.annotations.iter(),
+        &path.child("annotations"),
+    );
     let path = path.child("size");
     match &persistence.size {
         None if persistence.enabled == Some(false) => {}
         None => validator.required(&path, ""),
-        Some(size) => positive(validator, size, &path),
+        Some(size) => require_positive(validator, size, &path),
     }
 }
 
 /// Validates resource requests and limits (V17).
-fn resources(
+fn validate_resources(
     validator: &mut Validator,
     resources: Option<&ResourceRequirements>,
     path: &FieldPath,
@@ -370,21 +405,21 @@ fn resources(
     let Some(resources) = resources else { return };
     let limits = resources.limits.clone().unwrap_or_default();
     for (name, limit) in &limits {
-        not_negative(validator, limit, &path.child("limits").key(name));
+        require_not_negative(validator, limit, &path.child("limits").key(name));
     }
     for (name, request) in resources.requests.iter().flatten() {
         let path = path.child("requests").key(name);
-        not_negative(validator, request, &path);
+        require_not_negative(validator, request, &path);
         let Some(limit) = limits.get(name) else { continue };
-        if quantity::nanos(&request.0) > quantity::nanos(&limit.0) {
+        if quantity::parse_nanos(&request.0) > quantity::parse_nanos(&limit.0) {
             let text = format!("must be less than or equal to {name} limit of {}", limit.0);
             validator.invalid(&path, request.0.as_str(), &text);
         }
     }
 }
 
-fn not_negative(validator: &mut Validator, value: &Quantity, path: &FieldPath) {
-    match quantity::nanos(&value.0) {
+fn require_not_negative(validator: &mut Validator, value: &Quantity, path: &FieldPath) {
+    match quantity::parse_nanos(&value.0) {
         None => validator.invalid(path, value.0.as_str(), format::NOT_A_QUANTITY),
         Some(nanos) if nanos < 0 => {
             validator.invalid(path, value.0.as_str(), "must be greater than or equal to 0");
@@ -393,8 +428,8 @@ fn not_negative(validator: &mut Validator, value: &Quantity, path: &FieldPath) {
     }
 }
 
-fn positive(validator: &mut Validator, value: &Quantity, path: &FieldPath) {
-    match quantity::nanos(&value.0) {
+fn require_positive(validator: &mut Validator, value: &Quantity, path: &FieldPath) {
+    match quantity::parse_nanos(&value.0) {
         None => validator.invalid(path, value.0.as_str(), format::NOT_A_QUANTITY),
         Some(nanos) if nanos <= 0 => {
             validator.invalid(path, value.0.as_str(), "must be greater than zero");
@@ -404,10 +439,10 @@ fn positive(validator: &mut Validator, value: &Quantity, path: &FieldPath) {
 }
 
 /// Validates heap and JVM options (V31).
-fn jvm(validator: &mut Validator, jvm: Option<&Jvm>, path: &FieldPath) {
+fn validate_jvm(validator: &mut Validator, jvm: Option<&Jvm>, path: &FieldPath) {
     let Some(Jvm { heap, options }) = jvm else { return };
     if let Some(heap) = heap {
-        positive(validator, heap, &path.child("heap"));
+        require_positive(validator, heap, &path.child("heap"));
     }
     for (index, option) in options.iter().enumerate() {
         let path = path.child("options").index(index);
@@ -420,28 +455,40 @@ fn jvm(validator: &mut Validator, jvm: Option<&Jvm>, path: &FieldPath) {
 }
 
 /// Checks that the heap that applies to a pool lies below the pool's memory limit (V31).
-fn heap_fits(validator: &mut Validator, cluster: &ClusterView<'_>) {
-    let mut said = false;
-    let common = cluster.jvm.and_then(|jvm| jvm.heap.as_ref());
+fn validate_heap(validator: &mut Validator, cluster: &ClusterView<'_>) {
+    let mut is_reported = false;
+    let cluster_heap = cluster.jvm.and_then(|jvm| jvm.heap.as_ref());
     for (index, pool) in cluster.pools.iter().enumerate() {
-        let own = pool.jvm.and_then(|jvm| jvm.heap.as_ref());
-        let (Some(heap), Some(limit)) = (own.or(common), pool.memory_limit()) else { continue };
-        let (Some(bytes), Some(most)) = (quantity::nanos(&heap.0), quantity::nanos(limit)) else {
+        let pool_heap = pool.jvm.and_then(|jvm| jvm.heap.as_ref());
+        let (Some(heap), Some(limit)) = (pool_heap.or(cluster_heap), pool.memory_limit()) else {
             continue;
         };
-        if bytes >= most && (own.is_some() || !said) {
-            let path = if own.is_some() { pool_path(index) } else { FieldPath::new("spec") };
+        let (Some(bytes), Some(limit_bytes)) =
+            (quantity::parse_nanos(&heap.0), quantity::parse_nanos(limit))
+        else {
+            continue;
+        };
+        if bytes >= limit_bytes && (pool_heap.is_some() || !is_reported) {
+            let path = if pool_heap.is_some() { pool_path(index) } else { FieldPath::new("spec") };
             let text = format!("must be less than the memory limit of {limit}");
             validator.invalid(&path.child("jvm").child("heap"), heap.0.as_str(), &text);
-            said |= own.is_none();
+            is_reported |= pool_heap.is_none();
         }
     }
 }
 
 /// Validates the update strategy (V32–V34).
-fn update_strategy(validator: &mut Validator, cluster: &ClusterView<'_>, path: &FieldPath) {
+fn validate_update_strategy(
+    validator: &mut Validator,
+    cluster: &ClusterView<'_>,
+    path: &FieldPath,
+) {
     let Some(strategy) = cluster.update_strategy else { return };
-    max_unavailable(validator, strategy.max_unavailable.as_ref(), &path.child("maxUnavailable"));
+    validate_max_unavailable(
+        validator,
+        strategy.max_unavailable.as_ref(),
+        &path.child("maxUnavailable"),
+    );
     if let Some(canary) = &strategy.canary {
         let path = path.child("canary");
         if canary.replicas < 0 {
@@ -463,18 +510,23 @@ fn update_strategy(validator: &mut Validator, cluster: &ClusterView<'_>, path: &
     }
 }
 
-fn max_unavailable(validator: &mut Validator, value: Option<&IntOrString>, path: &FieldPath) {
+fn validate_max_unavailable(
+    validator: &mut Validator,
+    value: Option<&IntOrString>,
+    path: &FieldPath,
+) {
     match value {
         Some(IntOrString::Int(number)) if *number <= 0 => {
             validator.invalid(path, *number, "must be greater than 0");
         }
         Some(IntOrString::String(text)) => {
-            let wrong = format::percent(text);
-            validator.invalid_each(path, text, &wrong);
+            let problems = format::check_percent(text);
+            validator.invalid_each(path, text, &problems);
             let digits = text.trim_end_matches('%');
-            if wrong.is_empty() && digits.bytes().all(|digit| digit == b'0') {
+            if problems.is_empty() && digits.bytes().all(|digit| digit == b'0') {
                 validator.invalid(path, text.as_str(), "must be greater than 0");
-            } else if wrong.is_empty() && !digits.parse::<u32>().is_ok_and(|percent| percent <= 100)
+            } else if problems.is_empty()
+                && !digits.parse::<u32>().is_ok_and(|percent| percent <= 100)
             {
                 validator.invalid(path, text.as_str(), "must not be greater than 100%");
             }
@@ -484,7 +536,7 @@ fn max_unavailable(validator: &mut Validator, value: Option<&IntOrString>, path:
 }
 
 /// Validates the settings of the pilot (V37).
-pub(super) fn pilot_settings(
+pub(super) fn validate_pilot_settings(
     validator: &mut Validator,
     settings: Option<&PilotSettings>,
     path: &FieldPath,
@@ -497,26 +549,30 @@ pub(super) fn pilot_settings(
 }
 
 /// Validates the client Service (V35), in the words of core/v1 Services.
-fn services(validator: &mut Validator, services: Option<&Services>, path: &FieldPath) {
+fn validate_services(validator: &mut Validator, services: Option<&Services>, path: &FieldPath) {
     let Some(client) = services.and_then(|services| services.client.as_ref()) else { return };
-    metadata::labels(validator, client.labels.iter(), &path.child("labels"));
-    metadata::annotations(validator, client.annotations.iter(), &path.child("annotations"));
+    metadata::validate_labels(validator, client.labels.iter(), &path.child("labels"));
+    metadata::validate_annotations(
+        validator,
+        client.annotations.iter(),
+        &path.child("annotations"),
+    );
     let type_ = client.type_.as_deref().unwrap_or("ClusterIP");
-    let only_balancers = "may only be used when `type` is 'LoadBalancer'";
+    let message = "may only be used when `type` is 'LoadBalancer'";
     if let Some(class) = &client.load_balancer_class {
         let path = path.child("loadBalancerClass");
         if type_ == "LoadBalancer" {
-            validator.invalid_each(&path, class, &format::qualified_name(class));
+            validator.invalid_each(&path, class, &format::check_qualified_name(class));
         } else {
-            validator.forbidden(&path, only_balancers);
+            validator.forbidden(&path, message);
         }
     }
     let ranges = path.child("loadBalancerSourceRanges");
     if type_ != "LoadBalancer" && !client.load_balancer_source_ranges.is_empty() {
-        validator.forbidden(&ranges, only_balancers);
+        validator.forbidden(&ranges, message);
     }
     for (index, range) in client.load_balancer_source_ranges.iter().enumerate() {
-        validator.invalid_each(&ranges.index(index), range, &format::cidr(range));
+        validator.invalid_each(&ranges.index(index), range, &format::check_cidr(range));
     }
     if let Some(policy) = client.external_traffic_policy.as_deref().filter(|_| type_ == "ClusterIP")
     {

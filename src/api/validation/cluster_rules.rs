@@ -9,7 +9,7 @@ use super::{
 use crate::{
     api::{
         cluster_kind::ClusterKind,
-        reserved_fields::covers,
+        reserved_fields::is_key_covered,
         v1beta1::{Cluster, NodePool},
     },
     machinery::field_error::FieldPath,
@@ -24,8 +24,8 @@ pub trait ClusterRules: ClusterKind {
     const SECURITY: Option<SecuritySupport> = None;
 
     /// May only Navigator set `key`, a dotted name? `asks`: the cluster asks for passwords.
-    fn is_managed(key: &str, _asks: bool) -> bool {
-        Self::MANAGED.iter().any(|pattern| covers(pattern, key))
+    fn is_managed(key: &str, _requires_password: bool) -> bool {
+        Self::MANAGED.iter().any(|pattern| is_key_covered(pattern, key))
     }
 
     /// Is `value` what Navigator sets `key` to, a dotted name, where passwords are asked for? Such a
@@ -46,9 +46,14 @@ pub trait ClusterRules: ClusterKind {
     }
 
     /// Validates `spec.version`, which stands at `path`.
-    fn version(validator: &mut Validator, version: &str, path: &FieldPath);
+    fn validate_version(validator: &mut Validator, version: &str, path: &FieldPath);
     /// Validates the database's own fields of a spec.
-    fn validate(_validator: &mut Validator, _new: &Cluster<Self>, _allowed: &UnsafeOverrides) {}
+    fn validate_own_fields(
+        _validator: &mut Validator,
+        _new: &Cluster<Self>,
+        _overrides: &UnsafeOverrides,
+    ) {
+    }
     /// Validates what only a new cluster must have of the database's own fields.
     fn validate_create(_validator: &mut Validator, _new: &Cluster<Self>) {}
     /// Validates what an update changes in the database's own fields.
@@ -56,14 +61,17 @@ pub trait ClusterRules: ClusterKind {
         _validator: &mut Validator,
         _new: &Cluster<Self>,
         _old: &Cluster<Self>,
-        _allowed: &UnsafeOverrides,
+        _overrides: &UnsafeOverrides,
     ) {
     }
     /// Returns the version that an upgrade from `_lowest`, the lowest running version, must go
     /// through before `_wanted`; `None` when it may go straight.
-    fn through(_lowest: &DatabaseVersion, _wanted: &DatabaseVersion) -> Option<String> {
+    fn intermediate_version(
+        _lowest: &DatabaseVersion,
+        _target: &DatabaseVersion,
+    ) -> Option<String> {
         None
     }
     /// Adds warnings about accepted values of the database's own fields.
-    fn warn(_validator: &mut Validator, _cluster: &Cluster<Self>) {}
+    fn add_warnings(_validator: &mut Validator, _cluster: &Cluster<Self>) {}
 }

@@ -49,30 +49,34 @@ pub(super) struct ClusterView<'a> {
 
 impl ClusterView<'_> {
     /// Returns what is to be encrypted and who is asked.
-    pub(super) fn wanted_security(&self) -> SecurityRungs {
-        self.security.map(ClusterSecurity::wanted).unwrap_or_default()
+    pub(super) fn desired_security(&self) -> SecurityRungs {
+        self.security.map(ClusterSecurity::desired_modes).unwrap_or_default()
     }
 
     /// May only Navigator set the setting of this dotted name to this value?
     pub(super) fn is_managed(&self, key: &str, value: &Value) -> bool {
-        let asks = self.wanted_security().authentication == Authentication::Password;
-        (self.is_managed)(key, asks) && !(self.is_of_logins(key) && (self.is_restated)(key, value))
+        let requires_password = self.desired_security().authentication == Authentication::Password;
+        (self.is_managed)(key, requires_password)
+            && !(self.is_login_setting(key) && (self.is_restated)(key, value))
     }
 
     /// Is the setting of this dotted name Navigator's where passwords are asked for, and only there?
-    pub(super) fn is_of_logins(&self, key: &str) -> bool {
+    pub(super) fn is_login_setting(&self, key: &str) -> bool {
         (self.is_managed)(key, true) && !(self.is_managed)(key, false)
     }
 
     /// Returns all settings that say who may log in, as long as those are not Navigator's.
     pub(super) fn login_settings(&self) -> Vec<(&str, String, &Value)> {
         let pools = self.pools.iter().map(|pool| (pool.name, pool.config));
-        let all = [("", self.config)].into_iter().chain(pools);
-        all.flat_map(|(pool, settings)| {
-            config::settings(settings).into_iter().map(move |(key, value)| (pool, key, value))
-        })
-        .filter(|(_, key, _)| self.is_of_logins(key))
-        .collect()
+        let configs = [("", self.config)].into_iter().chain(pools);
+        configs
+            .flat_map(|(pool, settings)| {
+                config::flatten_settings(settings)
+                    .into_iter()
+                    .map(move |(key, value)| (pool, key, value))
+            })
+            .filter(|(_, key, _)| self.is_login_setting(key))
+            .collect()
     }
 }
 
@@ -88,19 +92,21 @@ pub(super) struct PoolView<'a> {
     pub(super) pod_template: &'a PodTemplate,
     /// True when the pool's nodes hold a state that must not be lost.
     pub(super) keeps_data: bool,
-    /// See [`NodePool::topology`](crate::api::v1beta1::NodePool::topology).
+    /// See [`NodePool::topology`](crate::api::v1beta1::NodePool::topology_fields).
     pub(super) topology: BTreeMap<String, String>,
 }
 
 impl PoolView<'_> {
     /// Returns the number of nodes that the pool asks for.
-    pub(super) fn nodes(&self) -> i64 {
+    pub(super) fn node_count(&self) -> i64 {
         self.replicas.unwrap_or(1).into()
     }
 
     /// Are data kept on a claim, rather than in the pod?
     pub(super) fn is_persistent(&self) -> bool {
-        self.persistence.is_some_and(|p| p.enabled != Some(false) && p.size.is_some())
+        self.persistence.is_some_and(|persistence| {
+            persistence.enabled != Some(false) && persistence.size.is_some()
+        })
     }
 
     pub(super) fn memory_limit(&self) -> Option<&str> {

@@ -12,14 +12,14 @@ pub(super) const OVERLAY_LIMIT: usize = 64 * 1024;
 pub(super) const MANAGED: &str = "is managed by Navigator";
 
 /// Validates settings. Dotted and nested keys are one: `{cluster: {name: x}}` is `cluster.name`.
-pub(super) fn validate(
+pub(super) fn validate_config(
     validator: &mut Validator,
     config: &Map<String, Value>,
     is_managed: impl Fn(&str, &Value) -> bool,
     path: &FieldPath,
 ) {
-    size(validator, config, path);
-    for (key, value) in settings(config) {
+    validate_size(validator, config, path);
+    for (key, value) in flatten_settings(config) {
         if is_managed(&key, value) {
             validator.forbidden(&path.key(&key), MANAGED);
         }
@@ -27,16 +27,20 @@ pub(super) fn validate(
 }
 
 /// Returns the dotted keys of all settings, and their values.
-pub(super) fn settings(config: &Map<String, Value>) -> Vec<(String, &Value)> {
-    let mut all = Vec::new();
+pub(super) fn flatten_settings(config: &Map<String, Value>) -> Vec<(String, &Value)> {
+    let mut leaves = Vec::new();
     for (key, value) in config {
-        dotted(key.clone(), value, &mut all);
+        collect_leaves(key.clone(), value, &mut leaves);
     }
-    all
+    leaves
 }
 
 /// Limits the size of an overlay (V5).
-pub(super) fn size(validator: &mut Validator, overlay: &Map<String, Value>, path: &FieldPath) {
+pub(super) fn validate_size(
+    validator: &mut Validator,
+    overlay: &Map<String, Value>,
+    path: &FieldPath,
+) {
     let bytes = serde_json::to_string(overlay).map_or(usize::MAX, |text| text.len());
     if bytes > OVERLAY_LIMIT {
         validator.too_long(path, OVERLAY_LIMIT);
@@ -44,29 +48,31 @@ pub(super) fn size(validator: &mut Validator, overlay: &Map<String, Value>, path
 }
 
 /// Collects all leaves of `value`, with their dotted keys.
-fn dotted<'a>(key: String, value: &'a Value, all: &mut Vec<(String, &'a Value)>) {
+fn collect_leaves<'a>(key: String, value: &'a Value, leaves: &mut Vec<(String, &'a Value)>) {
     match value {
         Value::Object(fields) if !fields.is_empty() => {
             for (name, value) in fields {
-                dotted(format!("{key}.{name}"), value, all);
+                collect_leaves(format!("{key}.{name}"), value, leaves);
             }
         }
-        _ => all.push((key, value)),
+        _ => leaves.push((key, value)),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::reserved_fields::covers;
+    use crate::api::reserved_fields::is_key_covered;
 
     #[test]
     fn a_reserved_setting_is_found_in_any_spelling() {
-        assert!(covers("path.*", "path.data") && covers("path.*", "path"));
-        assert!(covers("seed_provider", "seed_provider.class_name"));
-        assert!(!covers("node.data", "node.database") && !covers("path.*", "pathology"));
+        assert!(is_key_covered("path.*", "path.data") && is_key_covered("path.*", "path"));
+        assert!(is_key_covered("seed_provider", "seed_provider.class_name"));
+        assert!(
+            !is_key_covered("node.data", "node.database") && !is_key_covered("path.*", "pathology")
+        );
         let config = serde_json::json!({"a": {"b": {"c.d": 1}, "e": {}}});
-        let keys = settings(config.as_object().unwrap()).into_iter().map(|(key, _)| key);
+        let keys = flatten_settings(config.as_object().unwrap()).into_iter().map(|(key, _)| key);
         assert_eq!(keys.collect::<Vec<_>>(), ["a.b.c.d", "a.e"]);
     }
 }

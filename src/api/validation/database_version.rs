@@ -21,7 +21,7 @@ impl DatabaseVersion {
             Some((numbers, suffix)) => (numbers, suffix),
             None => (text, ""),
         };
-        let parts = numbers.split('.').map(number).collect::<Option<Vec<_>>>()?;
+        let parts = numbers.split('.').map(parse_number).collect::<Option<Vec<_>>>()?;
         let (major, minor, patch) = match parts[..] {
             [major, minor] => (major, minor, None),
             [major, minor, patch] => (major, minor, Some(patch)),
@@ -43,10 +43,10 @@ impl fmt::Display for DatabaseVersion {
     }
 }
 
-fn number(text: &str) -> Option<u64> {
-    let plain = text.bytes().all(|byte| byte.is_ascii_digit());
-    let padded = text.len() > 1 && text.starts_with('0');
-    if plain && !padded { text.parse().ok() } else { None }
+fn parse_number(text: &str) -> Option<u64> {
+    let is_numeric = text.bytes().all(|byte| byte.is_ascii_digit());
+    let has_leading_zero = text.len() > 1 && text.starts_with('0');
+    if is_numeric && !has_leading_zero { text.parse().ok() } else { None }
 }
 
 #[cfg(test)]

@@ -19,9 +19,9 @@ pub fn validate_create(
     new: &LeaderLease,
 ) -> ValidationResult {
     let mut validator = Validator::new(version, schemas);
-    metadata::create(&mut validator, &new.metadata);
-    spec(&mut validator, &new.spec);
-    validator.finish()
+    metadata::validate_create(&mut validator, &new.metadata);
+    validate_spec(&mut validator, &new.spec);
+    validator.into_result()
 }
 
 /// Validates an update of the LeaderLease `old`, written in `version`.
@@ -33,12 +33,12 @@ pub fn validate_update(
     old: &LeaderLease,
 ) -> ValidationResult {
     let mut validator = Validator::new(version, schemas);
-    metadata::update(&mut validator, &new.metadata, &old.metadata);
-    spec(&mut validator, &new.spec);
-    validator.finish()
+    metadata::validate_update(&mut validator, &new.metadata, &old.metadata);
+    validate_spec(&mut validator, &new.spec);
+    validator.into_result()
 }
 
-fn spec(validator: &mut Validator, spec: &LeaderLeaseSpec) {
+fn validate_spec(validator: &mut Validator, spec: &LeaderLeaseSpec) {
     let path = FieldPath::new("spec");
     if let Some(seconds) = spec.lease_duration_seconds.filter(|seconds| *seconds <= 0) {
         validator.invalid(&path.child("leaseDurationSeconds"), seconds, "must be greater than 0");

@@ -15,85 +15,92 @@ use crate::{api::names::annotation, machinery::field_error::FieldPath};
 const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 
 /// Validates the metadata of a new object. A name that the server generates is already there.
-pub(super) fn create(validator: &mut Validator, metadata: &ObjectMeta) {
+pub(super) fn validate_create(validator: &mut Validator, metadata: &ObjectMeta) {
     let path = FieldPath::new("metadata");
     if let Some(prefix) = metadata.generate_name.as_deref().filter(|prefix| !prefix.is_empty()) {
         // Upstream masks a trailing dash: more will follow.
-        let masked = match prefix.strip_suffix('-') {
+        let masked_prefix = match prefix.strip_suffix('-') {
             Some(rest) if !rest.is_empty() => format!("{rest}a"),
             _ => prefix.to_owned(),
         };
         validator.invalid_each(
             &path.child("generateName"),
             prefix,
-            &format::dns_subdomain(&masked),
+            &format::check_dns_subdomain(&masked_prefix),
         );
     }
     match metadata.name.as_deref().unwrap_or_default() {
         "" => validator.required(&path.child("name"), "name or generateName is required"),
-        name => validator.invalid_each(&path.child("name"), name, &format::dns_subdomain(name)),
+        name => {
+            validator.invalid_each(&path.child("name"), name, &format::check_dns_subdomain(name));
+        }
     }
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
     if !namespace.is_empty() {
-        let wrong = format::dns_label(namespace);
-        validator.invalid_each(&path.child("namespace"), namespace, &wrong);
+        let problems = format::check_dns_label(namespace);
+        validator.invalid_each(&path.child("namespace"), namespace, &problems);
     }
-    always(validator, metadata, &path);
-    finalizers(validator, metadata, &path);
+    validate_common(validator, metadata, &path);
+    validate_finalizers(validator, metadata, &path);
 }
 
 /// Validates the metadata of an update.
-pub(super) fn update(validator: &mut Validator, new: &ObjectMeta, old: &ObjectMeta) {
+pub(super) fn validate_update(validator: &mut Validator, new: &ObjectMeta, old: &ObjectMeta) {
     let path = FieldPath::new("metadata");
-    always(validator, new, &path);
+    validate_common(validator, new, &path);
     if new.finalizers != old.finalizers {
-        finalizers(validator, new, &path);
+        validate_finalizers(validator, new, &path);
     }
     if old.deletion_timestamp.is_some() {
-        let before: HashSet<&String> = old.finalizers.iter().flatten().collect();
-        let mut extra = new.finalizers.clone().unwrap_or_default();
-        extra.retain(|finalizer| !before.contains(finalizer));
-        extra.sort();
-        if !extra.is_empty() {
-            let quoted: Vec<String> = extra.iter().map(|name| format!("{name:?}")).collect();
+        let old_finalizers: HashSet<&String> = old.finalizers.iter().flatten().collect();
+        let mut added_finalizers = new.finalizers.clone().unwrap_or_default();
+        added_finalizers.retain(|finalizer| !old_finalizers.contains(finalizer));
+        added_finalizers.sort();
+        if !added_finalizers.is_empty() {
+            let quoted_names: Vec<String> =
+                added_finalizers.iter().map(|name| format!("{name:?}")).collect();
             let text = format!(
                 "no new finalizers can be added if the object is being deleted, found new \
                  finalizers []string{{{}}}",
-                quoted.join(", ")
+                quoted_names.join(", ")
             );
             validator.forbidden(&path.child("finalizers"), &text);
         }
     }
 }
 
-fn always(validator: &mut Validator, metadata: &ObjectMeta, path: &FieldPath) {
-    labels(validator, metadata.labels.iter().flatten(), &path.child("labels"));
-    annotations(validator, metadata.annotations.iter().flatten(), &path.child("annotations"));
+fn validate_common(validator: &mut Validator, metadata: &ObjectMeta, path: &FieldPath) {
+    validate_labels(validator, metadata.labels.iter().flatten(), &path.child("labels"));
+    validate_annotations(
+        validator,
+        metadata.annotations.iter().flatten(),
+        &path.child("annotations"),
+    );
     let references = metadata.owner_references.as_deref().unwrap_or_default();
-    owner_references(validator, references, &path.child("ownerReferences"));
+    validate_owner_references(validator, references, &path.child("ownerReferences"));
 }
 
 /// Validates labels of an object, or those that the spec asks for at an object to be made.
-pub(super) fn labels<'a>(
+pub(super) fn validate_labels<'a>(
     validator: &mut Validator,
     labels: impl Iterator<Item = (&'a String, &'a String)>,
     path: &FieldPath,
 ) {
     for (key, value) in labels {
-        validator.invalid_each(path, key, &format::qualified_name(key));
-        validator.invalid_each(path, value, &format::label_value(value));
+        validator.invalid_each(path, key, &format::check_qualified_name(key));
+        validator.invalid_each(path, value, &format::check_label_value(value));
     }
 }
 
 /// Validates annotations of an object, or those that the spec asks for at an object to be made.
-pub(super) fn annotations<'a>(
+pub(super) fn validate_annotations<'a>(
     validator: &mut Validator,
     annotations: impl Iterator<Item = (&'a String, &'a String)>,
     path: &FieldPath,
 ) {
     let mut size = 0;
     for (key, value) in annotations {
-        validator.invalid_each(path, key, &format::qualified_name(&key.to_lowercase()));
+        validator.invalid_each(path, key, &format::check_qualified_name(&key.to_lowercase()));
         // The annotation `SURPLUS` is shown to readers of v1alpha1 only, and never stored.
         if key != annotation::SURPLUS {
             size += key.len() + value.len();
@@ -104,10 +111,15 @@ pub(super) fn annotations<'a>(
     }
 }
 
-fn owner_references(validator: &mut Validator, references: &[OwnerReference], path: &FieldPath) {
+fn validate_owner_references(
+    validator: &mut Validator,
+    references: &[OwnerReference],
+    path: &FieldPath,
+) {
     let mut controller: Option<String> = None;
     for reference in references {
-        let OwnerReference { api_version, kind, name, uid, controller: controls, .. } = reference;
+        let OwnerReference { api_version, kind, name, uid, controller: is_controller, .. } =
+            reference;
         // Upstream reports the path of the list, not that of the item.
         let version = api_version.rsplit('/').next().unwrap_or_default();
         if version.is_empty() {
@@ -123,13 +135,13 @@ fn owner_references(validator: &mut Validator, references: &[OwnerReference], pa
             let text = "/v1, Kind=Event is disallowed from being an owner";
             validator.invalid(path, json!(reference), text);
         }
-        if *controls == Some(true) {
-            let this = format!("{kind}/{name}");
+        if *is_controller == Some(true) {
+            let owner = format!("{kind}/{name}");
             match &controller {
-                None => controller = Some(this),
-                Some(first) => {
+                None => controller = Some(owner),
+                Some(first_owner) => {
                     let text = format!(
-                        "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
+                        "Only one reference can have Controller set to true. Found \"true\" in references for {first_owner} and {owner}"
                     );
                     validator.invalid(path, json!(references), &text);
                     // Each error shows the whole list, so one error is enough.
@@ -140,19 +152,19 @@ fn owner_references(validator: &mut Validator, references: &[OwnerReference], pa
     }
 }
 
-fn finalizers(validator: &mut Validator, metadata: &ObjectMeta, path: &FieldPath) {
+fn validate_finalizers(validator: &mut Validator, metadata: &ObjectMeta, path: &FieldPath) {
     let path = path.child("finalizers");
     let finalizers = metadata.finalizers.as_deref().unwrap_or_default();
     for finalizer in finalizers {
-        let wrong = format::qualified_name(finalizer);
-        let known = ["orphan", "foregroundDeletion"].contains(&finalizer.as_str());
-        if wrong.is_empty() && !known && !finalizer.contains('/') {
-            validator.warn(format!("{path}: {finalizer:?}: prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers"));
+        let problems = format::check_qualified_name(finalizer);
+        let is_builtin = ["orphan", "foregroundDeletion"].contains(&finalizer.as_str());
+        if problems.is_empty() && !is_builtin && !finalizer.contains('/') {
+            validator.add_warning(format!("{path}: {finalizer:?}: prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers"));
         }
-        validator.invalid_each(&path, finalizer, &wrong);
+        validator.invalid_each(&path, finalizer, &problems);
     }
-    let has = |name: &str| finalizers.iter().any(|finalizer| finalizer == name);
-    if has("orphan") && has("foregroundDeletion") {
+    let has_finalizer = |name: &str| finalizers.iter().any(|finalizer| finalizer == name);
+    if has_finalizer("orphan") && has_finalizer("foregroundDeletion") {
         let text = "finalizer orphan and foregroundDeletion cannot be both set";
         validator.invalid(&path, json!(finalizers), text);
     }
@@ -160,7 +172,7 @@ fn finalizers(validator: &mut Validator, metadata: &ObjectMeta, path: &FieldPath
 
 /// Returns the names that the annotation `allow-unsafe` holds.
 pub(super) fn allowed_unsafe(metadata: &ObjectMeta) -> Vec<String> {
-    let text = metadata.annotations.as_ref().and_then(|all| all.get(annotation::ALLOW_UNSAFE));
+    let text = metadata.annotations.as_ref().and_then(|map| map.get(annotation::ALLOW_UNSAFE));
     let names = text.into_iter().flat_map(|text| text.split(','));
     names.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
 }

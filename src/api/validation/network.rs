@@ -12,45 +12,49 @@ use crate::{api::v1beta1::NetworkAccess, machinery::field_error::FieldPath};
 
 const OPERATORS: &[&str] = &["In", "NotIn", "Exists", "DoesNotExist"];
 
-pub(super) fn validate(validator: &mut Validator, network: &NetworkAccess, path: &FieldPath) {
+pub(super) fn validate_network(
+    validator: &mut Validator,
+    network: &NetworkAccess,
+    path: &FieldPath,
+) {
     let NetworkAccess { policy: _, clients, monitoring, internode } = network;
     for (name, peers) in
         [("clients", clients), ("monitoring", monitoring), ("internode", internode)]
     {
         for (index, peer) in peers.iter().enumerate() {
-            self::peer(validator, peer, &path.child(name).index(index));
+            self::validate_peer(validator, peer, &path.child(name).index(index));
         }
     }
 }
 
-fn peer(validator: &mut Validator, peer: &NetworkPolicyPeer, path: &FieldPath) {
+fn validate_peer(validator: &mut Validator, peer: &NetworkPolicyPeer, path: &FieldPath) {
     let NetworkPolicyPeer { ip_block, namespace_selector, pod_selector } = peer;
     let selectors = [("namespaceSelector", namespace_selector), ("podSelector", pod_selector)];
-    for (name, one) in selectors {
-        if let Some(one) = one {
-            selector(validator, one, &path.child(name));
+    for (name, selector) in selectors {
+        if let Some(selector) = selector {
+            validate_selector(validator, selector, &path.child(name));
         }
     }
-    let selects = selectors.iter().any(|(_, one)| one.is_some());
+    let has_selector = selectors.iter().any(|(_, selector)| selector.is_some());
     match ip_block {
-        None if !selects => validator.required(path, "must specify a peer"),
+        None if !has_selector => validator.required(path, "must specify a peer"),
         None => {}
-        Some(_) if selects => {
+        Some(_) if has_selector => {
             validator.forbidden(path, "may not specify both ipBlock and another peer");
         }
-        Some(block) => self::block(validator, block, &path.child("ipBlock")),
+        Some(block) => self::validate_ip_block(validator, block, &path.child("ipBlock")),
     }
 }
 
-fn block(validator: &mut Validator, block: &IPBlock, path: &FieldPath) {
+fn validate_ip_block(validator: &mut Validator, block: &IPBlock, path: &FieldPath) {
     let IPBlock { cidr, except } = block;
-    let wrong = format::cidr(cidr);
-    validator.invalid_each(&path.child("cidr"), cidr, &wrong);
+    let problems = format::check_cidr(cidr);
+    validator.invalid_each(&path.child("cidr"), cidr, &problems);
     for (index, part) in except.iter().flatten().enumerate() {
         let path = path.child("except").index(index);
-        let unread = format::cidr(part);
-        validator.invalid_each(&path, part, &unread);
-        if wrong.is_empty() && unread.is_empty() && !lies_within(part, cidr) {
+        let part_problems = format::check_cidr(part);
+        validator.invalid_each(&path, part, &part_problems);
+        if problems.is_empty() && part_problems.is_empty() && !lies_within(part, cidr) {
             validator.invalid(&path, part.as_str(), "must be a strict subset of `cidr`");
         }
     }
@@ -58,7 +62,7 @@ fn block(validator: &mut Validator, block: &IPBlock, path: &FieldPath) {
 
 /// Are the addresses of `part` some, and not all, of those of `whole`? Both are valid.
 fn lies_within(part: &str, whole: &str) -> bool {
-    let read = |text: &str| {
+    let parse_range = |text: &str| {
         let (address, bits) = text.trim().split_once('/')?;
         let bits: u32 = bits.parse().ok()?;
         // As the first bits of 128.
@@ -67,22 +71,27 @@ fn lies_within(part: &str, whole: &str) -> bool {
             IpAddr::V6(address) => (false, address.to_bits(), bits),
         })
     };
-    let (Some((v4, part, length)), Some((whole_v4, whole, least))) = (read(part), read(whole))
+    let (Some((is_v4, part, length)), Some((is_whole_v4, whole, whole_length))) =
+        (parse_range(part), parse_range(whole))
     else {
         return false;
     };
-    let prefix = |bits: u128| bits.checked_shr(128 - least).unwrap_or(0);
-    v4 == whole_v4 && length > least && prefix(part) == prefix(whole)
+    let prefix = |bits: u128| bits.checked_shr(128 - whole_length).unwrap_or(0);
+    is_v4 == is_whole_v4 && length > whole_length && prefix(part) == prefix(whole)
 }
 
-fn selector(validator: &mut Validator, selector: &LabelSelector, path: &FieldPath) {
+fn validate_selector(validator: &mut Validator, selector: &LabelSelector, path: &FieldPath) {
     let LabelSelector { match_labels, match_expressions } = selector;
-    metadata::labels(validator, match_labels.iter().flatten(), &path.child("matchLabels"));
-    for (index, one) in match_expressions.iter().flatten().enumerate() {
+    metadata::validate_labels(validator, match_labels.iter().flatten(), &path.child("matchLabels"));
+    for (index, expression) in match_expressions.iter().flatten().enumerate() {
         let path = path.child("matchExpressions").index(index);
-        validator.invalid_each(&path.child("key"), &one.key, &format::qualified_name(&one.key));
-        let values = one.values.as_deref().unwrap_or_default();
-        match one.operator.as_str() {
+        validator.invalid_each(
+            &path.child("key"),
+            &expression.key,
+            &format::check_qualified_name(&expression.key),
+        );
+        let values = expression.values.as_deref().unwrap_or_default();
+        match expression.operator.as_str() {
             "In" | "NotIn" if values.is_empty() => validator.required(
                 &path.child("values"),
                 "must be specified when `operator` is 'In' or 'NotIn'",
@@ -98,7 +107,7 @@ fn selector(validator: &mut Validator, selector: &LabelSelector, path: &FieldPat
         }
         for (index, value) in values.iter().enumerate() {
             let path = path.child("values").index(index);
-            validator.invalid_each(&path, value, &format::label_value(value));
+            validator.invalid_each(&path, value, &format::check_label_value(value));
         }
     }
 }

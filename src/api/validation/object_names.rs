@@ -19,15 +19,15 @@ use crate::{
 /// May clusters of these names need one name for their objects? The name of each object begins with
 /// its cluster's, and goes on with a hyphen.
 pub fn may_be_shared(name: &str, other: &str) -> bool {
-    let begins = |long: &str, short: &str| {
+    let has_prefix = |long: &str, short: &str| {
         long.strip_prefix(short).is_some_and(|rest| rest.starts_with('-'))
     };
-    begins(name, other) || begins(other, name)
+    has_prefix(name, other) || has_prefix(other, name)
 }
 
 /// Refuses names that `new` comes to need and that `other`, a cluster of the same kind and
 /// namespace, needs too. Names that `old` needed already are not judged again.
-pub fn validate<K: ClusterRules>(
+pub fn validate_names<K: ClusterRules>(
     version: ServedVersion,
     schemas: &'static SchemaSet,
     new: &Cluster<K>,
@@ -35,36 +35,47 @@ pub fn validate<K: ClusterRules>(
     other: &Cluster<K>,
 ) -> ValidationResult {
     let mut validator = Validator::new(version, schemas);
-    let had: HashSet<ObjectName> = old.into_iter().flat_map(names).map(|(name, _)| name).collect();
-    let taken: HashSet<ObjectName> = names(other).into_iter().map(|(name, _)| name).collect();
-    let mut told = HashSet::new();
-    for (name, (path, value)) in names(new) {
-        if had.contains(&name) || !taken.contains(&name) || !told.insert(path.clone()) {
+    let old_names: HashSet<ObjectName> =
+        old.into_iter().flat_map(collect_names).map(|(name, _)| name).collect();
+    let other_names: HashSet<ObjectName> =
+        collect_names(other).into_iter().map(|(name, _)| name).collect();
+    let mut reported_paths = HashSet::new();
+    for (name, (path, value)) in collect_names(new) {
+        if old_names.contains(&name)
+            || !other_names.contains(&name)
+            || !reported_paths.insert(path.clone())
+        {
             continue;
         }
         let (kind, owner) = (K::NAMES.kind, other.metadata.name.as_deref().unwrap_or_default());
         let text = format!("{kind} {owner:?} needs the name of {name}, too: choose another name");
-        validator.beta(|validator| validator.invalid(&path, value, &text));
+        validator.require_in_beta(|validator| validator.invalid(&path, value, &text));
     }
-    validator.finish()
+    validator.into_result()
 }
 
 /// Refuses two users of one cluster whose passwords would lie in one Secret (V70).
-pub(super) fn users(validator: &mut Validator, cluster: &ClusterView<'_>, path: &FieldPath) {
+pub(super) fn validate_users(
+    validator: &mut Validator,
+    cluster: &ClusterView<'_>,
+    path: &FieldPath,
+) {
     let name = cluster.metadata.name.as_deref().unwrap_or_default();
     let users = cluster.security.iter().flat_map(|security| &security.users).enumerate();
-    let mut taken: HashMap<String, &str> = HashMap::new();
+    let mut secret_owners: HashMap<String, &str> = HashMap::new();
     for (index, user) in users.filter(|(_, user)| user.password_secret.is_none()) {
         let secret = cluster.names.user_secret(name, &user.name);
-        let text = |other: &str| {
-            format!("user {other:?} needs the name of Secret {secret:?}, too: choose another name")
+        let text = |owner: &str| {
+            format!("user {owner:?} needs the name of Secret {secret:?}, too: choose another name")
         };
-        match taken.get(&secret) {
-            Some(other) if *other != user.name => {
-                let (path, text) = (path.index(index).child("name"), text(other));
-                validator.beta(|validator| validator.invalid(&path, user.name.as_str(), &text));
+        match secret_owners.get(&secret) {
+            Some(owner) if *owner != user.name => {
+                let (path, text) = (path.index(index).child("name"), text(owner));
+                validator.require_in_beta(|validator| {
+                    validator.invalid(&path, user.name.as_str(), &text);
+                });
             }
-            _ => drop(taken.insert(secret, &user.name)),
+            _ => drop(secret_owners.insert(secret, &user.name)),
         }
     }
 }
@@ -73,12 +84,15 @@ pub(super) fn users(validator: &mut Validator, cluster: &ClusterView<'_>, path: 
 type NamingField = (FieldPath, String);
 
 /// Returns the names of all objects that may be made for a cluster.
-fn names<K: ClusterRules>(cluster: &Cluster<K>) -> Vec<(ObjectName, NamingField)> {
+fn collect_names<K: ClusterRules>(cluster: &Cluster<K>) -> Vec<(ObjectName, NamingField)> {
     let name = cluster.metadata.name.as_deref().unwrap_or_default();
-    let own = (FieldPath::new("metadata").child("name"), name.to_owned());
+    let name_field = (FieldPath::new("metadata").child("name"), name.to_owned());
     let spec = FieldPath::new("spec");
-    let mut names: Vec<_> =
-        K::NAMES.objects(name).into_iter().map(|object| (object, own.clone())).collect();
+    let mut names: Vec<_> = K::NAMES
+        .cluster_objects(name)
+        .into_iter()
+        .map(|object| (object, name_field.clone()))
+        .collect();
     for (index, NodePool { name: pool, .. }) in cluster.spec.node_pools.iter().enumerate() {
         let field = (spec.child("nodePools").index(index).child("name"), pool.clone());
         let objects = K::NAMES.pool_objects(name, pool);

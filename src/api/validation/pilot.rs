@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
 
 use super::{
-    cluster::pilot_settings,
+    cluster::validate_pilot_settings,
     config, metadata, ratchet,
     schema_rules::{self, EnumPolicy},
     status,
@@ -36,10 +36,10 @@ pub fn validate_create(
     new: &Pilot,
 ) -> ValidationResult {
     let mut validator = Validator::new(version, schemas);
-    metadata::create(&mut validator, &new.metadata);
-    repaired(&mut validator, new, None);
-    spec(&mut validator, new, &json!(new));
-    validator.finish()
+    metadata::validate_create(&mut validator, &new.metadata);
+    validate_repair_report(&mut validator, new, None);
+    validate_spec(&mut validator, new, &json!(new));
+    validator.into_result()
 }
 
 /// Validates an update of the Pilot `old` through `part`, written in `version`.
@@ -50,67 +50,76 @@ pub fn validate_update(
     new: &Pilot,
     old: &Pilot,
 ) -> ValidationResult {
-    let (value, stored) = (json!(new), json!(old));
+    let (value, old_value) = (json!(new), json!(old));
     let mut validator = Validator::new(version, schemas);
-    let mut before = Validator::new(version, schemas);
+    let mut old_validator = Validator::new(version, schemas);
     match part {
         ObjectPart::Main => {
-            spec(&mut validator, new, &value);
-            spec(&mut before, old, &stored);
+            validate_spec(&mut validator, new, &value);
+            validate_spec(&mut old_validator, old, &old_value);
         }
         ObjectPart::Status | ObjectPart::Other(_) => {
-            report(&mut validator, new);
-            report(&mut before, old);
+            validate_status(&mut validator, new);
+            validate_status(&mut old_validator, old);
         }
     }
-    ratchet::forgive(&mut validator, &value, &before, &stored);
+    ratchet::remove_old_problems(&mut validator, &value, &old_validator, &old_value);
     if part == ObjectPart::Main {
-        metadata::update(&mut validator, &new.metadata, &old.metadata);
-        repaired(&mut validator, new, Some(old));
-        transition(&mut validator, new, old);
+        metadata::validate_update(&mut validator, &new.metadata, &old.metadata);
+        validate_repair_report(&mut validator, new, Some(old));
+        validate_transition(&mut validator, new, old);
     }
-    validator.finish()
+    validator.into_result()
 }
 
-fn spec(validator: &mut Validator, pilot: &Pilot, value: &Value) {
-    schema_rules::validate(validator, KIND, "spec", &value["spec"], EnumPolicy::Check);
+fn validate_spec(validator: &mut Validator, pilot: &Pilot, value: &Value) {
+    schema_rules::validate_schema(validator, KIND, "spec", &value["spec"], EnumPolicy::Check);
     let path = FieldPath::new("spec");
-    config::size(validator, &pilot.spec.config, &path.child("config"));
-    pilot_settings(validator, pilot.spec.pilot_settings.as_ref(), &path.child("pilotSettings"));
+    config::validate_size(validator, &pilot.spec.config, &path.child("config"));
+    validate_pilot_settings(
+        validator,
+        pilot.spec.pilot_settings.as_ref(),
+        &path.child("pilotSettings"),
+    );
     if let Some(cluster) = &pilot.spec.cluster_ref
         && cluster.name.is_empty()
     {
         validator.required(&path.child("clusterRef").child("name"), "");
     }
-    let words = validator.schemas.words().filter(|word| pilot.spec.parts.has(word));
+    let words = validator.schemas.part_words().filter(|word| pilot.spec.parts.has_part(word));
     for word in words.skip(1).collect::<Vec<_>>() {
         validator.forbidden(&path.child(word), "may not specify more than 1 database type");
     }
 }
 
 /// V73: a report that the replica was repaired is a time. A stored value may stay.
-fn repaired(validator: &mut Validator, new: &Pilot, old: Option<&Pilot>) {
-    fn value(pilot: &Pilot) -> Option<&String> {
+fn validate_repair_report(validator: &mut Validator, new: &Pilot, old: Option<&Pilot>) {
+    fn repair_annotation(pilot: &Pilot) -> Option<&String> {
         pilot.metadata.annotations.as_ref()?.get(REPAIRED)
     }
-    let Some(text) = value(new).filter(|text| old.and_then(value) != Some(*text)) else { return };
-    if repair_report::parse(text).is_none() {
+    let Some(text) =
+        repair_annotation(new).filter(|text| old.and_then(repair_annotation) != Some(*text))
+    else {
+        return;
+    };
+    if repair_report::parse_time(text).is_none() {
         let path = FieldPath::new("metadata").child("annotations").key(REPAIRED);
         validator.invalid(&path, text.as_str(), "must be a time as in RFC 3339");
     }
 }
 
-fn report(validator: &mut Validator, pilot: &Pilot) {
+fn validate_status(validator: &mut Validator, pilot: &Pilot) {
     let report = &pilot.status;
-    status::validate(validator, KIND, report, &report.conditions, STATUS_LIMIT);
-    let tail = report.last_termination.as_ref().map_or(&[][..], |last| &last.log_tail);
+    status::validate_status(validator, KIND, report, &report.conditions, STATUS_LIMIT);
+    let tail =
+        report.last_termination.as_ref().map_or(&[][..], |termination| &termination.log_tail);
     if tail.iter().map(String::len).sum::<usize>() > LOG_TAIL_LIMIT {
         let path = FieldPath::new("status").child("lastTermination").child("logTail");
         validator.too_long(&path, LOG_TAIL_LIMIT);
     }
 }
 
-fn transition(validator: &mut Validator, new: &Pilot, old: &Pilot) {
+fn validate_transition(validator: &mut Validator, new: &Pilot, old: &Pilot) {
     let path = FieldPath::new("spec");
     // V41: `clusterRef` cannot change once it is set.
     if old.spec.cluster_ref.is_some() && new.spec.cluster_ref != old.spec.cluster_ref {
@@ -121,15 +130,17 @@ fn transition(validator: &mut Validator, new: &Pilot, old: &Pilot) {
     }
     // V43: a decommission that is irreversible cannot be taken back while it moves data. Of a node
     // that has left, Running asks for a new and empty node in its place.
-    let leaves = |pilot: &Pilot| pilot.spec.phase == Some(PilotIntent::Decommissioned);
-    let irreversible = old.status.decommission.as_ref().is_some_and(|d| d.irreversible);
-    if irreversible && !has_left(old) && leaves(old) && !leaves(new) {
+    let is_decommissioning = |pilot: &Pilot| pilot.spec.phase == Some(PilotIntent::Decommissioned);
+    let is_irreversible =
+        old.status.decommission.as_ref().is_some_and(|decommission| decommission.irreversible);
+    if is_irreversible && !has_left(old) && is_decommissioning(old) && !is_decommissioning(new) {
         validator.forbidden(&path.child("phase"), "decommissioning is past the point of return");
     }
 }
 
 /// Has the node left its database cluster, as its pilot reports?
 fn has_left(pilot: &Pilot) -> bool {
-    let left = |one: &Condition| one.type_ == "Decommissioned" && one.status == "True";
-    pilot.status.conditions.iter().any(left)
+    let is_decommissioned =
+        |condition: &Condition| condition.type_ == "Decommissioned" && condition.status == "True";
+    pilot.status.conditions.iter().any(is_decommissioned)
 }

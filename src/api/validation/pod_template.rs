@@ -28,17 +28,17 @@ const LOG_ENV: &[&str] = &["NAVIGATOR_LOG", "NAVIGATOR_LOG_FORMAT", "NAVIGATOR_D
 const ERASED: &str = "null would remove what Navigator keeps here; leave it out";
 
 /// Validates a pod template. `cluster` has the names of the database's own container and volume.
-pub(super) fn validate(
+pub(super) fn validate_pod_template(
     validator: &mut Validator,
     cluster: &ClusterView<'_>,
     template: &Map<String, Value>,
     path: &FieldPath,
 ) {
-    config::size(validator, template, path);
+    config::validate_size(validator, template, path);
     for steps in KEPT_IN_PODS {
-        let (last, above) = steps.split_last().expect("every path has a last step");
-        let holder = above.iter().try_fold(template, |map, step| map.get(*step)?.as_object());
-        if holder.and_then(|holder| holder.get(*last)).is_some_and(Value::is_null) {
+        let (field, parents) = steps.split_last().expect("every path has a last step");
+        let holder = parents.iter().try_fold(template, |map, step| map.get(*step)?.as_object());
+        if holder.and_then(|holder| holder.get(*field)).is_some_and(Value::is_null) {
             let place = steps.iter().fold(path.clone(), |path, step| path.child(step));
             validator.forbidden(&place, ERASED);
         }
@@ -56,18 +56,19 @@ pub(super) fn validate(
     for field in SPEC_FIELDS.iter().filter(|field| spec.contains_key(**field)) {
         validator.forbidden(&path.child(field), MANAGED);
     }
-    for (index, container) in list(spec, "containers") {
-        if name(container) == cluster.names.container {
+    for (index, container) in list_objects(spec, "containers") {
+        if entry_name(container) == cluster.names.container {
             database_container(validator, container, &path.child("containers").index(index));
         }
     }
-    for (index, container) in list(spec, "initContainers") {
-        if name(container) == names::INSTALL_CONTAINER {
+    for (index, container) in list_objects(spec, "initContainers") {
+        if entry_name(container) == names::INSTALL_CONTAINER {
             validator.forbidden(&path.child("initContainers").index(index), MANAGED);
         }
     }
-    for (index, volume) in list(spec, "volumes") {
-        if VOLUMES.contains(&name(volume)) || name(volume) == cluster.names.data_volume {
+    for (index, volume) in list_objects(spec, "volumes") {
+        if VOLUMES.contains(&entry_name(volume)) || entry_name(volume) == cluster.names.data_volume
+        {
             validator.forbidden(&path.child("volumes").index(index), MANAGED);
         }
     }
@@ -82,15 +83,15 @@ fn database_container(validator: &mut Validator, container: &Map<String, Value>,
             validator.forbidden(&path.child(field), ERASED);
         }
     }
-    for (index, variable) in list(container, "env") {
-        let name = name(variable);
+    for (index, variable) in list_objects(container, "env") {
+        let name = entry_name(variable);
         if name.starts_with(OUR_ENV) && !LOG_ENV.contains(&name) {
             validator.forbidden(&path.child("env").index(index), MANAGED);
         }
     }
 }
 
-fn list<'a>(
+fn list_objects<'a>(
     object: &'a Map<String, Value>,
     field: &str,
 ) -> impl Iterator<Item = (usize, &'a Map<String, Value>)> {
@@ -98,6 +99,6 @@ fn list<'a>(
     items.iter().enumerate().filter_map(|(index, item)| Some((index, item.as_object()?)))
 }
 
-fn name(object: &Map<String, Value>) -> &str {
+fn entry_name(object: &Map<String, Value>) -> &str {
     object.get("name").and_then(Value::as_str).unwrap_or_default()
 }

@@ -8,13 +8,19 @@ use super::validator::Validator;
 use crate::machinery::field_error::{FieldError, FieldErrorKind, FieldPath};
 
 /// Removes from `validator` the problems that `before` found in the stored object.
-pub(super) fn forgive(validator: &mut Validator, new: &Value, before: &Validator, old: &Value) {
+pub(super) fn remove_old_problems(
+    validator: &mut Validator,
+    new: &Value,
+    old_validator: &Validator,
+    old: &Value,
+) {
     // Nothing is forgiven where there may be more problems than were collected.
     if validator.is_full() {
         return;
     }
-    let known: Vec<_> = before.errors.iter().map(|error| ProblemKey::new(error, old)).collect();
-    validator.errors.retain(|error| !known.contains(&ProblemKey::new(error, new)));
+    let old_problems: Vec<_> =
+        old_validator.errors.iter().map(|error| ProblemKey::new(error, old)).collect();
+    validator.errors.retain(|error| !old_problems.contains(&ProblemKey::new(error, new)));
 }
 
 /// The identity of a problem: its place (list entries by their name), its text and, where the text
@@ -28,7 +34,7 @@ struct ProblemKey {
 
 impl ProblemKey {
     fn new(error: &FieldError, object: &Value) -> Self {
-        let (place, value) = locate(&error.path.to_string(), object);
+        let (place, value) = locate_value(&error.path.to_string(), object);
         let text_holds_value = matches!(
             error.problem,
             FieldErrorKind::NotFound(_)
@@ -38,37 +44,37 @@ impl ProblemKey {
                 | FieldErrorKind::TypeInvalid(_)
         );
         let value = if text_holds_value { None } else { value.cloned() };
-        Self { place, text: error.body(), value }
+        Self { place, text: error.cause_message(), value }
     }
 }
 
 /// Returns the path with list entries by name instead of position, and the value at the path.
-fn locate<'a>(path: &str, object: &'a Value) -> (String, Option<&'a Value>) {
+fn locate_value<'a>(path: &str, object: &'a Value) -> (String, Option<&'a Value>) {
     let mut place = FieldPath::new("");
-    let mut at = Some(object);
-    for step in steps(path) {
+    let mut current_value = Some(object);
+    for step in split_path(path) {
         if let Ok(index) = step.parse::<usize>() {
-            at = at.and_then(|value| value.get(index));
-            let name = at.and_then(|entry| entry.get("name")).and_then(Value::as_str);
+            current_value = current_value.and_then(|value| value.get(index));
+            let name = current_value.and_then(|entry| entry.get("name")).and_then(Value::as_str);
             place = place.key(name.unwrap_or(step));
         } else {
-            at = at.and_then(|value| value.get(step));
+            current_value = current_value.and_then(|value| value.get(step));
             place = place.child(step);
         }
     }
-    (place.to_string(), at)
+    (place.to_string(), current_value)
 }
 
 /// Splits a path into its steps: `spec.nodePools[1].config[a.b]` → `spec`, `nodePools`, `1`,
 /// `config`, `a.b`.
-fn steps(path: &str) -> Vec<&str> {
+fn split_path(path: &str) -> Vec<&str> {
     let mut steps = Vec::new();
     let mut rest = path;
     while !rest.is_empty() {
         if let Some(bracketed) = rest.strip_prefix('[') {
-            let (key, after) = bracketed.split_once(']').unwrap_or((bracketed, ""));
+            let (key, tail) = bracketed.split_once(']').unwrap_or((bracketed, ""));
             steps.push(key);
-            rest = after.strip_prefix('.').unwrap_or(after);
+            rest = tail.strip_prefix('.').unwrap_or(tail);
         } else {
             let end = rest.find(['.', '[']).unwrap_or(rest.len());
             steps.push(&rest[..end]);
@@ -96,7 +102,7 @@ mod tests {
         let old = json!({"spec": {"pools": [{"name": "a", "x": 1}, {"name": "b"}]}});
         let new = json!({"spec": {"pools": [{"name": "b"}, {"name": "a", "x": 1}]}});
         let mut validator = forbidden("spec.pools[1].x");
-        forgive(&mut validator, &new, &forbidden("spec.pools[0].x"), &old);
+        remove_old_problems(&mut validator, &new, &forbidden("spec.pools[0].x"), &old);
         assert!(validator.errors.is_empty());
     }
 
@@ -105,12 +111,12 @@ mod tests {
         let old = json!({"spec": {"x": 1}});
         let new = json!({"spec": {"x": 2}});
         let mut validator = forbidden("spec.x");
-        forgive(&mut validator, &new, &forbidden("spec.x"), &old);
+        remove_old_problems(&mut validator, &new, &forbidden("spec.x"), &old);
         assert_eq!(validator.errors.len(), 1);
     }
 
     #[test]
     fn paths_come_apart_at_dots_and_brackets() {
-        assert_eq!(steps("spec.a[1].config[x.y]"), ["spec", "a", "1", "config", "x.y"]);
+        assert_eq!(split_path("spec.a[1].config[x.y]"), ["spec", "a", "1", "config", "x.y"]);
     }
 }

@@ -44,43 +44,49 @@ pub struct UnsupportedVersion {
 }
 
 impl ReleaseLine {
-    fn has(&self, version: MinorVersion) -> bool {
-        let of_major = self.name == self.first.0.to_string();
+    fn contains(&self, version: MinorVersion) -> bool {
+        let is_major_line = self.name == self.first.0.to_string();
         version >= self.first
-            && if of_major { version.0 == self.first.0 } else { version == self.first }
+            && if is_major_line { version.0 == self.first.0 } else { version == self.first }
     }
 }
 
 impl ReleaseTable {
     /// Returns the line of a supported version.
-    pub fn line(&self, version: MinorVersion) -> Option<&ReleaseLine> {
-        self.lines.iter().find(|line| line.has(version))
+    pub fn find_line(&self, version: MinorVersion) -> Option<&ReleaseLine> {
+        self.lines.iter().find(|line| line.contains(version))
     }
 
     /// Returns major and minor number of a version that is run, whatever follows them.
-    pub fn supported(&'static self, version: &str) -> Result<MinorVersion, UnsupportedVersion> {
+    pub fn parse_supported(
+        &'static self,
+        version: &str,
+    ) -> Result<MinorVersion, UnsupportedVersion> {
         let mut numbers = version.split(['.', '-', '+']).map(|part| part.parse().ok());
         let release = numbers.next().flatten().zip(numbers.next().flatten());
-        let unsupported = || UnsupportedVersion { version: version.to_owned(), table: self };
-        release.filter(|release| self.line(*release).is_some()).ok_or_else(unsupported)
+        let unsupported_error = || UnsupportedVersion { version: version.to_owned(), table: self };
+        release.filter(|release| self.find_line(*release).is_some()).ok_or_else(unsupported_error)
     }
 
     /// Can `version` start on data that the version `written` wrote last? No release reads data of
     /// a newer one.
-    pub fn reads(&self, version: MinorVersion, written: MinorVersion) -> bool {
-        written <= version && self.line(version).is_some_and(|line| line.reads <= written)
+    pub fn can_read(&self, version: MinorVersion, data_version: MinorVersion) -> bool {
+        data_version <= version
+            && self.find_line(version).is_some_and(|line| line.reads <= data_version)
     }
 
     /// Returns the version that an upgrade has to go through first, if any.
-    pub fn through(&self, from: MinorVersion, to: MinorVersion) -> Option<String> {
-        let at = self.lines.iter().position(|line| line.has(from))?;
+    pub fn intermediate_version(&self, from: MinorVersion, to: MinorVersion) -> Option<String> {
+        let line_index = self.lines.iter().position(|line| line.contains(from))?;
         // A release that is newer than the table counts as one of the newest line.
-        let reads = self.line(to).or(self.lines.last().filter(|last| to > last.last))?.reads;
-        if reads <= from || self.lines[at].has(to) {
+        let oldest_readable =
+            self.find_line(to).or(self.lines.last().filter(|line| to > line.last))?.reads;
+        if oldest_readable <= from || self.lines[line_index].contains(to) {
             return None;
         }
-        let last = self.lines[at].last;
-        let step = if from < last { last } else { self.lines.get(at + 1)?.last };
+        let last_version = self.lines[line_index].last;
+        let step =
+            if from < last_version { last_version } else { self.lines.get(line_index + 1)?.last };
         (step < to).then(|| format!("{}.{}", step.0, step.1))
     }
 }

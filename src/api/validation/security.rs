@@ -24,49 +24,56 @@ pub const OWN_USERS: &str = "navigator";
 const SHORTEST_LIFE: Duration = Duration::from_secs(10 * 60);
 const LONGEST_LIFE: Duration = Duration::from_secs(8760 * 60 * 60);
 
-pub(super) fn validate(validator: &mut Validator, cluster: &ClusterView<'_>, path: &FieldPath) {
+pub(super) fn validate_security(
+    validator: &mut Validator,
+    cluster: &ClusterView<'_>,
+    path: &FieldPath,
+) {
     let Some(security) = cluster.security else { return };
-    match secured_by(cluster) {
+    match find_security_support(cluster) {
         Ok(support) => {
-            secured(validator, cluster.names.title, security, support, path);
-            roles(validator, cluster, security, support, &path.child("roles"));
+            validate_supported(validator, cluster.names.title, security, support, path);
+            validate_role_names(validator, cluster, security, support, &path.child("roles"));
         }
-        Err(why) => {
+        Err(reason) => {
             let roles = (!cluster.role_names.is_empty()).then(|| path.child("roles"));
-            for place in demands(security, path).into_iter().chain(roles) {
-                validator.forbidden(&place, &why);
+            for place in security_fields(security, path).into_iter().chain(roles) {
+                validator.forbidden(&place, &reason);
             }
         }
     }
     if let Some(network) = &security.network {
-        network::validate(validator, network, &path.child("network"));
+        network::validate_network(validator, network, &path.child("network"));
     }
 }
 
 /// Validates what is said of logins where nobody is asked for one (V64): an update that turns logins
 /// off leaves what it was said of them.
-pub(super) fn validate_unasked(
+pub(super) fn validate_unused_logins(
     validator: &mut Validator,
     new: &ClusterView<'_>,
     old: Option<&ClusterView<'_>>,
 ) {
     let Some(security) = new.security.filter(|_| new.support.is_some()) else { return };
-    if new.wanted_security().authentication != Authentication::Off {
+    if new.desired_security().authentication != Authentication::Off {
         return;
     }
-    let before = old.and_then(|old| old.security);
+    let old_security = old.and_then(|old| old.security);
     let path = FieldPath::new("spec").child("security");
-    let without = "set security.authentication: Password";
-    let had = |has: fn(&ClusterSecurity) -> bool| before.is_some_and(has);
-    if security.admin_secret.is_some() && !had(|before| before.admin_secret.is_some()) {
-        validator.forbidden(&path.child("adminSecret"), without);
+    let message = "set security.authentication: Password";
+    let had_setting =
+        |has_setting: fn(&ClusterSecurity) -> bool| old_security.is_some_and(has_setting);
+    if security.admin_secret.is_some()
+        && !had_setting(|old_settings| old_settings.admin_secret.is_some())
+    {
+        validator.forbidden(&path.child("adminSecret"), message);
     }
-    if !security.users.is_empty() && !had(|before| !before.users.is_empty()) {
-        validator.forbidden(&path.child("users"), without);
+    if !security.users.is_empty() && !had_setting(|old_settings| !old_settings.users.is_empty()) {
+        validator.forbidden(&path.child("users"), message);
     }
     let had_roles = old.is_some_and(|old| !old.role_names.is_empty());
     if !new.role_names.is_empty() && !had_roles {
-        validator.forbidden(&path.child("roles"), without);
+        validator.forbidden(&path.child("roles"), message);
     }
 }
 
@@ -77,11 +84,11 @@ pub(super) fn validate_change(
     old: &ClusterView<'_>,
 ) {
     let Some(support) = new.support else { return };
-    let runs = old.status.replicas.is_some_and(|replicas| replicas > 0);
-    let (now, was) = (new.wanted_security(), old.wanted_security());
+    let is_running = old.status.replicas.is_some_and(|replicas| replicas > 0);
+    let (new_modes, old_modes) = (new.desired_security(), old.desired_security());
     let path = FieldPath::new("spec").child("security");
-    keep_login_settings(validator, new, old);
-    if !runs || now == was {
+    require_same_login_settings(validator, new, old);
+    if !is_running || new_modes == old_modes {
         return;
     }
     if support.one_port {
@@ -96,9 +103,10 @@ pub(super) fn validate_change(
         let text = "change version and security one after the other";
         validator.forbidden(&FieldPath::new("spec").child("version"), text);
     }
-    let asks = |rungs: &SecurityRungs| rungs.authentication == Authentication::Password;
-    if asks(&now)
-        && !asks(&was)
+    let requires_password =
+        |modes: &SecurityRungs| modes.authentication == Authentication::Password;
+    if requires_password(&new_modes)
+        && !requires_password(&old_modes)
         && let Some((_, key, _)) = old.login_settings().first()
         && new.security.is_none_or(|security| security.admin_secret.is_none())
     {
@@ -108,10 +116,10 @@ pub(super) fn validate_change(
         );
         validator.forbidden(&path.child("authentication"), &text);
     }
-    let in_pods = |pool: &&PoolView<'_>| pool.keeps_data && !pool.is_persistent();
+    let is_ephemeral = |pool: &&PoolView<'_>| pool.keeps_data && !pool.is_persistent();
     if support.all_at_once
-        && now.internode != was.internode
-        && let Some(pool) = old.pools.iter().find(in_pods)
+        && new_modes.internode != old_modes.internode
+        && let Some(pool) = old.pools.iter().find(is_ephemeral)
     {
         let text = format!(
             "node pool {:?} keeps its data in its pods, and for this all nodes get new ones at once",
@@ -124,11 +132,11 @@ pub(super) fn validate_change(
 /// Returns why a cluster cannot be secured by a default: V62, or settings that would become
 /// Navigator's own (V66).
 pub(super) fn reason_to_stay_open(cluster: &ClusterView<'_>) -> Option<String> {
-    if let Err(why) = secured_by(cluster) {
-        return Some(why);
+    if let Err(reason) = find_security_support(cluster) {
+        return Some(reason);
     }
-    let said = cluster.security.and_then(|security| security.authentication.as_ref());
-    if said == Some(&Authentication::Off) {
+    let authentication = cluster.security.and_then(|security| security.authentication.as_ref());
+    if authentication == Some(&Authentication::Off) {
         return None;
     }
     let (_, key, _) = cluster.login_settings().into_iter().next()?;
@@ -137,25 +145,34 @@ pub(super) fn reason_to_stay_open(cluster: &ClusterView<'_>) -> Option<String> {
 
 /// V69: on the way to passwords nodes go on with the settings that they have. Others would have them
 /// ask nobody, or ask before there is anybody to log in.
-fn keep_login_settings(validator: &mut Validator, new: &ClusterView<'_>, old: &ClusterView<'_>) {
-    let asks =
-        |view: &ClusterView<'_>| view.wanted_security().authentication == Authentication::Password;
-    let runs = old.status.replicas.is_some_and(|replicas| replicas > 0);
-    let secured = old.status.conditions.iter().find(|condition| condition.type_ == "Secured");
+fn require_same_login_settings(
+    validator: &mut Validator,
+    new: &ClusterView<'_>,
+    old: &ClusterView<'_>,
+) {
+    let requires_password =
+        |view: &ClusterView<'_>| view.desired_security().authentication == Authentication::Password;
+    let is_running = old.status.replicas.is_some_and(|replicas| replicas > 0);
+    let secured_condition =
+        old.status.conditions.iter().find(|condition| condition.type_ == "Secured");
     // The condition may be of before the word that passwords are wanted.
-    let rungs = old.status.security.as_ref().and_then(|security| security.rungs.as_ref());
-    let all_ask = rungs.is_some_and(|rungs| rungs.authentication == Authentication::Password);
-    let is_there =
-        all_ask && asks(old) && secured.is_some_and(|one| one.reason != "SecurityInProgress");
-    let (now, was) = (new.login_settings(), old.login_settings());
-    if !runs || !asks(new) || is_there || now == was {
+    let modes = old.status.security.as_ref().and_then(|security| security.rungs.as_ref());
+    let all_require_passwords =
+        modes.is_some_and(|modes| modes.authentication == Authentication::Password);
+    let is_complete = all_require_passwords
+        && requires_password(old)
+        && secured_condition.is_some_and(|condition| condition.reason != "SecurityInProgress");
+    let (new_settings, old_settings) = (new.login_settings(), old.login_settings());
+    if !is_running || !requires_password(new) || is_complete || new_settings == old_settings {
         return;
     }
-    let other = now.iter().find(|one| !was.contains(one));
-    let Some((pool, key, _)) = other.or_else(|| was.iter().find(|one| !now.contains(one))) else {
+    let changed_setting = new_settings.iter().find(|setting| !old_settings.contains(setting));
+    let Some((pool, key, _)) = changed_setting
+        .or_else(|| old_settings.iter().find(|setting| !new_settings.contains(setting)))
+    else {
         return;
     };
-    let place = new.pools.iter().position(|of| of.name == *pool && !pool.is_empty());
+    let place = new.pools.iter().position(|candidate| candidate.name == *pool && !pool.is_empty());
     let path = place.map_or_else(|| FieldPath::new("spec"), pool_path);
     let text = "nodes go by it until they ask for Navigator's logins: change it once the condition Secured says \
                 that they do";
@@ -164,7 +181,7 @@ fn keep_login_settings(validator: &mut Validator, new: &ClusterView<'_>, old: &C
 
 /// Returns how the cluster is secured; else why it cannot be (V62). A version that is none counts as
 /// the newest: its own rule refuses it.
-fn secured_by(cluster: &ClusterView<'_>) -> Result<SecuritySupport, String> {
+fn find_security_support(cluster: &ClusterView<'_>) -> Result<SecuritySupport, String> {
     let names = cluster.names;
     let support =
         cluster.support.ok_or_else(|| format!("{}s cannot be secured yet", names.kind))?;
@@ -177,7 +194,7 @@ fn secured_by(cluster: &ClusterView<'_>) -> Result<SecuritySupport, String> {
 }
 
 /// Returns the fields that ask for encryption or logins, or say more about them.
-fn demands(security: &ClusterSecurity, path: &FieldPath) -> Vec<FieldPath> {
+fn security_fields(security: &ClusterSecurity, path: &FieldPath) -> Vec<FieldPath> {
     let ClusterSecurity {
         mode,
         internode,
@@ -191,10 +208,10 @@ fn demands(security: &ClusterSecurity, path: &FieldPath) -> Vec<FieldPath> {
     } = security;
     let internode_tls = internode.as_ref().and_then(|internode| internode.tls.as_ref());
     let client_tls = client.as_ref().and_then(|client| client.tls.as_ref());
-    let secure = *mode == Some(SecurityMode::Secure) && !security.wanted().is_open();
+    let is_secure = *mode == Some(SecurityMode::Secure) && !security.desired_modes().is_open();
     let client_path = path.child("client");
-    let said = [
-        (secure, path.child("mode")),
+    let field_uses = [
+        (is_secure, path.child("mode")),
         (
             internode_tls.is_some_and(|tls| *tls != InternodeTls::Off),
             path.child("internode").child("tls"),
@@ -212,11 +229,11 @@ fn demands(security: &ClusterSecurity, path: &FieldPath) -> Vec<FieldPath> {
             client.as_ref().is_some_and(|client| client.ca_secret.is_some()),
             client_path.child("caSecret"),
         ),
-        (security.asks_certificates(), client_path.child("clientAuth")),
-        (security.given_certificate().is_some(), client_path.child("certificateSecret")),
-        (!security.trust_elsewhere().is_empty(), path.child("internode").child("trust")),
+        (security.requires_client_certificates(), client_path.child("clientAuth")),
+        (security.certificate_secret_name().is_some(), client_path.child("certificateSecret")),
+        (!security.trust_sources().is_empty(), path.child("internode").child("trust")),
         (
-            authentication.as_ref().is_some_and(|asks| *asks != Authentication::Off),
+            authentication.as_ref().is_some_and(|mode| *mode != Authentication::Off),
             path.child("authentication"),
         ),
         (admin_secret.is_some(), path.child("adminSecret")),
@@ -224,11 +241,11 @@ fn demands(security: &ClusterSecurity, path: &FieldPath) -> Vec<FieldPath> {
         (certificates.is_some(), path.child("certificates")),
         (security.encrypts_metrics(), path.child("metrics").child("tls")),
     ];
-    said.into_iter().filter_map(|(is, place)| is.then_some(place)).collect()
+    field_uses.into_iter().filter_map(|(is_used, place)| is_used.then_some(place)).collect()
 }
 
 /// Validates what is said of a database that can be secured; `title` is its name.
-fn secured(
+fn validate_supported(
     validator: &mut Validator,
     title: &str,
     security: &ClusterSecurity,
@@ -246,13 +263,14 @@ fn secured(
         metrics: _,
         network: _,
     } = security;
-    let wanted = security.wanted();
+    let desired_modes = security.desired_modes();
     if support.all_at_once {
-        one_switch(validator, title, &wanted, path);
+        validate_single_switch(validator, title, &desired_modes, path);
     }
     // Without a number: of no database that this repository lists.
     if support.one_port
-        && (wanted.internode == InternodeTls::Off) != (wanted.client == ClientTls::Off)
+        && (desired_modes.internode == InternodeTls::Off)
+            != (desired_modes.client == ClientTls::Off)
     {
         let text = format!(
             "{title} has one port for nodes and clients; set internode.tls and client.tls alike"
@@ -260,27 +278,42 @@ fn secured(
         validator.forbidden(&path.child("client").child("tls"), &text);
     }
     // V63
-    let given = [
+    let ca_secrets = [
         internode.as_ref().and_then(|internode| internode.ca_secret.as_ref()),
         client.as_ref().and_then(|client| client.ca_secret.as_ref()),
     ];
-    for (field, given) in ["internode", "client"].into_iter().zip(given) {
-        if let Some(SecretName { name }) = given {
-            secret_name(validator, name, &path.child(field).child("caSecret").child("name"));
+    for (field, ca_secret) in ["internode", "client"].into_iter().zip(ca_secrets) {
+        if let Some(SecretName { name }) = ca_secret {
+            validate_secret_name(
+                validator,
+                name,
+                &path.child(field).child("caSecret").child("name"),
+            );
         }
     }
-    for (index, source) in security.trust_elsewhere().iter().enumerate() {
-        trust_source(validator, source, &path.child("internode").child("trust").index(index));
+    for (index, source) in security.trust_sources().iter().enumerate() {
+        validate_trust_source(
+            validator,
+            source,
+            &path.child("internode").child("trust").index(index),
+        );
     }
-    if given[0].is_some() && given[0] == given[1] {
+    if ca_secrets[0].is_some() && ca_secrets[0] == ca_secrets[1] {
         let text = "must be another one than internode.caSecret: whoever has a certificate of that is a node";
         validator.forbidden(&path.child("client").child("caSecret"), text);
     }
-    client_certificates(validator, security, &wanted, title, support, &path.child("client"));
-    if let Some(name) = security.given_certificate() {
+    validate_client_auth(
+        validator,
+        security,
+        &desired_modes,
+        title,
+        support,
+        &path.child("client"),
+    );
+    if let Some(name) = security.certificate_secret_name() {
         let path = path.child("client").child("certificateSecret");
-        secret_name(validator, name, &path.child("name"));
-        if given[1].is_some() {
+        validate_secret_name(validator, name, &path.child("name"));
+        if ca_secrets[1].is_some() {
             validator.forbidden(&path, "may not specify both caSecret and certificateSecret");
         }
         if client.as_ref().is_some_and(|client| !client.alt_names.is_empty()) {
@@ -291,8 +324,8 @@ fn secured(
             let text =
                 format!("{title} has one port for nodes and clients, who would not trust it");
             validator.forbidden(&path, &text);
-        } else if wanted.authentication != Authentication::Password
-            || wanted.client == ClientTls::Off
+        } else if desired_modes.authentication != Authentication::Password
+            || desired_modes.client == ClientTls::Off
         {
             let text = "needs client.tls, and authentication: Password: its key comes to nodes with their users";
             validator.forbidden(&path, text);
@@ -301,37 +334,42 @@ fn secured(
     let alt_names = client.iter().flat_map(|client| &client.alt_names);
     for (index, name) in alt_names.enumerate() {
         let path = path.child("client").child("altNames").index(index);
-        validator.invalid_each(&path, name, &format::certificate_name(name));
+        validator.invalid_each(&path, name, &format::check_certificate_name(name));
     }
     if let Some(SecretName { name }) = admin_secret {
-        secret_name(validator, name, &path.child("adminSecret").child("name"));
+        validate_secret_name(validator, name, &path.child("adminSecret").child("name"));
     }
     for (index, user) in users.iter().enumerate() {
-        self::user(validator, user, support.reserved_users, &path.child("users").index(index));
+        self::validate_user(
+            validator,
+            user,
+            support.reserved_users,
+            &path.child("users").index(index),
+        );
     }
-    if security.encrypts_metrics() && wanted.client == ClientTls::Off {
+    if security.encrypts_metrics() && desired_modes.client == ClientTls::Off {
         let text = "needs client.tls: pilots show the certificate for clients";
         validator.forbidden(&path.child("metrics").child("tls"), text);
     }
     if let Some(certificates) = certificates {
-        self::certificates(validator, certificates, &path.child("certificates"));
+        self::validate_certificates(validator, certificates, &path.child("certificates"));
     }
 }
 
 /// Validates what clients must show (V63).
-fn client_certificates(
+fn validate_client_auth(
     validator: &mut Validator,
     security: &ClusterSecurity,
-    wanted: &SecurityRungs,
+    desired_modes: &SecurityRungs,
     title: &str,
     support: SecuritySupport,
     path: &FieldPath,
 ) {
     let source = security.client.as_ref().and_then(|client| client.client_ca.as_ref());
     if let Some(source) = source {
-        trust_source(validator, source, &path.child("clientCA"));
+        validate_trust_source(validator, source, &path.child("clientCA"));
     }
-    if !security.asks_certificates() {
+    if !security.requires_client_certificates() {
         return;
     }
     let auth = path.child("clientAuth");
@@ -341,25 +379,32 @@ fn client_certificates(
     if support.one_port {
         let text = format!("{title} has one port for nodes and clients");
         validator.forbidden(&auth, &text);
-    } else if wanted.client != ClientTls::Required || wanted.internode == InternodeTls::Off {
+    } else if desired_modes.client != ClientTls::Required
+        || desired_modes.internode == InternodeTls::Off
+    {
         let text = "needs client.tls: Required, and internode.tls: pilots show the certificates that \
                     nodes show each other";
         validator.forbidden(&auth, text);
     }
 }
 
-fn trust_source(validator: &mut Validator, source: &TrustSource, path: &FieldPath) {
+fn validate_trust_source(validator: &mut Validator, source: &TrustSource, path: &FieldPath) {
     let TrustSource { kind: _, name, key } = source;
-    secret_name(validator, name, &path.child("name"));
+    validate_secret_name(validator, name, &path.child("name"));
     if let Some(key) = key {
-        validator.invalid_each(&path.child("key"), key, &format::secret_key(key));
+        validator.invalid_each(&path.child("key"), key, &format::check_secret_key(key));
     }
 }
 
 /// Validates what a database can do whose nodes switch encryption and logins together (V60, V61).
 /// Words that no database knows are refused elsewhere.
-fn one_switch(validator: &mut Validator, title: &str, wanted: &SecurityRungs, path: &FieldPath) {
-    let SecurityRungs { internode, client, authentication } = wanted;
+fn validate_single_switch(
+    validator: &mut Validator,
+    title: &str,
+    desired_modes: &SecurityRungs,
+    path: &FieldPath,
+) {
+    let SecurityRungs { internode, client, authentication } = desired_modes;
     let client_path = path.child("client").child("tls");
     if matches!(internode, InternodeTls::Allow | InternodeTls::Prefer) {
         let path = path.child("internode").child("tls");
@@ -368,14 +413,14 @@ fn one_switch(validator: &mut Validator, title: &str, wanted: &SecurityRungs, pa
     if *client == ClientTls::Optional {
         validator.unsupported(&client_path, client.as_str(), &["Off", "Required"]);
     }
-    let encrypts = *internode != InternodeTls::Off;
-    let asks = *authentication != Authentication::Off;
-    if encrypts != asks {
+    let is_encrypted = *internode != InternodeTls::Off;
+    let requires_password = *authentication != Authentication::Off;
+    if is_encrypted != requires_password {
         let text = format!(
             "{title} encrypts between nodes exactly when it asks for passwords; set internode.tls and authentication together"
         );
         validator.invalid(&path.child("authentication"), authentication.as_str(), &text);
-    } else if *client == ClientTls::Required && !asks {
+    } else if *client == ClientTls::Required && !requires_password {
         let text = format!(
             "{title} encrypts for clients only where it asks for passwords; set internode.tls and authentication too"
         );
@@ -384,13 +429,18 @@ fn one_switch(validator: &mut Validator, title: &str, wanted: &SecurityRungs, pa
 }
 
 /// Validates a user (V64). That no name stands twice is a rule of every list.
-fn user(validator: &mut Validator, user: &DatabaseUser, reserved: &[&str], path: &FieldPath) {
+fn validate_user(
+    validator: &mut Validator,
+    user: &DatabaseUser,
+    reserved: &[&str],
+    path: &FieldPath,
+) {
     let DatabaseUser { name, password_secret, superuser, roles } = user;
     let name_path = path.child("name");
     if name.is_empty() {
         validator.required(&name_path, "");
     } else {
-        validator.invalid_each(&name_path, name, &format::login_name(name));
+        validator.invalid_each(&name_path, name, &format::check_login_name(name));
     }
     if name.starts_with(OWN_USERS) || reserved.contains(&name.as_str()) {
         let text = "is reserved for a user that Navigator or a database makes";
@@ -398,9 +448,9 @@ fn user(validator: &mut Validator, user: &DatabaseUser, reserved: &[&str], path:
     }
     if let Some(SecretKey { name, key }) = password_secret {
         let path = path.child("passwordSecret");
-        secret_name(validator, name, &path.child("name"));
+        validate_secret_name(validator, name, &path.child("name"));
         if let Some(key) = key {
-            validator.invalid_each(&path.child("key"), key, &format::secret_key(key));
+            validator.invalid_each(&path.child("key"), key, &format::check_secret_key(key));
         }
     }
     let roles_path = path.child("roles");
@@ -408,12 +458,12 @@ fn user(validator: &mut Validator, user: &DatabaseUser, reserved: &[&str], path:
         validator.forbidden(&roles_path, "a superuser may do everything; leave out one of the two");
     }
     for (index, role) in roles.iter().enumerate() {
-        validator.invalid_each(&roles_path.index(index), role, &format::login_name(role));
+        validator.invalid_each(&roles_path.index(index), role, &format::check_login_name(role));
     }
 }
 
 /// Validates the names of roles (V64). What they allow is for the database's own rules.
-fn roles(
+fn validate_role_names(
     validator: &mut Validator,
     cluster: &ClusterView<'_>,
     security: &ClusterSecurity,
@@ -432,7 +482,7 @@ fn roles(
         if name.is_empty() {
             validator.required(&path, "");
         } else {
-            validator.invalid_each(&path, name, &format::login_name(name));
+            validator.invalid_each(&path, name, &format::check_login_name(name));
         }
         if name.starts_with(OWN_USERS) || support.reserved_users.contains(name) {
             validator
@@ -444,16 +494,20 @@ fn roles(
     }
 }
 
-fn secret_name(validator: &mut Validator, name: &str, path: &FieldPath) {
+fn validate_secret_name(validator: &mut Validator, name: &str, path: &FieldPath) {
     if name.is_empty() {
         validator.required(path, "");
     } else {
-        validator.invalid_each(path, name, &format::dns_subdomain(name));
+        validator.invalid_each(path, name, &format::check_dns_subdomain(name));
     }
 }
 
 /// Validates for how long certificates are made, and CAs overlap (V65).
-fn certificates(validator: &mut Validator, settings: &CertificateSettings, path: &FieldPath) {
+fn validate_certificates(
+    validator: &mut Validator,
+    settings: &CertificateSettings,
+    path: &FieldPath,
+) {
     let CertificateSettings {
         duration,
         renewed_at: _,
@@ -461,14 +515,14 @@ fn certificates(validator: &mut Validator, settings: &CertificateSettings, path:
         ca_rotated_at: _,
         ca_overlap,
     } = settings;
-    for (field, given, shortest, text) in [
+    for (field, setting, min_life, text) in [
         ("duration", duration, SHORTEST_LIFE, "must be between 10m and 8760h"),
         ("caOverlap", ca_overlap, Duration::ZERO, "must be between 0s and 8760h"),
     ] {
-        let Some(given) = given else { continue };
-        let fits = |life| (shortest..=LONGEST_LIFE).contains(&life);
-        if !go_duration::parse(given).is_some_and(fits) {
-            validator.invalid(&path.child(field), given.as_str(), text);
+        let Some(duration_text) = setting else { continue };
+        let is_in_range = |life| (min_life..=LONGEST_LIFE).contains(&life);
+        if !go_duration::parse_duration(duration_text).is_some_and(is_in_range) {
+            validator.invalid(&path.child(field), duration_text.as_str(), text);
         }
     }
 }
@@ -493,7 +547,7 @@ mod tests {
     /// What is said about `security`: fields below it, and reasons.
     fn said(support: SecuritySupport, security: &ClusterSecurity) -> Vec<String> {
         let mut validator = Validator::new(V1BETA1, Scheme::new(&[]).schemas());
-        secured(&mut validator, "Example", security, support, &FieldPath::new("x"));
+        validate_supported(&mut validator, "Example", security, support, &FieldPath::new("x"));
         let problem = |error: &crate::machinery::field_error::FieldError| {
             let path = error.path.to_string();
             format!("{} {}", path.trim_start_matches("x."), error.reason())
@@ -584,7 +638,7 @@ mod tests {
     #[test]
     fn fields_that_ask_for_security_are_known_from_those_that_do_not() {
         let places = |security: &ClusterSecurity| {
-            let places = demands(security, &FieldPath::new("x"));
+            let places = security_fields(security, &FieldPath::new("x"));
             places.iter().map(ToString::to_string).collect::<Vec<_>>()
         };
         for open in [words("Open", "Off", "Off", "Off"), words("Secure", "Off", "Off", "Off")] {

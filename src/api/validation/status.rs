@@ -13,7 +13,7 @@ use crate::{api::schema::CONDITION_STATUSES, machinery::field_error::FieldPath};
 const MESSAGE_LIMIT: usize = 1024;
 
 /// Validates a status of `kind` that may hold `limit` bytes.
-pub(super) fn validate<S: Serialize>(
+pub(super) fn validate_status<S: Serialize>(
     validator: &mut Validator,
     kind: &str,
     status: &S,
@@ -21,7 +21,7 @@ pub(super) fn validate<S: Serialize>(
     limit: usize,
 ) {
     let value = serde_json::to_value(status).unwrap_or_default();
-    schema_rules::validate(validator, kind, "status", &value, EnumPolicy::Ignore);
+    schema_rules::validate_schema(validator, kind, "status", &value, EnumPolicy::Ignore);
     let path = FieldPath::new("status");
     let bytes = serde_json::to_string(&value).map_or(usize::MAX, |text| text.len());
     if bytes > limit {
@@ -34,7 +34,7 @@ pub(super) fn validate<S: Serialize>(
             validator.unsupported(&path.child("status"), status.as_str(), CONDITION_STATUSES);
         }
         if reason.is_empty() {
-            validator.beta(|validator| validator.required(&path.child("reason"), ""));
+            validator.require_in_beta(|validator| validator.required(&path.child("reason"), ""));
         }
         if message.len() > MESSAGE_LIMIT {
             validator.too_long(&path.child("message"), MESSAGE_LIMIT);

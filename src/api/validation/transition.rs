@@ -1,6 +1,6 @@
 //! Rules about what an update of a cluster may change.
 //!
-//! Rules that run in [`UnsafeOverrides::unless`] can be overridden by name in the annotation
+//! Rules that run in [`UnsafeOverrides::check_unless_allowed`] can be overridden by name in the annotation
 //! `allow-unsafe`, which costs a warning (W14).
 
 use std::collections::BTreeSet;
@@ -28,24 +28,24 @@ pub struct UnsafeOverrides {
 }
 
 impl UnsafeOverrides {
-    pub(super) fn read(cluster: &ClusterView<'_>) -> Self {
+    pub(super) fn from_view(cluster: &ClusterView<'_>) -> Self {
         Self { names: metadata::allowed_unsafe(cluster.metadata) }
     }
 
     /// Runs `rules`. If the annotation `allow-unsafe` holds `name`, their problems become warnings.
-    pub fn unless(
+    pub fn check_unless_allowed(
         &self,
         name: &str,
         validator: &mut Validator,
         rules: impl FnOnce(&mut Validator),
     ) {
-        let before = validator.errors.len();
+        let error_count = validator.errors.len();
         rules(validator);
-        if !self.names.iter().any(|allowed| allowed == name) {
+        if !self.names.iter().any(|entry| entry == name) {
             return;
         }
-        for error in validator.errors.drain(before..).collect::<Vec<_>>() {
-            validator.warn(format!("{}: {name} used: {error}", annotation::ALLOW_UNSAFE));
+        for error in validator.errors.drain(error_count..).collect::<Vec<_>>() {
+            validator.add_warning(format!("{}: {name} used: {error}", annotation::ALLOW_UNSAFE));
         }
     }
 }
@@ -54,85 +54,99 @@ impl UnsafeOverrides {
 type PoolPair<'c, 'a> = (usize, &'c PoolView<'a>, &'c PoolView<'a>);
 
 /// Returns the pools that are in both objects, matched by name.
-pub(super) fn pairs<'c, 'a>(
+pub(super) fn pair_pools<'c, 'a>(
     new: &'c ClusterView<'a>,
     old: &'c ClusterView<'a>,
 ) -> impl Iterator<Item = PoolPair<'c, 'a>> {
     new.pools.iter().enumerate().filter_map(|(index, pool)| {
-        let before = old.pools.iter().find(|before| before.name == pool.name)?;
-        Some((index, pool, before))
+        let old_pool = old.pools.iter().find(|candidate| candidate.name == pool.name)?;
+        Some((index, pool, old_pool))
     })
 }
 
 /// Validates an update of the fields that all cluster kinds share (V15, V16, V22, V40). Sizes and
 /// versions are judged by what is, as the stored status tells.
-pub(super) fn validate(
+pub(super) fn validate_transition(
     validator: &mut Validator,
     new: &ClusterView<'_>,
     old: &ClusterView<'_>,
-    allowed: &UnsafeOverrides,
+    overrides: &UnsafeOverrides,
 ) {
-    for (index, pool, before) in pairs(new, old) {
+    for (index, pool, old_pool) in pair_pools(new, old) {
         let path = pool_path(index);
-        let is = old.status.node_pools.get(pool.name).and_then(|is| is.storage.as_ref());
-        let is = is.and_then(smallest);
-        persistence(validator, pool, before, is, &path.child("persistence"), allowed);
-        allowed.unless("topology", validator, |validator| {
-            immutable(validator, &path.child("zone"), &pool.zone, &before.zone);
+        let storage = old
+            .status
+            .node_pools
+            .get(pool.name)
+            .and_then(|pool_status| pool_status.storage.as_ref());
+        let smallest_size = storage.and_then(smallest_volume_size);
+        validate_persistence(
+            validator,
+            pool,
+            old_pool,
+            smallest_size,
+            &path.child("persistence"),
+            overrides,
+        );
+        overrides.check_unless_allowed("topology", validator, |validator| {
+            check_immutable(validator, &path.child("zone"), &pool.zone, &old_pool.zone);
         });
     }
     for (index, pool) in new.pools.iter().enumerate() {
-        if !old.pools.iter().any(|before| before.name == pool.name) {
-            comes_back(validator, pool, old, &pool_path(index));
+        if !old.pools.iter().any(|old_pool| old_pool.name == pool.name) {
+            check_removed_pool(validator, pool, old, &pool_path(index));
         }
     }
     if new.version != old.version {
-        allowed.unless("downgrade", validator, |validator| downgrade(validator, new, old));
+        overrides.check_unless_allowed("downgrade", validator, |validator| {
+            check_downgrade(validator, new, old);
+        });
     }
 }
 
 /// V71: refuses to add a pool whose nodes still exist in another form, with volumes or without, or in
 /// another place: they would go on as they are, or not start again, and no error would show that.
-fn comes_back(
+fn check_removed_pool(
     validator: &mut Validator,
     pool: &PoolView<'_>,
     old: &ClusterView<'_>,
     path: &FieldPath,
 ) {
-    let Some(exists) = old.status.node_pools.get(pool.name) else { return };
-    if exists.replicas.unwrap_or_default() == 0 {
+    let Some(pool_status) = old.status.node_pools.get(pool.name) else { return };
+    if pool_status.replicas.unwrap_or_default() == 0 {
         return;
     }
-    let mut differs = |field: &str, kept: &str| {
+    let mut report_difference = |field: &str, existing: &str| {
         let text = format!(
-            "the node pool is still being removed, and its nodes have {kept}: add it as it was, or \
+            "the node pool is still being removed, and its nodes have {existing}: add it as it was, or \
              wait until status.nodePools does not name it"
         );
         validator.forbidden(&path.child(field), &text);
     };
-    let has = exists.storage.is_some();
-    if has != is_persistent(pool) {
-        differs("persistence", if has { "volumes" } else { "no volumes" });
+    let has_volumes = pool_status.storage.is_some();
+    if has_volumes != is_persistent(pool) {
+        report_difference("persistence", if has_volumes { "volumes" } else { "no volumes" });
     }
     // A release before 0.3 did not record it.
-    let Some(was) = &exists.topology else { return };
-    let keys: BTreeSet<&String> = was.keys().chain(pool.topology.keys()).collect();
+    let Some(old_topology) = &pool_status.topology else { return };
+    let keys: BTreeSet<&String> = old_topology.keys().chain(pool.topology.keys()).collect();
     for key in keys {
-        let (was, is) = (was.get(key), pool.topology.get(key));
+        let (old_value, new_value) = (old_topology.get(key), pool.topology.get(key));
         let field = if key == "storageClass" { "persistence.storageClass" } else { key.as_str() };
-        if was != is {
-            let kept = was.map_or_else(|| format!("no {field}"), |was| format!("{field} {was:?}"));
-            differs(field, &kept);
+        if old_value != new_value {
+            let existing = old_value
+                .map_or_else(|| format!("no {field}"), |value| format!("{field} {value:?}"));
+            report_difference(field, &existing);
         }
     }
 }
 
 fn is_persistent(pool: &PoolView<'_>) -> bool {
-    pool.persistence.is_some_and(|found| found.enabled != Some(false))
+    pool.persistence.is_some_and(|persistence| persistence.enabled != Some(false))
 }
 
 /// V40: refuses any change of a value, adding and removing it included.
-pub fn immutable<T: PartialEq + Serialize>(
+pub fn check_immutable<T: PartialEq + Serialize>(
     validator: &mut Validator,
     path: &FieldPath,
     new: &T,
@@ -145,22 +159,22 @@ pub fn immutable<T: PartialEq + Serialize>(
 }
 
 /// Returns the smallest size that a claim of a pool asks for, or has where that is less.
-fn smallest(storage: &StorageStatus) -> Option<&str> {
+fn smallest_volume_size(storage: &StorageStatus) -> Option<&str> {
     let sizes = [&storage.requested, &storage.smallest].into_iter().flatten();
-    sizes.map(|size| size.0.as_str()).min_by_key(|size| quantity::nanos(size))
+    sizes.map(|size| size.0.as_str()).min_by_key(|size| quantity::parse_nanos(size))
 }
 
 /// Validates an update of a pool's volumes (V15, V16). `is` is the smallest size of a claim that
 /// exists, where it is known.
-fn persistence(
+fn validate_persistence(
     validator: &mut Validator,
     new: &PoolView<'_>,
     old: &PoolView<'_>,
-    is: Option<&str>,
+    smallest_size: Option<&str>,
     path: &FieldPath,
-    allowed: &UnsafeOverrides,
+    overrides: &UnsafeOverrides,
 ) {
-    let Some(before) = old.persistence.filter(|_| is_persistent(old)) else {
+    let Some(old_persistence) = old.persistence.filter(|_| is_persistent(old)) else {
         // The existing nodes would go on without volumes, and no error would show that.
         if is_persistent(new) {
             validator.forbidden(
@@ -171,30 +185,35 @@ fn persistence(
         }
         return;
     };
-    let once = "cannot modify persistence configuration once enabled";
-    let Some(now) = new.persistence.filter(|_| is_persistent(new)) else {
-        validator.forbidden(path, once);
+    let message = "cannot modify persistence configuration once enabled";
+    let Some(new_persistence) = new.persistence.filter(|_| is_persistent(new)) else {
+        validator.forbidden(path, message);
         return;
     };
-    if now.storage_class != before.storage_class {
-        allowed.unless("storage-class", validator, |validator| {
-            validator.forbidden(&path.child("storageClass"), once);
+    if new_persistence.storage_class != old_persistence.storage_class {
+        overrides.check_unless_allowed("storage-class", validator, |validator| {
+            validator.forbidden(&path.child("storageClass"), message);
         });
     }
-    if let (Some(now), Some(before)) = (&now.size, &before.size)
-        && let (Some(now), Some(before)) = (quantity::nanos(&now.0), quantity::nanos(&before.0))
+    if let (Some(new_size), Some(old_size)) = (&new_persistence.size, &old_persistence.size)
+        && let (Some(new_nanos), Some(old_nanos)) =
+            (quantity::parse_nanos(&new_size.0), quantity::parse_nanos(&old_size.0))
     {
-        let least = is.filter(|is| quantity::nanos(is).is_some_and(|is| is < before));
-        if now < before && least.is_none() {
+        let lower_bound = smallest_size
+            .filter(|size| quantity::parse_nanos(size).is_some_and(|nanos| nanos < old_nanos));
+        if new_nanos < old_nanos && lower_bound.is_none() {
             validator.forbidden(&path.child("size"), "field can not be less than previous value");
-        } else if let Some(least) = least.filter(|is| quantity::nanos(is) > Some(now)) {
-            let text =
-                format!("field can not be less than the smallest volume of the pool: {least}");
+        } else if let Some(lower_bound) =
+            lower_bound.filter(|size| quantity::parse_nanos(size) > Some(new_nanos))
+        {
+            let text = format!(
+                "field can not be less than the smallest volume of the pool: {lower_bound}"
+            );
             validator.forbidden(&path.child("size"), &text);
-        } else if now > before {
+        } else if new_nanos > old_nanos {
             // W18: only Kubernetes knows whether the class expands.
             let place = path.child("size");
-            validator.warn(format!(
+            validator.add_warning(format!(
                 "{place}: volumes grow only if their storage class allows expansion"
             ));
         }
@@ -203,17 +222,17 @@ fn persistence(
 
 /// V22: refuses a downgrade below the highest running version. A version that no pilot ran yet, or
 /// only nodes whose data were given up, may be taken back.
-fn downgrade(validator: &mut Validator, new: &ClusterView<'_>, old: &ClusterView<'_>) {
-    let (Some(wanted), Some(highest)) =
-        (DatabaseVersion::parse(new.version), running(old).max_by(|a, b| a.0.cmp(&b.0)))
+fn check_downgrade(validator: &mut Validator, new: &ClusterView<'_>, old: &ClusterView<'_>) {
+    let (Some(target_version), Some(highest_running)) =
+        (DatabaseVersion::parse(new.version), running_versions(old).max_by(|a, b| a.0.cmp(&b.0)))
     else {
         return;
     };
-    if wanted < highest.0 {
+    if target_version < highest_running.0 {
         let text = format!(
             "downgrade from {} to {} is not supported: an older version does not read what a newer \
              one wrote. If only a node that failed ran it, give that node up first",
-            highest.1, new.version
+            highest_running.1, new.version
         );
         validator.forbidden(&FieldPath::new("spec").child("version"), &text);
     }
@@ -221,28 +240,33 @@ fn downgrade(validator: &mut Validator, new: &ClusterView<'_>, old: &ClusterView
 
 /// V23: refuses an upgrade that has to go through another version first. `next` returns that
 /// version for the lowest running one and the wanted one, or `None`.
-pub(super) fn skipped_version(
+pub(super) fn check_skipped_version(
     validator: &mut Validator,
     new: &ClusterView<'_>,
     old: &ClusterView<'_>,
-    next: impl Fn(&DatabaseVersion, &DatabaseVersion) -> Option<String>,
+    next_version: impl Fn(&DatabaseVersion, &DatabaseVersion) -> Option<String>,
 ) {
     if new.version == old.version {
         return;
     }
-    let (Some(wanted), Some((lowest, written))) =
-        (DatabaseVersion::parse(new.version), running(old).min_by(|a, b| a.0.cmp(&b.0)))
+    let (Some(target_version), Some((lowest, lowest_text))) =
+        (DatabaseVersion::parse(new.version), running_versions(old).min_by(|a, b| a.0.cmp(&b.0)))
     else {
         return;
     };
-    if let Some(through) = next(&lowest, &wanted) {
-        let text = format!("upgrade from {written} to {} must go through {through}", new.version);
+    if let Some(required_version) = next_version(&lowest, &target_version) {
+        let text = format!(
+            "upgrade from {lowest_text} to {} must go through {required_version}",
+            new.version
+        );
         validator.forbidden(&FieldPath::new("spec").child("version"), &text);
     }
 }
 
 /// Returns the versions that pilots report, parsed and as written.
-fn running<'a>(cluster: &ClusterView<'a>) -> impl Iterator<Item = (DatabaseVersion, &'a str)> {
+fn running_versions<'a>(
+    cluster: &ClusterView<'a>,
+) -> impl Iterator<Item = (DatabaseVersion, &'a str)> {
     cluster
         .status
         .versions

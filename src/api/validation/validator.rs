@@ -34,45 +34,45 @@ impl Validator {
         self.errors.len() >= MOST
     }
 
-    fn error(&mut self, path: &FieldPath, problem: FieldErrorKind, detail: &str) {
+    fn push_error(&mut self, path: &FieldPath, problem: FieldErrorKind, detail: &str) {
         if self.errors.len() < MOST {
             self.errors.push(FieldError::new(path, problem, detail));
         }
     }
 
     pub fn required(&mut self, path: &FieldPath, detail: &str) {
-        self.error(path, FieldErrorKind::Required, detail);
+        self.push_error(path, FieldErrorKind::Required, detail);
     }
 
     pub fn invalid(&mut self, path: &FieldPath, value: impl Into<Value>, detail: &str) {
-        self.error(path, FieldErrorKind::Invalid(value.into()), detail);
+        self.push_error(path, FieldErrorKind::Invalid(value.into()), detail);
     }
 
     pub fn forbidden(&mut self, path: &FieldPath, detail: &str) {
-        self.error(path, FieldErrorKind::Forbidden, detail);
+        self.push_error(path, FieldErrorKind::Forbidden, detail);
     }
 
     pub fn not_found(&mut self, path: &FieldPath, value: impl Into<Value>) {
-        self.error(path, FieldErrorKind::NotFound(value.into()), "");
+        self.push_error(path, FieldErrorKind::NotFound(value.into()), "");
     }
 
     pub fn duplicate(&mut self, path: &FieldPath, value: impl Into<Value>) {
-        self.error(path, FieldErrorKind::Duplicate(value.into()), "");
+        self.push_error(path, FieldErrorKind::Duplicate(value.into()), "");
     }
 
-    pub fn unsupported(&mut self, path: &FieldPath, value: impl Into<Value>, known: &[&str]) {
-        let known = known.iter().map(|text| (*text).to_owned()).collect();
-        self.error(path, FieldErrorKind::NotSupported(value.into(), known), "");
+    pub fn unsupported(&mut self, path: &FieldPath, value: impl Into<Value>, supported: &[&str]) {
+        let supported_values = supported.iter().map(|text| (*text).to_owned()).collect();
+        self.push_error(path, FieldErrorKind::NotSupported(value.into(), supported_values), "");
     }
 
     /// V5: reports a text of more than `limit` bytes.
     pub fn too_long(&mut self, path: &FieldPath, limit: usize) {
-        self.error(path, FieldErrorKind::TooLong(limit), "");
+        self.push_error(path, FieldErrorKind::TooLong(limit), "");
     }
 
     /// V5: reports a list of more than `limit` items.
     pub fn too_many(&mut self, path: &FieldPath, actual: usize, limit: usize) {
-        self.error(path, FieldErrorKind::TooMany { actual, limit }, "");
+        self.push_error(path, FieldErrorKind::TooMany { actual, limit }, "");
     }
 
     /// Reports one Invalid of `value` for each message.
@@ -83,18 +83,18 @@ impl Validator {
     }
 
     /// Runs rules that upstream did not have: errors in v1beta1, warnings in v1alpha1 (β).
-    pub fn beta(&mut self, rules: impl FnOnce(&mut Self)) {
-        let before = self.errors.len();
+    pub fn require_in_beta(&mut self, rules: impl FnOnce(&mut Self)) {
+        let error_count = self.errors.len();
         rules(self);
         if self.version == V1ALPHA1 {
-            let softened: Vec<_> = self.errors.drain(before..).collect();
-            for error in softened {
-                self.warn(error.to_string());
+            let demoted_errors: Vec<_> = self.errors.drain(error_count..).collect();
+            for error in demoted_errors {
+                self.add_warning(error.to_string());
             }
         }
     }
 
-    pub fn warn(&mut self, text: String) {
+    pub fn add_warning(&mut self, text: String) {
         if self.warnings.len() < MOST {
             self.warnings.push(text);
         }
@@ -102,7 +102,7 @@ impl Validator {
 
     /// Returns what was found. Paths of errors are those of the version in which the object was
     /// written.
-    pub fn finish(mut self) -> ValidationResult {
+    pub fn into_result(mut self) -> ValidationResult {
         if self.version == V1ALPHA1 {
             for error in &mut self.errors {
                 error.path = FieldPath::new(&older_path(&error.path.to_string()));

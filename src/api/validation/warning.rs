@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{
     cluster_view::{ClusterView, pool_path},
-    transition::pairs,
+    transition::pair_pools,
     validator::Validator,
 };
 use crate::api::{
@@ -16,10 +16,10 @@ use crate::api::{
 
 /// W4: returns a warning when a write of the main resource carries a status that differs from the
 /// stored one.
-pub fn status_ignored(written: &Value, stored: Option<&Value>) -> Option<String> {
+pub fn status_ignored(submitted: &Value, stored: Option<&Value>) -> Option<String> {
     let status = |object: &Value| object.get("status").cloned().filter(|status| !is_empty(status));
-    let written = status(written)?;
-    if stored.and_then(status).as_ref() == Some(&written) {
+    let submitted_status = status(submitted)?;
+    if stored.and_then(status).as_ref() == Some(&submitted_status) {
         return None;
     }
     Some("status is ignored here; write it through the status subresource".to_owned())
@@ -30,99 +30,114 @@ fn is_empty(value: &Value) -> bool {
 }
 
 /// Adds warnings about the spec of a new or updated cluster.
-pub(super) fn spec(validator: &mut Validator, cluster: &ClusterView<'_>) {
-    image_tag(validator, cluster);
-    pilot_image(validator, cluster);
+pub(super) fn warn_about_spec(validator: &mut Validator, cluster: &ClusterView<'_>) {
+    warn_about_image_tag(validator, cluster);
+    warn_about_pilot_image(validator, cluster);
     for (index, pool) in cluster.pools.iter().enumerate() {
         let path = pool_path(index);
         // W6: a pool without persistence.
         if pool.persistence.is_none() && validator.version == V1BETA1 {
-            validator.warn(format!("{path}: no persistence, data is lost with the pod; set persistence.enabled: false to say this is intended"));
+            validator.add_warning(format!("{path}: no persistence, data is lost with the pod; set persistence.enabled: false to say this is intended"));
         }
-        let disabled = pool.persistence.is_some_and(|p| p.enabled == Some(false));
-        if disabled && pool.keeps_data && validator.version == V1BETA1 {
-            validator.warn(format!(
+        let is_disabled = pool.persistence.is_some_and(|p| p.enabled == Some(false));
+        if is_disabled && pool.keeps_data && validator.version == V1BETA1 {
+            validator.add_warning(format!(
                 "{path}.persistence: disabled, so the data of a node are deleted with its pod"
             ));
         }
         // W12: neither a memory limit nor a heap.
-        let heap =
+        let has_heap =
             |jvm: Option<&crate::api::v1beta1::Jvm>| jvm.is_some_and(|jvm| jvm.heap.is_some());
-        if pool.memory_limit().is_none() && !heap(pool.jvm) && !heap(cluster.jvm) {
-            validator.warn(format!("{path}: no memory limit, so the heap is 1Gi; set resources.limits.memory or jvm.heap"));
+        if pool.memory_limit().is_none() && !has_heap(pool.jvm) && !has_heap(cluster.jvm) {
+            validator.add_warning(format!("{path}: no memory limit, so the heap is 1Gi; set resources.limits.memory or jvm.heap"));
         }
     }
     // W23: logins without encryption.
-    let wanted = cluster.wanted_security();
-    if wanted.authentication == Authentication::Password && wanted.client == ClientTls::Off {
-        validator.warn("spec.security.client.tls: passwords travel as they are".to_owned());
+    let desired_modes = cluster.desired_security();
+    if desired_modes.authentication == Authentication::Password
+        && desired_modes.client == ClientTls::Off
+    {
+        validator.add_warning("spec.security.client.tls: passwords travel as they are".to_owned());
     }
     // W27: lists of peers without a policy.
     let network = cluster.security.and_then(|security| security.network.as_ref());
-    let managed = cluster.security.is_some_and(|security| security.managed_network().is_some());
-    if network.is_some_and(NetworkAccess::names_somebody) && !managed {
-        validator.warn(
+    let is_managed = cluster.security.is_some_and(|security| security.managed_network().is_some());
+    if network.is_some_and(NetworkAccess::has_peers) && !is_managed {
+        validator.add_warning(
             "spec.security.network: nobody is kept out, since policy is not Managed".to_owned(),
         );
     }
     // W15: predicates that are skipped.
-    let skipped = cluster.update_strategy.map_or(&[][..], |strategy| &strategy.skip_predicates);
-    if !skipped.is_empty() {
-        validator.warn(format!(
+    let skipped_predicates =
+        cluster.update_strategy.map_or(&[][..], |strategy| &strategy.skip_predicates);
+    if !skipped_predicates.is_empty() {
+        validator.add_warning(format!(
             "spec.updateStrategy.skipPredicates: steps do not wait for {}",
-            skipped.join(", ")
+            skipped_predicates.join(", ")
         ));
     }
 }
 
 /// Warns of what an update removes or shrinks (W16, W17), and of encryption and logins that are switched
 /// (W22, W24).
-pub(super) fn update(validator: &mut Validator, new: &ClusterView<'_>, old: &ClusterView<'_>) {
-    let (now, was) = (new.wanted_security(), old.wanted_security());
-    let runs = old.status.replicas.is_some_and(|replicas| replicas > 0);
-    let at_once = new.support.is_some_and(|support| support.all_at_once);
-    if runs && at_once && now.internode != was.internode {
-        validator.warn(
+pub(super) fn warn_about_update(
+    validator: &mut Validator,
+    new: &ClusterView<'_>,
+    old: &ClusterView<'_>,
+) {
+    let (new_modes, old_modes) = (new.desired_security(), old.desired_security());
+    let is_running = old.status.replicas.is_some_and(|replicas| replicas > 0);
+    let needs_full_restart = new.support.is_some_and(|support| support.all_at_once);
+    if is_running && needs_full_restart && new_modes.internode != old_modes.internode {
+        validator.add_warning(
             "spec.security: all nodes stop and start together; add KeepsServing to updateStrategy.skipPredicates to let that begin"
                 .to_owned(),
         );
     }
-    if runs && (is_lower(&now.internode, &was.internode) || is_lower(&now.client, &was.client)) {
-        validator.warn("spec.security: encryption is taken off a running cluster".to_owned());
+    if is_running
+        && (is_lower(&new_modes.internode, &old_modes.internode)
+            || is_lower(&new_modes.client, &old_modes.client))
+    {
+        validator
+            .add_warning("spec.security: encryption is taken off a running cluster".to_owned());
     }
-    if runs && is_lower(&now.authentication, &was.authentication) {
-        validator.warn("spec.security: logins are taken off a running cluster".to_owned());
+    if is_running && is_lower(&new_modes.authentication, &old_modes.authentication) {
+        validator.add_warning("spec.security: logins are taken off a running cluster".to_owned());
     }
-    for before in &old.pools {
-        let kept = new.pools.iter().any(|pool| pool.name == before.name);
-        if !kept && before.nodes() > 0 {
-            validator.warn(format!("node pool {:?}: {}", before.name, drained(before.nodes())));
+    for old_pool in &old.pools {
+        let is_kept = new.pools.iter().any(|pool| pool.name == old_pool.name);
+        if !is_kept && old_pool.node_count() > 0 {
+            validator.add_warning(format!(
+                "node pool {:?}: {}",
+                old_pool.name,
+                drain_message(old_pool.node_count())
+            ));
         }
     }
-    for (index, pool, before) in pairs(new, old) {
-        let fewer = before.nodes() - pool.nodes();
-        if fewer > 0 {
+    for (index, pool, old_pool) in pair_pools(new, old) {
+        let removed_nodes = old_pool.node_count() - pool.node_count();
+        if removed_nodes > 0 {
             let path = pool_path(index).child("replicas");
-            validator.warn(format!("{path}: {}", drained(fewer)));
+            validator.add_warning(format!("{path}: {}", drain_message(removed_nodes)));
         }
     }
 }
 
 /// Is `now` the word for nothing, where `was` is another?
-fn is_lower<T: Default + PartialEq>(now: &T, was: &T) -> bool {
-    *now == T::default() && now != was
+fn is_lower<T: Default + PartialEq>(new_mode: &T, old_mode: &T) -> bool {
+    *new_mode == T::default() && new_mode != old_mode
 }
 
-fn drained(nodes: i64) -> String {
+fn drain_message(nodes: i64) -> String {
     let word = if nodes == 1 { "node" } else { "nodes" };
     format!("{nodes} {word} will be drained before removal")
 }
 
 /// Warns of an image tag without the version (W11).
-fn image_tag(validator: &mut Validator, cluster: &ClusterView<'_>) {
+fn warn_about_image_tag(validator: &mut Validator, cluster: &ClusterView<'_>) {
     let tag = cluster.image.and_then(|image| image.tag.as_deref()).unwrap_or_default();
     if !tag.is_empty() && !tag.contains(cluster.version) {
-        validator.warn(format!(
+        validator.add_warning(format!(
             "spec.image.tag: {tag:?} does not contain the version {:?}",
             cluster.version
         ));
@@ -130,9 +145,9 @@ fn image_tag(validator: &mut Validator, cluster: &ClusterView<'_>) {
 }
 
 /// Warns of upstream's pilot image (W20).
-fn pilot_image(validator: &mut Validator, cluster: &ClusterView<'_>) {
+fn warn_about_pilot_image(validator: &mut Validator, cluster: &ClusterView<'_>) {
     let repository = cluster.pilot_image.map_or("", |image| image.repository.as_str());
     if is_upstream_pilot(repository) {
-        validator.warn("spec.pilotImage: upstream's pilot image is stored but not run; the controller's own image is used, see status.pilotImage".to_owned());
+        validator.add_warning("spec.pilotImage: upstream's pilot image is stored but not run; the controller's own image is used, see status.pilotImage".to_owned());
     }
 }

@@ -50,7 +50,7 @@ impl Default for MemoryAccountMetrics {
 }
 
 impl MemoryAccountMetrics {
-    fn all(&self) -> [&dyn Collector; 4] {
+    fn collectors(&self) -> [&dyn Collector; 4] {
         let Self { bytes, limit, waiting, refused } = self;
         [bytes, limit, waiting, refused]
     }
@@ -58,21 +58,21 @@ impl MemoryAccountMetrics {
 
 impl Collector for MemoryAccountMetrics {
     fn desc(&self) -> Vec<&Desc> {
-        self.all().into_iter().flat_map(Collector::desc).collect()
+        self.collectors().into_iter().flat_map(Collector::desc).collect()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        self.limit.set(number(ACCOUNT.all()));
+        let to_gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.limit.set(to_gauge(ACCOUNT.total_bytes()));
         let state = ACCOUNT.state();
         self.refused.reset();
-        for of in MemoryUse::ALL {
-            let (at, label) = (of as usize, [of.name()]);
-            self.bytes.with_label_values(&label).set(number(state.used[at]));
-            self.waiting.with_label_values(&label).set(number(state.waiting[at].len()));
-            self.refused.with_label_values(&label).inc_by(state.refused[at]);
+        for purpose in MemoryUse::ALL {
+            let (index, label) = (purpose as usize, [purpose.name()]);
+            self.bytes.with_label_values(&label).set(to_gauge(state.used[index]));
+            self.waiting.with_label_values(&label).set(to_gauge(state.waiting[index].len()));
+            self.refused.with_label_values(&label).inc_by(state.refused[index]);
         }
         drop(state);
-        self.all().into_iter().flat_map(Collector::collect).collect()
+        self.collectors().into_iter().flat_map(Collector::collect).collect()
     }
 }

@@ -52,9 +52,9 @@ pub struct NamespaceLister {
 impl NamespaceLister {
     /// Starts the reflector of namespaces.
     pub fn start(client: &Client, rt: &Runtime) -> Self {
-        let live: Api<PartialObjectMeta<Namespace>> = Api::all(client.clone());
-        let (known, writer) = reflector::store();
-        let events = watcher(live.clone(), watcher::Config::default().any_semantic())
+        let namespace_api: Api<PartialObjectMeta<Namespace>> = Api::all(client.clone());
+        let (cache, writer) = reflector::store();
+        let events = watcher(namespace_api.clone(), watcher::Config::default().any_semantic())
             .backoff(WatchBackoff::new())
             .reflect(writer);
         let shutdown = rt.shutdown();
@@ -74,7 +74,7 @@ impl NamespaceLister {
                 }
             }
         });
-        Self { known, live }
+        Self { known: cache, live: namespace_api }
     }
 
     /// Returns a namespace's metadata; 404 when the namespace does not exist.
@@ -83,12 +83,14 @@ impl NamespaceLister {
             return Ok(namespace);
         }
         match tokio::time::timeout(LOOKUP, self.live.get_opt(name)).await {
-            Ok(Ok(Some(found))) => Ok(Arc::new(found)),
+            Ok(Ok(Some(namespace))) => Ok(Arc::new(namespace)),
             Ok(Ok(None)) => Err(ApiError::not_found(NAMESPACES, name)),
-            Ok(Err(error)) => {
-                Err(ApiError::internal(format!("failed to look up namespace {name:?}: {error}")))
+            Ok(Err(error)) => Err(ApiError::internal_error(format!(
+                "failed to look up namespace {name:?}: {error}"
+            ))),
+            Err(_) => {
+                Err(ApiError::internal_error(format!("looking up namespace {name:?} timed out")))
             }
-            Err(_) => Err(ApiError::internal(format!("looking up namespace {name:?} timed out"))),
         }
     }
 }
@@ -105,13 +107,14 @@ impl AdmissionPlugin for NamespaceLifecycle {
             // while no server served our API was not emptied, so objects deleted later must still
             // be able to lose their finalizers. kube-apiserver refuses that: its own objects do not
             // outlive their namespace.
-            let going = old.is_some_and(|old| old["metadata"].get("deletionTimestamp").is_some());
-            if operation == AdmissionOperation::Delete || namespace.is_empty() || going {
+            let is_terminating =
+                old.is_some_and(|old| old["metadata"].get("deletionTimestamp").is_some());
+            if operation == AdmissionOperation::Delete || namespace.is_empty() || is_terminating {
                 return Ok(());
             }
-            let found = self.0.find(namespace).await?;
+            let namespace_object = self.0.find(namespace).await?;
             if operation == AdmissionOperation::Create
-                && found.metadata.deletion_timestamp.is_some()
+                && namespace_object.metadata.deletion_timestamp.is_some()
             {
                 let resource = GroupResource { group, resource };
                 return Err(ApiError::namespace_terminating(resource, name, namespace));

@@ -28,24 +28,24 @@ pub struct AuditAnnotation {
 
 impl AdmissionRemarks {
     /// Adds a warning for the client.
-    pub fn warn(&self, text: String) {
+    pub fn add_warning(&self, text: String) {
         self.lock().warnings.push(text);
     }
 
-    pub fn annotate(&self, key: String, value: String) {
-        self.add(AuditAnnotation { key, value, of_request: false });
+    pub fn add_annotation(&self, key: String, value: String) {
+        self.insert_annotation(AuditAnnotation { key, value, of_request: false });
     }
 
     /// Adds an annotation that repeats parts of the object.
-    pub fn annotate_request(&self, key: String, value: String) {
-        self.add(AuditAnnotation { key, value, of_request: true });
+    pub fn add_request_annotation(&self, key: String, value: String) {
+        self.insert_annotation(AuditAnnotation { key, value, of_request: true });
     }
 
     /// Adds an annotation, unless there is one of the same key: as upstream, the first value
     /// counts.
-    fn add(&self, annotation: AuditAnnotation) {
+    fn insert_annotation(&self, annotation: AuditAnnotation) {
         let annotations = &mut self.lock().annotations;
-        let is_known = annotations.iter().any(|known| known.key == annotation.key);
+        let is_known = annotations.iter().any(|other| other.key == annotation.key);
         if !is_known && annotations.len() < MOST && annotation.value.len() <= LONGEST {
             annotations.push(annotation);
         }
@@ -73,11 +73,11 @@ mod tests {
     #[test]
     fn the_first_value_of_a_key_counts_and_long_ones_do_not() {
         let remarks = AdmissionRemarks::default();
-        remarks.annotate("a".into(), "1".into());
-        remarks.annotate("a".into(), "2".into());
-        remarks.annotate("b".into(), "x".repeat(LONGEST + 1));
+        remarks.add_annotation("a".into(), "1".into());
+        remarks.add_annotation("a".into(), "2".into());
+        remarks.add_annotation("b".into(), "x".repeat(LONGEST + 1));
         for number in 0..2 * MOST {
-            remarks.annotate(format!("n{number}"), String::new());
+            remarks.add_annotation(format!("n{number}"), String::new());
         }
         let annotations = remarks.take_annotations();
         assert_eq!(annotations.len(), MOST);

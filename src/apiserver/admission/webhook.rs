@@ -72,18 +72,18 @@ pub enum WebhookPatchError {
 }
 
 impl ReviewSubject<'_> {
-    fn subject(&self) -> RuleSubject<'static> {
+    fn rule_subject(&self) -> RuleSubject<'static> {
         let Self { operation, kind, version, part, namespace, .. } = *self;
-        subject(kind, version, operation, part, !namespace.is_empty())
+        build_rule_subject(kind, version, operation, part, !namespace.is_empty())
     }
 
     /// Returns about how many bytes the new object has, or else the stored one.
     fn weight(&self, object: Option<&Value>) -> usize {
-        object.or(self.old).map_or(0, weight::of)
+        object.or(self.old).map_or(0, weight::value_bytes)
     }
 }
 
-fn subject(
+fn build_rule_subject(
     kind: &'static dyn ServedKind,
     version: ServedVersion,
     operation: AdmissionOperation,
@@ -117,93 +117,108 @@ impl WebhookDispatcher {
     pub fn start(
         client: &kube::Client,
         group: &'static str,
-        sorts: EnabledWebhookTypes,
+        enabled_types: EnabledWebhookTypes,
         namespaces: Arc<NamespaceLister>,
         metrics: AdmissionMetrics,
         rt: &Runtime,
     ) -> Self {
         Self {
-            latest: configurations::follow(client, sorts, group, rt),
+            latest: configurations::watch_configurations(client, enabled_types, group, rt),
             namespaces,
-            mutating: metrics.plugin("MutatingAdmissionWebhook", "admit"),
-            validating: metrics.plugin("ValidatingAdmissionWebhook", "validate"),
-            admit: metrics.step("admit"),
-            validate: metrics.step("validate"),
+            mutating: metrics.plugin_timing("MutatingAdmissionWebhook", "admit"),
+            validating: metrics.plugin_timing("ValidatingAdmissionWebhook", "validate"),
+            admit: metrics.step_timing("admit"),
+            validate: metrics.step_timing("validate"),
             metrics,
         }
     }
 
     /// Tells whether any webhook's rules match such a write. `true` while no configuration is
     /// known.
-    pub fn may_mean(
+    pub fn may_match(
         &self,
         kind: &'static dyn ServedKind,
         version: ServedVersion,
         operation: AdmissionOperation,
         part: ObjectPart,
     ) -> bool {
-        let subject = subject(kind, version, operation, part, kind.is_namespaced());
-        let known = self.latest.borrow();
-        let means = |known: &configurations::ConfiguredWebhooks| {
-            means(&known.mutating, subject) || means(&known.validating, subject)
+        let subject = build_rule_subject(kind, version, operation, part, kind.is_namespaced());
+        let webhooks = self.latest.borrow();
+        let has_match = |hooks: &configurations::ConfiguredWebhooks| {
+            any_rule_matches(&hooks.mutating, subject)
+                || any_rule_matches(&hooks.validating, subject)
         };
-        known.as_deref().is_none_or(means)
+        webhooks.as_deref().is_none_or(has_match)
     }
 
     /// Lets webhooks change the object that is to be stored. Returns whether they changed it.
     pub async fn mutate(
         &self,
-        asked: &ReviewSubject<'_>,
+        subject: &ReviewSubject<'_>,
         object: Option<&mut Value>,
     ) -> Result<bool> {
-        let begun = Instant::now();
-        let known = self.known(asked).await?;
-        let outcome = match known.filter(|known| means(&known.mutating, asked.subject())) {
-            Some(known) => Box::pin(self.mutate_by(&known, asked, object)).await,
+        let started_at = Instant::now();
+        let webhooks = self.configured_webhooks(subject).await?;
+        let outcome = match webhooks
+            .filter(|webhooks| any_rule_matches(&webhooks.mutating, subject.rule_subject()))
+        {
+            Some(webhooks) => Box::pin(self.mutate_by(&webhooks, subject, object)).await,
             None => Ok(false),
         };
-        self.mutating.observe(asked.operation, begun, outcome.is_err());
+        self.mutating.observe(subject.operation, started_at, outcome.is_err());
         outcome
     }
 
     /// Asks the validating webhooks whether the object may be stored, or deleted.
-    pub async fn validate(&self, asked: &ReviewSubject<'_>, object: Option<&Value>) -> Result<()> {
-        let begun = Instant::now();
-        let known = self.known(asked).await?;
-        let outcome = match known.filter(|known| means(&known.validating, asked.subject())) {
-            Some(known) => Box::pin(self.validate_by(&known, asked, object)).await,
+    pub async fn validate(
+        &self,
+        subject: &ReviewSubject<'_>,
+        object: Option<&Value>,
+    ) -> Result<()> {
+        let started_at = Instant::now();
+        let webhooks = self.configured_webhooks(subject).await?;
+        let outcome = match webhooks
+            .filter(|webhooks| any_rule_matches(&webhooks.validating, subject.rule_subject()))
+        {
+            Some(webhooks) => Box::pin(self.validate_by(&webhooks, subject, object)).await,
             None => Ok(()),
         };
-        self.validating.observe(asked.operation, begun, outcome.is_err());
-        self.validate.observe(asked.operation, begun, outcome.is_err());
+        self.validating.observe(subject.operation, started_at, outcome.is_err());
+        self.validate.observe(subject.operation, started_at, outcome.is_err());
         outcome
     }
 
     /// Counts the time that admission took before validation.
-    pub fn admitted(&self, operation: AdmissionOperation, begun: Instant, rejected: bool) {
-        self.admit.observe(operation, begun, rejected);
+    pub fn record_admission(
+        &self,
+        operation: AdmissionOperation,
+        started_at: Instant,
+        is_rejected: bool,
+    ) {
+        self.admit.observe(operation, started_at, is_rejected);
     }
 
     /// Returns the configurations, after a start once they were read. `None` stands for no
     /// webhooks.
-    async fn known(
+    async fn configured_webhooks(
         &self,
-        asked: &ReviewSubject<'_>,
+        subject: &ReviewSubject<'_>,
     ) -> Result<Option<Arc<configurations::ConfiguredWebhooks>>> {
-        if let Some(known) = &*self.latest.borrow() {
-            return Ok((!known.is_empty()).then(|| Arc::clone(known)));
+        if let Some(webhooks) = &*self.latest.borrow() {
+            return Ok((!webhooks.is_empty()).then(|| Arc::clone(webhooks)));
         }
         let mut latest = self.latest.clone();
-        let known = tokio::time::timeout(PATIENCE, latest.wait_for(Option::is_some)).await;
-        if let Ok(Ok(known)) = known {
-            return Ok(known.clone());
+        let wait_result = tokio::time::timeout(PATIENCE, latest.wait_for(Option::is_some)).await;
+        if let Ok(Ok(webhooks)) = wait_result {
+            return Ok(webhooks.clone());
         }
-        let resource = GroupResource { group: asked.kind.group(), resource: asked.kind.plural() };
-        Err(ApiError::forbidden(resource, asked.name, "not yet ready to handle request"))
+        let resource =
+            GroupResource { group: subject.kind.group(), resource: subject.kind.plural() };
+        Err(ApiError::forbidden(resource, subject.name, "not yet ready to handle request"))
     }
 }
 
 /// Tells whether the rules of any of these webhooks match.
-fn means(hooks: &[Arc<hook::AdmissionWebhook>], subject: RuleSubject<'_>) -> bool {
-    hooks.iter().any(|hook| hook.rules.version(subject).is_some())
+fn any_rule_matches(hooks: &[Arc<hook::AdmissionWebhook>], subject: RuleSubject<'_>) -> bool {
+    hooks.iter().any(|hook| hook.rules.match_version(subject).is_some())
 }

@@ -48,7 +48,7 @@ pub(super) struct UnplacedEvent<'a> {
 impl Drop for UnplacedEvent<'_> {
     fn drop(&mut self) {
         if let Some(log) = self.log {
-            log.lose();
+            log.count_lost();
         }
     }
 }
@@ -67,38 +67,38 @@ impl LogBackend {
     }
 
     /// Takes an event, as far as that is possible without waiting.
-    pub(super) fn take(&self, text: Bytes) -> LogReceipt<'_> {
-        match self.room.try_take(text) {
-            Ok(line) => LogReceipt::Written(self.carry(line)),
+    pub(super) fn submit(&self, text: Bytes) -> LogReceipt<'_> {
+        match self.room.try_acquire(text) {
+            Ok(line) => LogReceipt::Written(self.enqueue_line(line)),
             Err(text) => LogReceipt::Room(UnplacedEvent { text, log: Some(self) }),
         }
     }
 
     /// Waits until the event is written or lost, or takes too long.
-    pub(super) async fn settle(&self, receipt: LogReceipt<'_>) {
-        let written = match receipt {
-            LogReceipt::Written(written) => written,
-            LogReceipt::Room(mut unplaced) => {
-                let line = timeout(PATIENCE, self.room.take(unplaced.text.clone())).await;
+    pub(super) async fn wait_until_written(&self, receipt: LogReceipt<'_>) {
+        let receiver = match receipt {
+            LogReceipt::Written(receiver) => receiver,
+            LogReceipt::Room(mut event) => {
+                let line = timeout(PATIENCE, self.room.acquire(event.text.clone())).await;
                 let Ok(line) = line else { return };
-                unplaced.log = None;
-                self.carry(line)
+                event.log = None;
+                self.enqueue_line(line)
             }
         };
         // The event may still be written later.
-        let _late = timeout(PATIENCE, written).await;
+        let _late = timeout(PATIENCE, receiver).await;
     }
 
-    fn carry(&self, line: AuditLine) -> oneshot::Receiver<()> {
-        let (done, written) = oneshot::channel();
+    fn enqueue_line(&self, line: AuditLine) -> oneshot::Receiver<()> {
+        let (sender, receiver) = oneshot::channel();
         // The queue is closed when the process ends.
-        if self.queue.try_send(AwaitedLine { line, done }).is_err() {
-            self.lose();
+        if self.queue.try_send(AwaitedLine { line, done: sender }).is_err() {
+            self.count_lost();
         }
-        written
+        receiver
     }
 
-    fn lose(&self) {
+    fn count_lost(&self) {
         self.metrics.lost_events(log::PLUGIN, 1);
     }
 }
@@ -124,8 +124,8 @@ impl WebhookBackend {
     }
 
     /// Takes an event if there is room for it.
-    pub(super) fn take(&self, text: Bytes) {
-        let line = self.room.try_take(text).ok();
+    pub(super) fn submit(&self, text: Bytes) {
+        let line = self.room.try_acquire(text).ok();
         if line.is_none_or(|line| self.queue.try_send(line).is_err()) {
             self.metrics.lost_events(BUFFER, 1);
         }
@@ -149,16 +149,16 @@ mod tests {
         let backend =
             WebhookBackend { queue, room: BufferSpace::new(), metrics: Arc::clone(&metrics) };
         for _ in 0..7 {
-            backend.take(vec![b'x'; LARGE].into());
+            backend.submit(vec![b'x'; LARGE].into());
         }
         assert_eq!((waiting.len(), lost(&metrics, "buffered")), (5, 2));
         // There is still room for an event without objects, and for more when one event has left.
-        backend.take(vec![b'x'; 1024].into());
+        backend.submit(vec![b'x'; 1024].into());
         drop(waiting.recv().await);
-        backend.take(vec![b'x'; LARGE].into());
+        backend.submit(vec![b'x'; LARGE].into());
         assert_eq!((waiting.len(), lost(&metrics, "buffered")), (6, 2));
         for _ in 0..2 {
-            backend.take(vec![b'x'; 1024].into());
+            backend.submit(vec![b'x'; 1024].into());
         }
         assert_eq!((waiting.len(), lost(&metrics, "buffered")), (7, 3));
     }
@@ -172,13 +172,13 @@ mod tests {
         let begun = tokio::time::Instant::now();
         for _ in 0..5 {
             // The event may still be written.
-            backend.settle(backend.take(event())).await;
+            backend.wait_until_written(backend.submit(event())).await;
         }
         assert_eq!((begun.elapsed(), lost(&metrics, "log")), (5 * PATIENCE, 0));
-        backend.settle(backend.take(event())).await;
-        drop(backend.take(event()));
+        backend.wait_until_written(backend.submit(event())).await;
+        drop(backend.submit(event()));
         assert_eq!((begun.elapsed(), lost(&metrics, "log")), (6 * PATIENCE, 2));
-        tokio::join!(backend.settle(backend.take(event())), async {
+        tokio::join!(backend.wait_until_written(backend.submit(event())), async {
             for _ in 0..6 {
                 let AwaitedLine { line, done } = waiting.recv().await.unwrap();
                 drop(line);

@@ -32,11 +32,11 @@ impl<T> BatchQueue<T> {
     /// Returns the next batch; `None` when shutdown was asked for and the queue is empty.
     pub(super) async fn next(&mut self) -> Option<Vec<T>> {
         let mut events = Vec::new();
-        let mut due = None;
+        let mut deadline = None;
         while events.len() < MAX_SIZE {
-            let ripe = async {
-                match due {
-                    Some(at) => sleep_until(at).await,
+            let deadline_timer = async {
+                match deadline {
+                    Some(deadline) => sleep_until(deadline).await,
                     None => pending().await,
                 }
             };
@@ -46,13 +46,13 @@ impl<T> BatchQueue<T> {
                     Some(event) => events.push(event),
                     None => break,
                 },
-                () = ripe => break,
+                () = deadline_timer => break,
                 () = self.shutdown.triggered(), if !self.closing => {
                     self.closing = true;
                     self.queue.close();
                 }
             }
-            due = due.or_else(|| Some(Instant::now() + MAX_WAIT));
+            deadline = deadline.or_else(|| Some(Instant::now() + MAX_WAIT));
         }
         (!events.is_empty()).then_some(events)
     }

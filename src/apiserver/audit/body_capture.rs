@@ -20,7 +20,7 @@ use serde_json::value::RawValue;
 use crate::apiserver::{
     account::MemoryShare,
     negotiate, request_cost,
-    response_body::{guarded, in_parts},
+    response_body::{attach_guard, in_parts},
 };
 
 /// The parts of a body that have passed so far.
@@ -43,13 +43,17 @@ pub(super) enum CapturedBody {
 
 impl BodyCapture {
     /// Wraps a request's body so that up to `limit` bytes are kept while a handler reads it.
-    pub(super) fn passing(&self, body: Body, limit: usize) -> Body {
+    pub(super) fn wrap_body(&self, body: Body, limit: usize) -> Body {
         Body::new(CapturingBody { body, kept: self.clone(), limit })
     }
 
-    pub(super) fn whole(&self) -> CapturedBody {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.too_large { CapturedBody::TooLarge } else { CapturedBody::Is(kept.shared.concat()) }
+    pub(super) fn captured_body(&self) -> CapturedBody {
+        let parts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if parts.too_large {
+            CapturedBody::TooLarge
+        } else {
+            CapturedBody::Is(parts.shared.concat())
+        }
     }
 }
 
@@ -69,16 +73,16 @@ impl HttpBody for CapturingBody {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
         if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
-            let mut kept = self.kept.0.lock().unwrap_or_else(PoisonError::into_inner);
-            kept.length += data.len();
-            if kept.length > self.limit {
-                *kept = CapturedParts {
+            let mut parts = self.kept.0.lock().unwrap_or_else(PoisonError::into_inner);
+            parts.length += data.len();
+            if parts.length > self.limit {
+                *parts = CapturedParts {
                     too_large: true,
-                    length: kept.length,
+                    length: parts.length,
                     ..CapturedParts::default()
                 };
             } else {
-                kept.shared.push(data.clone());
+                parts.shared.push(data.clone());
             }
         }
         Poll::Ready(frame)
@@ -96,7 +100,7 @@ impl HttpBody for CapturingBody {
 /// Reads a response's body whole, and returns it with the response as it was. Only for responses
 /// whose body is complete when they begin. Memory that the body holds stays held until the
 /// response was sent.
-pub(super) async fn whole(
+pub(super) async fn capture_response(
     response: Response<Body>,
     limit: usize,
 ) -> (CapturedBody, Response<Body>) {
@@ -111,19 +115,20 @@ pub(super) async fn whole(
         parts.extend(frame.into_data().ok());
     }
     let bytes = parts.concat();
-    let again = Response::from_parts(head, in_parts(parts));
-    (CapturedBody::Is(bytes), guarded(again, body))
+    let restored_response = Response::from_parts(head, in_parts(parts));
+    (CapturedBody::Is(bytes), attach_guard(restored_response, body))
 }
 
 /// Converts a body to JSON on one line; `None` when the body is not an object that can be read.
-pub(super) async fn object(
+pub(super) async fn to_json_object(
     headers: &HeaderMap,
     body: Vec<u8>,
     omit_managed_fields: bool,
 ) -> Option<Box<RawValue>> {
     let is_yaml = negotiate::content_type(headers).ends_with("yaml");
-    let _share = if is_yaml { request_cost::record(&body).await.ok()? } else { MemoryShare::NONE };
-    request_cost::work(body.len(), || {
+    let _share =
+        if is_yaml { request_cost::reserve_record(&body).await.ok()? } else { MemoryShare::NONE };
+    request_cost::run_blocking(body.len(), || {
         let text = if is_yaml { from_yaml(&body) } else { from_json(body) }?;
         let text =
             if omit_managed_fields { without_managed_fields(&text).unwrap_or(text) } else { text };
@@ -140,19 +145,19 @@ fn from_yaml(body: &[u8]) -> Option<String> {
 
 fn from_json(body: Vec<u8>) -> Option<String> {
     let _valid: &RawValue = serde_json::from_slice(&body).ok()?;
-    compact(body)
+    compact_json(body)
 }
 
 /// Removes white space between the tokens of valid JSON: an event must be one line.
-fn compact(mut text: Vec<u8>) -> Option<String> {
-    let (mut quoted, mut escaped) = (false, false);
+fn compact_json(mut text: Vec<u8>) -> Option<String> {
+    let (mut is_quoted, mut is_escaped) = (false, false);
     text.retain(|&byte| {
-        if quoted {
-            quoted = escaped || byte != b'"';
-            escaped = !escaped && byte == b'\\';
+        if is_quoted {
+            is_quoted = is_escaped || byte != b'"';
+            is_escaped = !is_escaped && byte == b'\\';
             return true;
         }
-        quoted = byte == b'"';
+        is_quoted = byte == b'"';
         !byte.is_ascii_whitespace()
     });
     String::from_utf8(text).ok()
@@ -163,22 +168,22 @@ type RawFields<'a> = BTreeMap<String, &'a RawValue>;
 /// Removes `managedFields` from an object, a list or a table; `None` for other JSON.
 fn without_managed_fields(text: &str) -> Option<String> {
     let mut top: RawFields<'_> = serde_json::from_str(text).ok()?;
-    let mut changed: BTreeMap<&str, Box<RawValue>> = BTreeMap::new();
+    let mut changed_fields: BTreeMap<&str, Box<RawValue>> = BTreeMap::new();
     if let Some(metadata) = top.remove("metadata") {
         let mut fields: RawFields<'_> = serde_json::from_str(metadata.get()).ok()?;
         fields.remove("managedFields");
-        changed.insert("metadata", raw(&fields)?);
+        changed_fields.insert("metadata", to_raw_json(&fields)?);
     }
     if let Some(items) = top.remove("items") {
-        changed.insert("items", each(items, without_managed_fields)?);
+        changed_fields.insert("items", map_items(items, without_managed_fields)?);
     }
     if let Some(rows) = top.remove("rows") {
-        changed.insert("rows", each(rows, row_without_managed_fields)?);
+        changed_fields.insert("rows", map_items(rows, row_without_managed_fields)?);
     }
-    let mut all: BTreeMap<&str, &RawValue> =
+    let mut all_fields: BTreeMap<&str, &RawValue> =
         top.iter().map(|(key, value)| (key.as_str(), *value)).collect();
-    all.extend(changed.iter().map(|(key, value)| (*key, value.as_ref())));
-    serde_json::to_string(&all).ok()
+    all_fields.extend(changed_fields.iter().map(|(key, value)| (*key, value.as_ref())));
+    serde_json::to_string(&all_fields).ok()
 }
 
 fn row_without_managed_fields(row: &str) -> Option<String> {
@@ -191,20 +196,21 @@ fn row_without_managed_fields(row: &str) -> Option<String> {
     serde_json::to_string(&fields).ok()
 }
 
-fn each(list: &RawValue, change: fn(&str) -> Option<String>) -> Option<Box<RawValue>> {
+fn map_items(list: &RawValue, convert_item: fn(&str) -> Option<String>) -> Option<Box<RawValue>> {
     let items: Option<Vec<&RawValue>> = serde_json::from_str(list.get()).ok()?;
-    let changed: Vec<_> = items
+    let changed_items: Vec<_> = items
         .unwrap_or_default()
         .into_iter()
         .map(|item| {
-            let changed = change(item.get()).and_then(|text| RawValue::from_string(text).ok());
-            changed.unwrap_or_else(|| item.to_owned())
+            let changed_item =
+                convert_item(item.get()).and_then(|text| RawValue::from_string(text).ok());
+            changed_item.unwrap_or_else(|| item.to_owned())
         })
         .collect();
-    raw(&changed)
+    to_raw_json(&changed_items)
 }
 
-fn raw(value: &impl serde::Serialize) -> Option<Box<RawValue>> {
+fn to_raw_json(value: &impl serde::Serialize) -> Option<Box<RawValue>> {
     serde_json::value::to_raw_value(value).ok()
 }
 
@@ -222,14 +228,17 @@ mod tests {
     async fn an_object_is_one_line_and_otherwise_as_it_was_sent() {
         let sent =
             "{\n  \"b\": 1.10,\n  \"a\": \"x \\\" \\\\\" , \"n\": 123456789012345678901234567890 }";
-        let kept = object(&headers("application/json"), sent.into(), false).await.unwrap();
+        let kept = to_json_object(&headers("application/json"), sent.into(), false).await.unwrap();
         let expected = r#"{"b":1.10,"a":"x \" \\","n":123456789012345678901234567890}"#;
         assert_eq!(kept.get(), expected);
         for broken in ["{", "", "{\"a\":\"\n\"}", "x"] {
-            assert!(object(&headers("application/json"), broken.into(), false).await.is_none());
+            assert!(
+                to_json_object(&headers("application/json"), broken.into(), false).await.is_none()
+            );
         }
         for media_type in ["application/yaml", "application/apply-patch+yaml"] {
-            let kept = object(&headers(media_type), b"a: [1, 2]\n".to_vec(), false).await.unwrap();
+            let kept =
+                to_json_object(&headers(media_type), b"a: [1, 2]\n".to_vec(), false).await.unwrap();
             assert_eq!(kept.get(), r#"{"a":[1,2]}"#, "{media_type}");
         }
     }
@@ -249,7 +258,8 @@ mod tests {
             (json!({"items": null}), json!({"items": []})),
         ];
         for (sent, expected) in rows {
-            let kept = object(&headers("application/json"), sent.to_string().into(), true).await;
+            let kept =
+                to_json_object(&headers("application/json"), sent.to_string().into(), true).await;
             let kept: Value = serde_json::from_str(kept.unwrap().get()).unwrap();
             assert_eq!(kept, expected);
         }
@@ -262,11 +272,11 @@ mod tests {
         {
             let kept = BodyCapture::default();
             let parts = vec![Bytes::from_static(b"1234"), Bytes::from_static(b"5678")];
-            let body = kept.passing(in_parts(parts.clone()), limit);
+            let body = kept.wrap_body(in_parts(parts.clone()), limit);
             assert_eq!(body.size_hint().exact(), Some(8));
             assert_eq!(body.collect().await.unwrap().to_bytes(), "12345678");
-            assert_eq!(kept.whole(), expected);
-            let (found, response) = whole(Response::new(in_parts(parts)), limit).await;
+            assert_eq!(kept.captured_body(), expected);
+            let (found, response) = capture_response(Response::new(in_parts(parts)), limit).await;
             assert_eq!(found, expected);
             assert_eq!(response.body().size_hint().exact(), Some(8));
             assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "12345678");

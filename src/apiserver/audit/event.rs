@@ -113,15 +113,15 @@ pub(super) struct EmptyMetadata {}
 
 impl ResponseStatus {
     /// Reads the Status of a response body; `None` when the body is not a Status.
-    pub(super) fn read(body: &str) -> Option<Self> {
-        let read = serde_json::from_str(body).ok();
-        let status = read.filter(|status: &Self| status.kind == "Status")?;
+    pub(super) fn parse(body: &str) -> Option<Self> {
+        let parse_result = serde_json::from_str(body).ok();
+        let status = parse_result.filter(|status: &Self| status.kind == "Status")?;
         let Self { message, mut details, .. } = status;
         if details.to_string().len() > LONGEST_TEXT {
             // Long details are dropped: the message has the same facts, as far as there is room.
             details = Value::Null;
         }
-        Some(Self { message: cut(&message, LONGEST_TEXT), details, ..status })
+        Some(Self { message: truncate_text(&message, LONGEST_TEXT), details, ..status })
     }
 }
 
@@ -131,7 +131,7 @@ impl AuditEvent {
         info: &RequestInfo,
         user: Option<&User>,
         id: &[u8],
-        received: Timestamp,
+        received_at: Timestamp,
         level: AuditLevel,
     ) -> Self {
         let headers = request.headers();
@@ -142,51 +142,55 @@ impl AuditEvent {
             level,
             audit_id: String::from_utf8_lossy(id).into_owned(),
             stage: AuditStage::RequestReceived,
-            request_uri: cut(
+            request_uri: truncate_text(
                 request.uri().path_and_query().map_or("", |uri| uri.as_str()),
                 LONGEST_TEXT,
             ),
-            verb: cut(&info.verb(), LONGEST_TEXT),
-            user: user.map(describe).unwrap_or_default(),
+            verb: truncate_text(&info.verb(), LONGEST_TEXT),
+            user: user.map(build_audit_user).unwrap_or_default(),
             impersonated_user: None,
             source_ips: source_ips(headers, peer),
-            user_agent: agent(headers),
+            user_agent: user_agent(headers),
             object_ref: info.operation.as_ref().map(|operation| ObjectReference {
-                resource: cut(&operation.resource, LONGEST_NAME),
-                namespace: cut(&operation.namespace, LONGEST_NAME),
-                name: cut(&operation.name, LONGEST_NAME),
-                api_group: cut(&operation.group, LONGEST_NAME),
-                api_version: cut(&operation.version, LONGEST_NAME),
-                subresource: cut(&operation.subresource, LONGEST_NAME),
+                resource: truncate_text(&operation.resource, LONGEST_NAME),
+                namespace: truncate_text(&operation.namespace, LONGEST_NAME),
+                name: truncate_text(&operation.name, LONGEST_NAME),
+                api_group: truncate_text(&operation.group, LONGEST_NAME),
+                api_version: truncate_text(&operation.version, LONGEST_NAME),
+                subresource: truncate_text(&operation.subresource, LONGEST_NAME),
                 ..ObjectReference::default()
             }),
             response_status: None,
             request_object: None,
             response_object: None,
-            request_received_timestamp: micros(received),
+            request_received_timestamp: format_micros(received_at),
             stage_timestamp: String::new(),
             annotations: BTreeMap::new(),
         }
     }
 
-    pub(super) fn impersonate(&mut self, user: &User) {
-        self.impersonated_user = Some(describe(user));
+    pub(super) fn set_impersonated_user(&mut self, user: &User) {
+        self.impersonated_user = Some(build_audit_user(user));
     }
 
-    pub(super) fn annotate(&mut self, key: impl Into<Cow<'static, str>>, value: impl AsRef<str>) {
-        self.annotations.insert(key.into(), cut(value.as_ref(), LONGEST_TEXT));
+    pub(super) fn add_annotation(
+        &mut self,
+        key: impl Into<Cow<'static, str>>,
+        value: impl AsRef<str>,
+    ) {
+        self.annotations.insert(key.into(), truncate_text(value.as_ref(), LONGEST_TEXT));
     }
 
     /// Adds the object's name, UID and resource version where the path did not have them.
-    pub(super) fn name(&mut self, name: &str, uid: &str, resource_version: &str) {
+    pub(super) fn complete_reference(&mut self, name: &str, uid: &str, resource_version: &str) {
         let Some(reference) = &mut self.object_ref else { return };
-        for (known, told) in [
+        for (field, value) in [
             (&mut reference.name, name),
             (&mut reference.uid, uid),
             (&mut reference.resource_version, resource_version),
         ] {
-            if known.is_empty() {
-                *known = cut(told, LONGEST_NAME);
+            if field.is_empty() {
+                *field = truncate_text(value, LONGEST_NAME);
             }
         }
     }
@@ -201,14 +205,14 @@ impl AuditEvent {
     /// Encodes the event as a line, for `stage` and stamped with the current time.
     pub(super) fn encode(&mut self, stage: AuditStage) -> Bytes {
         self.stage = stage;
-        self.stage_timestamp = micros(Timestamp::now());
+        self.stage_timestamp = format_micros(Timestamp::now());
         let mut line = serde_json::to_vec(self).expect("an event has string keys only");
         line.push(b'\n');
         line.into()
     }
 }
 
-fn describe(user: &User) -> AuditUser {
+fn build_audit_user(user: &User) -> AuditUser {
     let User { name, uid, groups, extra } = user;
     AuditUser {
         username: name.clone(),
@@ -218,19 +222,19 @@ fn describe(user: &User) -> AuditUser {
     }
 }
 
-fn agent(headers: &HeaderMap) -> String {
+fn user_agent(headers: &HeaderMap) -> String {
     let agent = headers
         .get(header::USER_AGENT)
         .map_or(Cow::Borrowed(""), |value| String::from_utf8_lossy(value.as_bytes()));
-    cut(&agent, LONGEST_AGENT)
+    truncate_text(&agent, LONGEST_AGENT)
 }
 
 /// Returns at most `most` bytes of a text, and a mark if the text was cut.
-fn cut(text: &str, most: usize) -> String {
-    if text.len() <= most {
+fn truncate_text(text: &str, max_bytes: usize) -> String {
+    if text.len() <= max_bytes {
         return text.to_owned();
     }
-    let end = (0..=most).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+    let end = (0..=max_bytes).rev().find(|&index| text.is_char_boundary(index)).unwrap_or(0);
     format!("{}...TRUNCATED", &text[..end])
 }
 
@@ -244,17 +248,17 @@ fn source_ips(headers: &HeaderMap, peer: Option<&Peer>) -> Vec<String> {
         .take(PROXIES)
         .collect();
     if let Some(peer) = peer {
-        let own = peer.address.ip().to_string();
-        if ips.last() != Some(&own) {
-            ips.push(own);
+        let peer_ip = peer.address.ip().to_string();
+        if ips.last() != Some(&peer_ip) {
+            ips.push(peer_ip);
         }
     }
     ips
 }
 
-fn micros(at: Timestamp) -> String {
+fn format_micros(time: Timestamp) -> String {
     let mut text = String::with_capacity(27);
-    write!(text, "{}", at.strftime("%Y-%m-%dT%H:%M:%S%.6fZ"))
+    write!(text, "{}", time.strftime("%Y-%m-%dT%H:%M:%S%.6fZ"))
         .expect("writing to a String cannot fail");
     text
 }
@@ -274,14 +278,14 @@ mod tests {
             .header("x-forwarded-for", "10.0.0.1, nonsense")
             .body(Body::empty())
             .unwrap();
-        let info = RequestInfo::of(&request);
+        let info = RequestInfo::from_request(&request);
         let at = Timestamp::from_microsecond(1_500_000_000_000_001).unwrap();
         let user = User { name: "jane".into(), groups: vec!["dev".into()], ..User::default() };
         let mut event =
             AuditEvent::new(&request, &info, Some(&user), b"id-1", at, AuditLevel::Metadata);
-        event.name("generated", "", "");
+        event.complete_reference("generated", "", "");
         event.response_status = Some(ResponseStatus { code: 201, ..ResponseStatus::default() });
-        event.annotate("authorization.k8s.io/decision", "allow");
+        event.add_annotation("authorization.k8s.io/decision", "allow");
         let line = event.encode(AuditStage::ResponseComplete);
         assert_eq!(line.iter().position(|byte| *byte == b'\n'), Some(line.len() - 1));
         let mut event: Value = serde_json::from_slice(&line).unwrap();
@@ -310,15 +314,15 @@ mod tests {
         let long = "ä".repeat(LONGEST_AGENT);
         let mut headers = HeaderMap::new();
         headers.insert(header::USER_AGENT, http::HeaderValue::from_bytes(long.as_bytes()).unwrap());
-        assert_eq!(agent(&headers), format!("{}...TRUNCATED", "ä".repeat(LONGEST_AGENT / 2)));
+        assert_eq!(user_agent(&headers), format!("{}...TRUNCATED", "ä".repeat(LONGEST_AGENT / 2)));
     }
 
     #[test]
     fn only_a_status_is_read_as_one() {
         let told =
             r#"{"kind":"Status","status":"Failure","message":"no","reason":"Gone","code":410}"#;
-        let read = ResponseStatus::read(told).unwrap();
+        let read = ResponseStatus::parse(told).unwrap();
         assert_eq!((read.message.as_str(), read.reason.as_str(), read.code), ("no", "Gone", 410));
-        assert!(ResponseStatus::read(r#"{"kind":"Pilot","status":{"phase":"x"}}"#).is_none());
+        assert!(ResponseStatus::parse(r#"{"kind":"Pilot","status":{"phase":"x"}}"#).is_none());
     }
 }

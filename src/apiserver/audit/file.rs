@@ -58,50 +58,52 @@ pub(super) type WriteOutcome = (usize, Option<io::Error>);
 
 impl RotatingFile {
     pub(super) fn open(path: PathBuf, rotation: FileRotation) -> io::Result<Self> {
-        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty())
+        {
+            DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         }
-        let file = append(&path)?;
+        let file = open_for_append(&path)?;
         let meta = file.metadata()?;
         let tidying = Arc::default();
-        let opened =
+        let rotating_file =
             Self { file, size: meta.len(), path, is_regular: meta.is_file(), rotation, tidying };
-        opened.tidy();
-        Ok(opened)
+        rotating_file.prune_in_background();
+        Ok(rotating_file)
     }
 
     /// Writes lines, and rotates the file where it is full. Blocks while the disk does.
     pub(super) fn write(&mut self, lines: &[Bytes]) -> WriteOutcome {
-        let mut done = 0;
-        while done < lines.len() {
-            if let Err(error) = self.make_ready(lines[done].len() as u64) {
-                return (done, Some(error));
+        let mut written_lines = 0;
+        while written_lines < lines.len() {
+            if let Err(error) = self.make_ready(lines[written_lines].len() as u64) {
+                return (written_lines, Some(error));
             }
             // As many lines as fit into the file, and at least one.
             let mut size = 0;
-            let more = lines[done..].iter().enumerate().take_while(|(index, line)| {
-                size += line.len() as u64;
-                *index == 0 || self.has_room(size)
-            });
-            let chunk = &lines[done..done + more.count()];
-            let (whole, error) = self.append(chunk);
-            done += whole;
+            let fitting_lines =
+                lines[written_lines..].iter().enumerate().take_while(|(index, line)| {
+                    size += line.len() as u64;
+                    *index == 0 || self.has_room(size)
+                });
+            let chunk = &lines[written_lines..written_lines + fitting_lines.count()];
+            let (whole_lines, error) = self.append(chunk);
+            written_lines += whole_lines;
             if error.is_some() {
-                return (done, error);
+                return (written_lines, error);
             }
         }
-        (done, None)
+        (written_lines, None)
     }
 
     fn has_room(&self, length: u64) -> bool {
         !self.is_regular || self.size + length <= self.rotation.max_size
     }
 
-    /// Opens the file anew if it is gone from its path, and rotates it if `length` more bytes do
+    /// Opens the file again if it is gone from its path, and rotates it if `length` more bytes do
     /// not fit. If the rotation fails, the file grows beyond its bound.
     fn make_ready(&mut self, length: u64) -> io::Result<()> {
-        let same = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
-        if self.path.metadata().map(same).ok() != Some(self.file.metadata().map(same)?) {
+        let file_id = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
+        if self.path.metadata().map(file_id).ok() != Some(self.file.metadata().map(file_id)?) {
             self.reopen()?;
         }
         // A line that is longer than a file may be gets a file of its own.
@@ -115,7 +117,7 @@ impl RotatingFile {
     }
 
     fn reopen(&mut self) -> io::Result<()> {
-        self.file = append(&self.path)?;
+        self.file = open_for_append(&self.path)?;
         let meta = self.file.metadata()?;
         (self.size, self.is_regular) = (meta.len(), meta.is_file());
         Ok(())
@@ -124,7 +126,7 @@ impl RotatingFile {
     fn rotate(&mut self) -> io::Result<()> {
         let mut now = Timestamp::now();
         let backup = loop {
-            let backup = self.path.with_file_name(BackupFile::name(&self.path, now));
+            let backup = self.path.with_file_name(BackupFile::file_name(&self.path, now));
             if !backup.exists() {
                 break backup;
             }
@@ -132,46 +134,48 @@ impl RotatingFile {
         };
         std::fs::rename(&self.path, backup)?;
         self.reopen()?;
-        self.tidy();
+        self.prune_in_background();
         Ok(())
     }
 
     /// Appends lines. A line that was written in part is cut off again where possible.
     fn append(&mut self, lines: &[Bytes]) -> WriteOutcome {
         let bytes = lines.concat();
-        let mut written = 0;
+        let mut written_bytes = 0;
         let error = loop {
-            if written == bytes.len() {
+            if written_bytes == bytes.len() {
                 break None;
             }
-            match self.file.write(&bytes[written..]) {
+            match self.file.write(&bytes[written_bytes..]) {
                 Ok(0) => break Some(io::ErrorKind::WriteZero.into()),
-                Ok(more) => written += more,
+                Ok(count) => written_bytes += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => break Some(error),
             }
         };
         let mut size = 0;
-        let fitting = lines.iter().take_while(|line| {
-            let fits = size + line.len() <= written;
+        let fitting_lines = lines.iter().take_while(|line| {
+            let fits = size + line.len() <= written_bytes;
             size += if fits { line.len() } else { 0 };
             fits
         });
-        let whole = fitting.count();
+        let whole_lines = fitting_lines.count();
         self.size += size as u64;
-        if written > size && self.is_regular {
+        if written_bytes > size && self.is_regular {
             // Another program may have appended to the file; then half a line stays.
-            let ours =
-                self.file.metadata().is_ok_and(|m| m.len() == self.size + (written - size) as u64);
-            if ours && let Err(error) = self.file.set_len(self.size) {
+            let is_last_writer = self
+                .file
+                .metadata()
+                .is_ok_and(|m| m.len() == self.size + (written_bytes - size) as u64);
+            if is_last_writer && let Err(error) = self.file.set_len(self.size) {
                 warn!(%error, path = ?self.path, "Half a line stays in the audit trail");
             }
         }
-        (whole, error)
+        (whole_lines, error)
     }
 
     /// Removes and compresses old files on a thread of its own: no write waits for that.
-    fn tidy(&self) {
+    fn prune_in_background(&self) {
         let Self { path, rotation, tidying, .. } = self;
         if !self.is_regular
             || (rotation.max_age, rotation.max_backups, rotation.compress) == (None, 0, false)
@@ -181,14 +185,14 @@ impl RotatingFile {
         let (path, rotation, tidying) = (path.clone(), *rotation, Arc::clone(tidying));
         Handle::current().spawn_blocking(move || {
             let _one_at_a_time = tidying.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Err(error) = tidy(&path, rotation, Timestamp::now()) {
+            if let Err(error) = prune_backups(&path, rotation, Timestamp::now()) {
                 warn!(%error, ?path, "Failed to tidy up old files of the audit trail");
             }
         });
     }
 }
 
-fn append(path: &Path) -> io::Result<File> {
+fn open_for_append(path: &Path) -> io::Result<File> {
     File::options().append(true).create(true).mode(0o600).open(path)
 }
 
@@ -201,62 +205,66 @@ struct BackupFile {
 }
 
 impl BackupFile {
-    fn name(path: &Path, at: Timestamp) -> String {
-        let (stem, ending) = parts(path);
-        format!("{stem}-{}{ending}", at.strftime(TIME))
+    fn file_name(path: &Path, timestamp: Timestamp) -> String {
+        let (stem, ending) = split_file_name(path);
+        format!("{stem}-{}{ending}", timestamp.strftime(TIME))
     }
 
-    fn read(path: PathBuf, of: &Path) -> Option<Self> {
-        let (stem, ending) = parts(of);
+    fn parse(path: PathBuf, log_path: &Path) -> Option<Self> {
+        let (stem, ending) = split_file_name(log_path);
         let name = path.file_name()?.to_str()?;
-        let plain = name.strip_suffix(COMPRESSED);
-        let compressed = plain.is_some();
-        let time = plain.unwrap_or(name).strip_prefix(&stem)?.strip_prefix('-')?;
-        let at = DateTime::strptime(TIME, time.strip_suffix(&ending)?).ok()?;
-        let at = at.to_zoned(TimeZone::UTC).ok()?.timestamp();
-        Some(Self { path, at, compressed })
+        let uncompressed_name = name.strip_suffix(COMPRESSED);
+        let is_compressed = uncompressed_name.is_some();
+        let time = uncompressed_name.unwrap_or(name).strip_prefix(&stem)?.strip_prefix('-')?;
+        let date_time = DateTime::strptime(TIME, time.strip_suffix(&ending)?).ok()?;
+        let timestamp = date_time.to_zoned(TimeZone::UTC).ok()?.timestamp();
+        Some(Self { path, at: timestamp, compressed: is_compressed })
     }
 }
 
 /// Splits a path's file name into stem and ending: `audit` and `.log`.
-fn parts(path: &Path) -> (String, String) {
+fn split_file_name(path: &Path) -> (String, String) {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let ending = path.extension().map_or(String::new(), |e| format!(".{}", e.to_string_lossy()));
     (stem, ending)
 }
 
-fn tidy(path: &Path, rotation: FileRotation, now: Timestamp) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let entries = std::fs::read_dir(folder.unwrap_or(Path::new(".")))?;
+fn prune_backups(path: &Path, rotation: FileRotation, now: Timestamp) -> io::Result<()> {
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+    let entries = std::fs::read_dir(directory.unwrap_or(Path::new(".")))?;
     let mut backups: Vec<BackupFile> =
-        entries.filter_map(|entry| BackupFile::read(entry.ok()?.path(), path)).collect();
+        entries.filter_map(|entry| BackupFile::parse(entry.ok()?.path(), path)).collect();
     // The latest first.
     backups.sort_by_key(|backup| std::cmp::Reverse(backup.at));
-    let oldest =
+    let oldest_time =
         rotation.max_age.and_then(|age| now.checked_sub(SignedDuration::try_from(age).ok()?).ok());
-    let kept = if rotation.max_backups == 0 { usize::MAX } else { rotation.max_backups };
+    let max_backups = if rotation.max_backups == 0 { usize::MAX } else { rotation.max_backups };
     for (index, backup) in backups.into_iter().enumerate() {
-        if index >= kept || oldest.is_some_and(|oldest| backup.at < oldest) {
+        if index >= max_backups || oldest_time.is_some_and(|oldest_time| backup.at < oldest_time) {
             std::fs::remove_file(&backup.path)?;
         } else if rotation.compress && !backup.compressed {
-            compress(&backup.path)?;
+            compress_file(&backup.path)?;
         }
     }
     Ok(())
 }
 
 /// Compresses a file. The compressed file gets its name when it is whole.
-fn compress(path: &Path) -> io::Result<()> {
+fn compress_file(path: &Path) -> io::Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(COMPRESSED);
-    let compressed = PathBuf::from(name);
-    let unfinished = compressed.with_extension("gz.tmp");
-    let target =
-        File::options().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+    let compressed_path = PathBuf::from(name);
+    let temporary_path = compressed_path.with_extension("gz.tmp");
+    let target = File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&temporary_path)?;
     let mut encoder = GzEncoder::new(target, Compression::default());
     io::copy(&mut File::open(path)?, &mut encoder)?;
     encoder.finish()?.sync_all()?;
-    std::fs::rename(&unfinished, &compressed)?;
+    std::fs::rename(&temporary_path, &compressed_path)?;
     std::fs::remove_file(path)
 }
 
@@ -299,7 +307,7 @@ mod tests {
         assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
         assert_eq!(folder.metadata().unwrap().mode() & 0o777, 0o700);
         for name in &names(folder)[..3] {
-            assert!(BackupFile::read(folder.join(name), &path).is_some(), "{name}");
+            assert!(BackupFile::parse(folder.join(name), &path).is_some(), "{name}");
         }
         // Bytes that the file already has count.
         let mut current = RotatingFile::open(path.clone(), rotation).unwrap();
@@ -332,7 +340,7 @@ mod tests {
         let now: Timestamp = "2026-11-22T12:00:00Z".parse().unwrap();
         let back = |hours: i64| now - SignedDuration::from_hours(hours);
         for hours in [1, 2, 3, 30] {
-            let name = BackupFile::name(&path, back(hours));
+            let name = BackupFile::file_name(&path, back(hours));
             std::fs::write(folder.path().join(&name), name).unwrap();
         }
         for other in ["audit.log", "audit-notes.log", "other-2026-11-22T11-00-00.000.log"] {
@@ -340,11 +348,11 @@ mod tests {
         }
         let day = Some(Duration::from_secs(24 * 3600));
         let rotation = FileRotation { max_age: day, ..FileRotation::DEFAULT };
-        tidy(&path, rotation, now).unwrap();
+        prune_backups(&path, rotation, now).unwrap();
         assert_eq!(names(folder.path()).len(), 6, "the oldest is gone");
         let rotation = FileRotation { max_backups: 2, compress: true, ..FileRotation::DEFAULT };
         for _ in 0..2 {
-            tidy(&path, rotation, now).unwrap();
+            prune_backups(&path, rotation, now).unwrap();
             let expected = [
                 "audit-2026-11-22T10-00-00.000.log.gz",
                 "audit-2026-11-22T11-00-00.000.log.gz",

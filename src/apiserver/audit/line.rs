@@ -25,22 +25,22 @@ impl BufferSpace {
     }
 
     /// Takes room for a line if there is any; gives the text back otherwise.
-    pub(super) fn try_take(&self, text: Bytes) -> Result<AuditLine, Bytes> {
-        match Arc::clone(&self.0).try_acquire_many_owned(permits(&text)) {
+    pub(super) fn try_acquire(&self, text: Bytes) -> Result<AuditLine, Bytes> {
+        match Arc::clone(&self.0).try_acquire_many_owned(required_permits(&text)) {
             Ok(room) => Ok(AuditLine { text, _room: room }),
             Err(_) => Err(text),
         }
     }
 
     /// Waits until there is room for a line.
-    pub(super) async fn take(&self, text: Bytes) -> AuditLine {
-        let room = Arc::clone(&self.0).acquire_many_owned(permits(&text)).await;
+    pub(super) async fn acquire(&self, text: Bytes) -> AuditLine {
+        let room = Arc::clone(&self.0).acquire_many_owned(required_permits(&text)).await;
         AuditLine { text, _room: room.expect("the room is never closed") }
     }
 }
 
 /// Returns the KiB of a line, at most the whole room: a larger event would wait for ever.
-fn permits(text: &Bytes) -> u32 {
+fn required_permits(text: &Bytes) -> u32 {
     let kibibytes = text.len().div_ceil(1024).min(BufferSpace::MOST);
     u32::try_from(kibibytes).expect("the room has fewer than 4 TiB")
 }

@@ -1,7 +1,7 @@
 //! The backend that writes the audit log to a file or to standard output.
 //!
-//! One task writes, so that a disk that hangs holds up only the requests that wait for it. Lines
-//! that wait at the same time are written at one go.
+//! One task writes, so that a disk that hangs blocks only the requests that wait for it. Lines that
+//! wait at the same time are written together.
 
 use std::{
     io::{self, Write},
@@ -73,36 +73,36 @@ impl AuditLog {
     ) {
         let mut closing = false;
         loop {
-            let mut awaited = Vec::with_capacity(TOGETHER);
+            let mut awaited_lines = Vec::with_capacity(TOGETHER);
             // A receive that is dropped has taken no line out.
             tokio::select! {
-                count = queue.recv_many(&mut awaited, TOGETHER) => if count == 0 { return },
+                count = queue.recv_many(&mut awaited_lines, TOGETHER) => if count == 0 { return },
                 () = shutdown.triggered(), if !closing => {
                     closing = true;
                     queue.close();
                     continue;
                 }
             }
-            let (lines, waiting): (Vec<_>, Vec<_>) =
-                awaited.into_iter().map(|AwaitedLine { line, done }| (line, done)).unzip();
-            self.write(lines).await;
-            for done in waiting {
+            let (lines, senders): (Vec<_>, Vec<_>) =
+                awaited_lines.into_iter().map(|AwaitedLine { line, done }| (line, done)).unzip();
+            self.write_batch(lines).await;
+            for sender in senders {
                 // The request that waited may be gone.
-                let _gone = done.send(());
+                let _gone = sender.send(());
             }
         }
     }
 
     /// Writes the lines, or counts them as lost.
-    async fn write(&mut self, lines: Vec<AuditLine>) {
+    async fn write_batch(&mut self, lines: Vec<AuditLine>) {
         let count = lines.len();
         let Some(mut sink) = self.sink.take() else { return };
-        let written = tokio::task::spawn_blocking(move || {
+        let write_task = tokio::task::spawn_blocking(move || {
             let texts: Vec<_> = lines.iter().map(|line| line.text.clone()).collect();
             let outcome = sink.write(&texts);
             (sink, outcome)
         });
-        let (written, failure) = match written.await {
+        let (written_lines, failure) = match write_task.await {
             Ok((sink, outcome)) => {
                 self.sink = Some(sink);
                 outcome
@@ -112,7 +112,7 @@ impl AuditLog {
         // Logged when failures begin and when they end; lines lost between are counted.
         match failure {
             Some(error) => {
-                self.metrics.lost_events(PLUGIN, count - written);
+                self.metrics.lost_events(PLUGIN, count - written_lines);
                 if !self.failing {
                     error!(%error, "Failed to write to the audit trail; events are lost");
                 }
@@ -132,8 +132,8 @@ impl AuditLogSink {
         match self {
             Self::Stdout => {
                 let mut out = io::stdout().lock();
-                let written = out.write_all(&lines.concat()).and_then(|()| out.flush());
-                match written {
+                let write_result = out.write_all(&lines.concat()).and_then(|()| out.flush());
+                match write_result {
                     Ok(()) => (lines.len(), None),
                     Err(error) => (0, Some(error)),
                 }

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use tracing::warn;
 
 use crate::{
-    api::validation::format::dns_subdomain,
+    api::validation::format::check_dns_subdomain,
     apiserver::{authn::User, operation::ResourceOperation, request_info::RequestInfo},
-    machinery::field_error::{ErrorList, FieldError, FieldErrorKind, FieldPath, aggregate},
+    machinery::field_error::{ErrorList, FieldError, FieldErrorKind, FieldPath, join_errors},
 };
 
 /// How much of a request is recorded.
@@ -66,18 +66,18 @@ pub struct OmittedStages(u8);
 
 impl OmittedStages {
     #[must_use]
-    pub const fn with(self, stage: AuditStage) -> Self {
+    pub const fn with_stage(self, stage: AuditStage) -> Self {
         Self(self.0 | 1 << stage as u8)
     }
 
-    pub const fn has(self, stage: AuditStage) -> bool {
+    pub const fn contains(self, stage: AuditStage) -> bool {
         self.0 & 1 << stage as u8 != 0
     }
 
-    fn read(names: &[String]) -> Self {
-        let known =
+    fn from_names(names: &[String]) -> Self {
+        let stages =
             AuditStage::ALL.into_iter().filter(|stage| names.iter().any(|n| n == stage.as_str()));
-        known.fold(Self::default(), Self::with)
+        stages.fold(Self::default(), Self::with_stage)
     }
 }
 
@@ -128,10 +128,10 @@ pub enum AuditPolicyError {
 impl AuditPolicy {
     /// Returns the policy that holds without a file.
     pub fn of_changes() -> Self {
-        let arrival = OmittedStages::default().with(AuditStage::RequestReceived);
+        let arrival = OmittedStages::default().with_stage(AuditStage::RequestReceived);
         Self {
             rules: Vec::new(),
-            omit: arrival.with(AuditStage::ResponseStarted),
+            omit: arrival.with_stage(AuditStage::ResponseStarted),
             omit_managed_fields: false,
             changes_only: true,
         }
@@ -140,17 +140,18 @@ impl AuditPolicy {
     pub fn load(path: &File) -> Result<Self, AuditPolicyError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| AuditPolicyError::Read { path: path.to_owned(), source })?;
-        Self::parse(&text).map_err(|why| AuditPolicyError::Content { path: path.to_owned(), why })
+        Self::parse(&text)
+            .map_err(|reason| AuditPolicyError::Content { path: path.to_owned(), why: reason })
     }
 
     /// Parses a policy in YAML or JSON. Unknown fields are logged as a warning and ignored.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let failed = |error: &dyn std::fmt::Display| format!("failed decoding: {error}");
-        let value: Value = serde_yaml::from_str(text).map_err(|error| failed(&error))?;
-        let unknown = unknown_fields(&value);
+        let decode_error = |error: &dyn std::fmt::Display| format!("failed decoding: {error}");
+        let value: Value = serde_yaml::from_str(text).map_err(|error| decode_error(&error))?;
+        let unexpected_fields = unknown_fields(&value);
         let wire: PolicyManifest = match value {
             Value::Null => PolicyManifest::default(),
-            value => serde_json::from_value(value).map_err(|error| failed(&error))?,
+            value => serde_json::from_value(value).map_err(|error| decode_error(&error))?,
         };
         let PolicyManifest {
             api_version,
@@ -166,21 +167,21 @@ impl AuditPolicy {
                  be a Policy of audit.k8s.io/v1"
             ));
         }
-        if !unknown.is_empty() {
-            warn!(fields = unknown.join(", "), "The audit policy has unknown fields");
+        if !unexpected_fields.is_empty() {
+            warn!(fields = unexpected_fields.join(", "), "The audit policy has unknown fields");
         }
-        let errors = validate(&rules, &omit_stages);
+        let errors = validate_policy(&rules, &omit_stages);
         if !errors.is_empty() {
-            return Err(aggregate(&errors));
+            return Err(join_errors(&errors));
         }
         if rules.is_empty() {
             return Err("loaded illegal policy with 0 rules".to_owned());
         }
         let rules = rules.into_iter().map(|rule| {
-            let both = [omit_stages.as_slice(), &rule.omit_stages].concat();
+            let omitted_stages = [omit_stages.as_slice(), &rule.omit_stages].concat();
             let decision = AuditDecision {
-                level: level(&rule.level).unwrap_or(AuditLevel::None),
-                omit: OmittedStages::read(&both),
+                level: parse_level(&rule.level).unwrap_or(AuditLevel::None),
+                omit: OmittedStages::from_names(&omitted_stages),
                 omit_managed_fields: rule.omit_managed_fields.unwrap_or(omit_managed_fields),
             };
             let matches = RequestMatcher {
@@ -195,7 +196,7 @@ impl AuditPolicy {
         });
         Ok(Self {
             rules: rules.collect(),
-            omit: OmittedStages::read(&omit_stages),
+            omit: OmittedStages::from_names(&omit_stages),
             omit_managed_fields,
             changes_only: false,
         })
@@ -204,14 +205,15 @@ impl AuditPolicy {
     /// Decides what is recorded of a request. `user` is absent when the client was not
     /// authenticated.
     pub fn decide(&self, user: Option<&User>, request: &RequestInfo) -> AuditDecision {
-        let matching = self.rules.iter().find(|rule| rule.matches.matches(user, request));
+        let matching_rule = self.rules.iter().find(|rule| rule.matches.matches(user, request));
         let level = if self.changes_only && request.is_mutating() {
             AuditLevel::Metadata
         } else {
             AuditLevel::None
         };
         let Self { omit, omit_managed_fields, .. } = *self;
-        matching.map_or(AuditDecision { level, omit, omit_managed_fields }, |rule| rule.decision)
+        matching_rule
+            .map_or(AuditDecision { level, omit, omit_managed_fields }, |rule| rule.decision)
     }
 }
 
@@ -221,54 +223,62 @@ impl RequestMatcher {
         if !users.is_empty() && !user.is_some_and(|user| users.contains(&user.name)) {
             return false;
         }
-        let belongs = |user: &User| user.groups.iter().any(|group| groups.contains(group));
-        if !groups.is_empty() && !user.is_some_and(belongs) {
+        let is_member = |user: &User| user.groups.iter().any(|group| groups.contains(group));
+        if !groups.is_empty() && !user.is_some_and(is_member) {
             return false;
         }
         if !verbs.is_empty() && !verbs.contains(&request.verb()) {
             return false;
         }
         if !namespaces.is_empty() || !resources.is_empty() {
-            let Some(asked) = &request.operation else { return false };
-            return (namespaces.is_empty() || namespaces.contains(&asked.namespace))
-                && (resources.is_empty() || resources.iter().any(|known| known.matches(asked)));
+            let Some(operation) = &request.operation else { return false };
+            return (namespaces.is_empty() || namespaces.contains(&operation.namespace))
+                && (resources.is_empty()
+                    || resources.iter().any(|resource| resource.matches(operation)));
         }
         urls.is_empty()
-            || (request.operation.is_none() && urls.iter().any(|url| covers(url, &request.path)))
+            || (request.operation.is_none()
+                && urls.iter().any(|url| url_matches(url, &request.path)))
     }
 }
 
 impl GroupResources {
-    fn matches(&self, asked: &ResourceOperation) -> bool {
+    fn matches(&self, operation: &ResourceOperation) -> bool {
         let Self { group, resources, resource_names } = self;
-        if *group != asked.group {
+        if *group != operation.group {
             return false;
         }
         if resources.is_empty() {
             return true;
         }
-        if !resource_names.is_empty() && !resource_names.contains(&asked.name) {
+        if !resource_names.is_empty() && !resource_names.contains(&operation.name) {
             return false;
         }
-        let ResourceOperation { resource, subresource, .. } = asked;
-        resources.iter().any(|known| match known.split_once('/') {
-            _ if known == "*" => true,
-            None => subresource.is_empty() && known == resource,
-            Some(("*", known)) if !subresource.is_empty() && known == subresource => true,
-            Some((known, "*")) if known == resource => true,
-            Some((known, below)) => {
-                !subresource.is_empty() && known == resource && below == subresource
+        let ResourceOperation { resource, subresource, .. } = operation;
+        resources.iter().any(|pattern| match pattern.split_once('/') {
+            _ if pattern == "*" => true,
+            None => subresource.is_empty() && pattern == resource,
+            Some(("*", subresource_pattern))
+                if !subresource.is_empty() && subresource_pattern == subresource =>
+            {
+                true
+            }
+            Some((resource_pattern, "*")) if resource_pattern == resource => true,
+            Some((resource_pattern, subresource_pattern)) => {
+                !subresource.is_empty()
+                    && resource_pattern == resource
+                    && subresource_pattern == subresource
             }
         })
     }
 }
 
 /// Tells whether a rule's URL matches `path`: exactly, or as a prefix if the URL ends with `*`.
-fn covers(url: &str, path: &str) -> bool {
+fn url_matches(url: &str, path: &str) -> bool {
     url == path || (url.ends_with('*') && path.starts_with(url.trim_end_matches('*')))
 }
 
-fn level(name: &str) -> Option<AuditLevel> {
+fn parse_level(name: &str) -> Option<AuditLevel> {
     AuditLevel::ALL.into_iter().find(|level| level.as_str() == name)
 }
 
@@ -344,23 +354,23 @@ fn unknown_fields(policy: &Value) -> Vec<String> {
         "omitManagedFields",
     ];
     const RESOURCES: &[&str] = &["group", "resources", "resourceNames"];
-    let mut unknown = Vec::new();
-    let mut look = |at: &str, value: &Value, known: &[&str]| {
+    let mut unexpected_fields = Vec::new();
+    let mut check_keys = |prefix: &str, value: &Value, known_keys: &[&str]| {
         let keys = value.as_object().into_iter().flat_map(serde_json::Map::keys);
-        let more = keys.filter(|key| !known.contains(&key.as_str()));
-        unknown.extend(more.map(|key| format!("{at}{key}")));
+        let unexpected_keys = keys.filter(|key| !known_keys.contains(&key.as_str()));
+        unexpected_fields.extend(unexpected_keys.map(|key| format!("{prefix}{key}")));
     };
-    look("", policy, POLICY);
+    check_keys("", policy, POLICY);
     for (index, rule) in policy["rules"].as_array().into_iter().flatten().enumerate() {
-        look(&format!("rules[{index}]."), rule, RULE);
+        check_keys(&format!("rules[{index}]."), rule, RULE);
         for (inner, entry) in rule["resources"].as_array().into_iter().flatten().enumerate() {
-            look(&format!("rules[{index}].resources[{inner}]."), entry, RESOURCES);
+            check_keys(&format!("rules[{index}].resources[{inner}]."), entry, RESOURCES);
         }
     }
-    unknown
+    unexpected_fields
 }
 
-fn validate(rules: &[PolicyRuleManifest], omit_stages: &[String]) -> ErrorList {
+fn validate_policy(rules: &[PolicyRuleManifest], omit_stages: &[String]) -> ErrorList {
     let mut errors = ErrorList::new();
     validate_stages(omit_stages, &FieldPath::new("omitStages"), &mut errors);
     for (index, rule) in rules.iter().enumerate() {
@@ -370,42 +380,42 @@ fn validate(rules: &[PolicyRuleManifest], omit_stages: &[String]) -> ErrorList {
 }
 
 fn validate_rule(rule: &PolicyRuleManifest, path: &FieldPath, errors: &mut ErrorList) {
-    let at = path.child("level");
+    let level_path = path.child("level");
     if rule.level.is_empty() {
-        errors.push(FieldError::new(&at, FieldErrorKind::Required, ""));
-    } else if level(&rule.level).is_none() {
+        errors.push(FieldError::new(&level_path, FieldErrorKind::Required, ""));
+    } else if parse_level(&rule.level).is_none() {
         let supported = AuditLevel::ALL.map(|level| level.as_str().to_owned()).to_vec();
         errors.push(FieldError::new(
-            &at,
+            &level_path,
             FieldErrorKind::NotSupported(json!(rule.level), supported),
             "",
         ));
     }
-    let mut wrong = |path: &FieldPath, value: Value, detail: &str| {
+    let mut report_invalid = |path: &FieldPath, value: Value, detail: &str| {
         errors.push(FieldError::new(path, FieldErrorKind::Invalid(value), detail));
     };
     let urls = path.child("nonResourceURLs");
     for (index, url) in rule.non_resource_urls.iter().enumerate().filter(|(_, url)| *url != "*") {
         if !url.starts_with('/') {
             let detail = "non-resource URL rules must begin with a '/' character";
-            wrong(&urls.index(index), json!(url), detail);
+            report_invalid(&urls.index(index), json!(url), detail);
         }
-        if url.find('*').is_some_and(|at| at + 1 < url.len()) {
+        if url.find('*').is_some_and(|position| position + 1 < url.len()) {
             let detail = "non-resource URL wildcards '*' must be the final character of the rule";
-            wrong(&urls.index(index), json!(url), detail);
+            report_invalid(&urls.index(index), json!(url), detail);
         }
     }
     let resources = path.child("resources");
     for entry in &rule.resources {
         if !entry.group.is_empty() {
-            let problems = dns_subdomain(&entry.group);
+            let problems = check_dns_subdomain(&entry.group);
             if !problems.is_empty() {
-                wrong(&resources.child("group"), json!(entry.group), &problems.join(","));
+                report_invalid(&resources.child("group"), json!(entry.group), &problems.join(","));
             }
         }
         if !entry.resource_names.is_empty() && entry.resources.is_empty() {
             let detail = "using resourceNames requires at least one resource";
-            wrong(&resources.child("resourceNames"), json!(entry.resource_names), detail);
+            report_invalid(&resources.child("resourceNames"), json!(entry.resource_names), detail);
         }
     }
     validate_stages(&rule.omit_stages, &path.child("omitStages"), errors);
@@ -550,8 +560,8 @@ mod tests {
             ("below", "getBelowPods", "Request"),
         ];
         let omitted = OmittedStages::default()
-            .with(AuditStage::RequestReceived)
-            .with(AuditStage::ResponseStarted);
+            .with_stage(AuditStage::RequestReceived)
+            .with_stage(AuditStage::ResponseStarted);
         for (more, omit) in [
             ("", OmittedStages::default()),
             ("omitStages: [RequestReceived, ResponseStarted]", omitted),
@@ -589,8 +599,10 @@ mod tests {
         ];
         for (more, rules, expected) in rows {
             let decision = of(rules, more).decide(None, &request("GET", "/version"));
-            let omitted: Vec<_> =
-                AuditStage::ALL.into_iter().filter(|stage| decision.omit.has(*stage)).collect();
+            let omitted: Vec<_> = AuditStage::ALL
+                .into_iter()
+                .filter(|stage| decision.omit.contains(*stage))
+                .collect();
             assert_eq!(omitted, expected, "{more} {rules}");
         }
     }
@@ -622,8 +634,8 @@ mod tests {
         ] {
             let decision = policy.decide(None, &request(method, uri));
             assert_eq!(decision.level, expected, "{method} {uri}");
-            assert!(decision.omit.has(AuditStage::RequestReceived));
-            assert!(!decision.omit.has(AuditStage::ResponseComplete));
+            assert!(decision.omit.contains(AuditStage::RequestReceived));
+            assert!(!decision.omit.contains(AuditStage::ResponseComplete));
         }
     }
 

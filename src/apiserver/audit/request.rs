@@ -20,7 +20,7 @@ use super::{
 };
 use crate::apiserver::{
     admission::remarks::AuditAnnotation, authn::User, latency, negotiate::SentStatus, peer::Peer,
-    request_info::RequestInfo, response_body::guarded,
+    request_info::RequestInfo, response_body::attach_guard,
 };
 
 /// A request as it arrived, before any filter has looked at it.
@@ -71,7 +71,7 @@ impl AuditSubject {
     }
 
     /// Adds audit annotations of admission.
-    pub fn annotate(&self, annotations: Vec<AuditAnnotation>) {
+    pub fn add_annotations(&self, annotations: Vec<AuditAnnotation>) {
         self.annotations().extend(annotations);
     }
 
@@ -90,7 +90,8 @@ pub struct AuditedRequest {
     sent: Option<(HeaderMap, BodyCapture)>,
     is_long_running: bool,
     is_delete: bool,
-    /// Address of a stranger: an anonymous client whose certificate no CA vouches for.
+    /// Address of an unauthenticated client: an anonymous one whose certificate no trusted CA
+    /// signed.
     stranger: Option<IpAddr>,
     /// Whether the end of the request was recorded.
     ended: bool,
@@ -99,7 +100,7 @@ pub struct AuditedRequest {
 impl AuditedRequest {
     /// Begins to audit a request; `None` when the policy does not ask for it, and then nothing is
     /// copied.
-    pub fn begin(
+    pub fn for_request(
         trail: &Arc<AuditTrail>,
         incoming: IncomingRequest<'_>,
         request: &mut Request<Body>,
@@ -112,18 +113,18 @@ impl AuditedRequest {
         }
         let event = AuditEvent::new(request, info, user, id.as_bytes(), received, decision.level);
         let subject = AuditSubject::default();
-        let unknown = user.is_none_or(User::is_anonymous);
-        let peer = request.extensions().get::<Peer>().filter(|_| unknown);
+        let is_unknown = user.is_none_or(User::is_anonymous);
+        let peer = request.extensions().get::<Peer>().filter(|_| is_unknown);
         let stranger = peer.filter(|peer| !peer.certificates.is_vouched_for());
         let stranger = stranger.map(|peer| peer.address.ip());
         request.extensions_mut().insert(subject.clone());
         let sent = (decision.level >= AuditLevel::Request && info.is_mutating()).then(|| {
-            let kept = BodyCapture::default();
+            let capture = BodyCapture::default();
             let body = mem::take(request.body_mut());
-            *request.body_mut() = kept.passing(body, LARGEST_OBJECT);
+            *request.body_mut() = capture.wrap_body(body, LARGEST_OBJECT);
             let media_type = request.headers().get(header::CONTENT_TYPE).cloned();
             let media_type = media_type.map(|value| (header::CONTENT_TYPE, value));
-            (media_type.into_iter().collect(), kept)
+            (media_type.into_iter().collect(), capture)
         });
         if decision.level == AuditLevel::RequestResponse {
             // The response is recorded as it is sent, so it must not be compressed.
@@ -143,41 +144,43 @@ impl AuditedRequest {
     }
 
     /// Records the request's arrival.
-    pub async fn received(&mut self) {
-        self.record(AuditStage::RequestReceived).await;
+    pub async fn record_arrival(&mut self) {
+        self.record_stage(AuditStage::RequestReceived).await;
     }
 
     /// Records the user that the request impersonates.
-    pub fn impersonates(&mut self, user: &User) {
-        self.event.impersonate(user);
+    pub fn record_impersonation(&mut self, user: &User) {
+        self.event.set_impersonated_user(user);
     }
 
     /// Records the decision of authorization, `allow` or `forbid`, and its reason.
-    pub fn authorized(&mut self, decision: Option<&str>, reason: &str) {
+    pub fn record_authorization(&mut self, decision: Option<&str>, reason: &str) {
         if let Some(decision) = decision {
-            self.event.annotate("authorization.k8s.io/decision", decision);
+            self.event.add_annotation("authorization.k8s.io/decision", decision);
         }
-        self.event.annotate("authorization.k8s.io/reason", reason);
+        self.event.add_annotation("authorization.k8s.io/reason", reason);
     }
 
     /// Takes from a response what is recorded of it. Call before anything waits for its body.
-    pub async fn look_at(&mut self, response: Response<Body>) -> Response<Body> {
+    pub async fn inspect_response(&mut self, response: Response<Body>) -> Response<Body> {
         let code = response.status();
         let mut status = ResponseStatus { code: code.as_u16(), ..ResponseStatus::default() };
-        let flows = self.is_long_running && code.is_success();
+        let is_streaming = self.is_long_running && code.is_success();
         let may_be_status = self.is_delete || !code.is_success();
         let wants_object = self.event.level == AuditLevel::RequestResponse;
-        if flows || !(may_be_status || wants_object) {
+        if is_streaming || !(may_be_status || wants_object) {
             self.event.response_status = Some(status);
             return response;
         }
         let headers = response.headers().clone();
-        let said = response.extensions().get::<SentStatus>().cloned();
-        let (whole, response) = body_capture::whole(response, LARGEST_OBJECT).await;
-        let found = match (said, whole) {
+        let sent_status = response.extensions().get::<SentStatus>().cloned();
+        let (captured_body, response) =
+            body_capture::capture_response(response, LARGEST_OBJECT).await;
+        let response_object = match (sent_status, captured_body) {
             (Some(SentStatus(text)), _) => RawValue::from_string(text).ok(),
             (None, CapturedBody::Is(bytes)) => {
-                body_capture::object(&headers, bytes, self.decision.omit_managed_fields).await
+                body_capture::to_json_object(&headers, bytes, self.decision.omit_managed_fields)
+                    .await
             }
             (None, CapturedBody::TooLarge) => {
                 if wants_object {
@@ -186,47 +189,53 @@ impl AuditedRequest {
                 None
             }
         };
-        if let Some(told) = found.as_deref().map(RawValue::get).and_then(ResponseStatus::read) {
-            status = ResponseStatus { code: code.as_u16(), ..told };
+        if let Some(parsed_status) =
+            response_object.as_deref().map(RawValue::get).and_then(ResponseStatus::parse)
+        {
+            status = ResponseStatus { code: code.as_u16(), ..parsed_status };
         }
         self.event.response_status = Some(status);
         if wants_object {
-            self.event.response_object = found;
+            self.event.response_object = response_object;
         }
         response
     }
 
     /// Records the end of a response, or the beginning of one that streams, such as a watch's.
-    pub async fn complete(mut self, response: Response<Body>) -> Response<Body> {
+    pub async fn record_completion(mut self, response: Response<Body>) -> Response<Body> {
         let code = response.status().as_u16();
         // A filter may have replaced the response that was looked at.
-        let known = self.event.response_status.as_ref().is_some_and(|known| known.code == code);
-        let response = if known { response } else { self.look_at(response).await };
+        let is_recorded =
+            self.event.response_status.as_ref().is_some_and(|status| status.code == code);
+        let response = if is_recorded { response } else { self.inspect_response(response).await };
         if self.is_long_running && response.status().is_success() {
-            self.record(AuditStage::ResponseStarted).await;
-            return guarded(response, self);
+            self.record_stage(AuditStage::ResponseStarted).await;
+            return attach_guard(response, self);
         }
         self.ended = true;
-        self.account();
-        self.record(AuditStage::ResponseComplete).await;
+        self.add_latency();
+        self.record_stage(AuditStage::ResponseComplete).await;
         response
     }
 
     /// Records a request that was answered before its user was known. Upstream's stage for such
     /// requests is ResponseStarted; where a policy leaves that out, for the sake of watches, they
     /// are recorded at ResponseComplete.
-    pub async fn refuse(mut self, response: Response<Body>) -> Response<Body> {
-        let response = self.look_at(response).await;
+    pub async fn record_refusal(mut self, response: Response<Body>) -> Response<Body> {
+        let response = self.inspect_response(response).await;
         self.ended = true;
-        let started = !self.decision.omit.has(AuditStage::ResponseStarted);
-        let stage =
-            if started { AuditStage::ResponseStarted } else { AuditStage::ResponseComplete };
-        self.record(stage).await;
+        let is_start_recorded = !self.decision.omit.contains(AuditStage::ResponseStarted);
+        let stage = if is_start_recorded {
+            AuditStage::ResponseStarted
+        } else {
+            AuditStage::ResponseComplete
+        };
+        self.record_stage(stage).await;
         response
     }
 
     /// Records that a handler panicked.
-    pub async fn panicked(mut self, panic: Box<dyn Any + Send>) {
+    pub async fn record_panic(mut self, panic: Box<dyn Any + Send>) {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("unknown");
         let message = format!("APIServer panic'd: {text}");
@@ -239,65 +248,66 @@ impl AuditedRequest {
             ..ResponseStatus::default()
         });
         self.ended = true;
-        self.record(AuditStage::Panic).await;
+        self.record_stage(AuditStage::Panic).await;
     }
 
-    async fn record(&mut self, stage: AuditStage) {
-        if self.decision.omit.has(stage) {
+    async fn record_stage(&mut self, stage: AuditStage) {
+        if self.decision.omit.contains(stage) {
             return;
         }
         if stage != AuditStage::RequestReceived {
             if !self.is_to_be_recorded() {
                 return;
             }
-            self.name();
+            self.complete_event();
             self.add_request().await;
         }
         self.trail.record(&mut self.event, stage).await;
     }
 
-    /// Decides whether the event is recorded. Few refusals of a stranger are; the others are
-    /// counted.
+    /// Decides whether the event is recorded. Few refusals of an unauthenticated client are; the
+    /// others are counted.
     fn is_to_be_recorded(&mut self) -> bool {
-        let refused = |status: &ResponseStatus| (400..500).contains(&status.code);
-        let refused = self.event.response_status.as_ref().is_some_and(refused);
-        let Some(address) = self.stranger.filter(|_| refused) else { return true };
-        match self.trail.strangers.refused(address) {
+        let is_client_error = |status: &ResponseStatus| (400..500).contains(&status.code);
+        let is_refused = self.event.response_status.as_ref().is_some_and(is_client_error);
+        let Some(address) = self.stranger.filter(|_| is_refused) else { return true };
+        match self.trail.strangers.count_refusal(address) {
             None => false,
             Some(0) => true,
             Some(unrecorded) => {
-                self.event.annotate(self.trail.unrecorded, unrecorded.to_string());
+                self.event.add_annotation(self.trail.unrecorded, unrecorded.to_string());
                 true
             }
         }
     }
 
     /// Adds what became known of the object meanwhile, and admission's annotations.
-    fn name(&mut self) {
+    fn complete_event(&mut self) {
         let with_request = self.event.level >= AuditLevel::Request;
         for AuditAnnotation { key, value, of_request } in self.subject.annotations().drain(..) {
             if with_request || !of_request {
-                self.event.annotate(key, value);
+                self.event.add_annotation(key, value);
             }
         }
         if let Some(ObjectIdentity { name, uid, resource_version }) = self.subject.0.named.get() {
-            self.event.name(name, uid, resource_version);
+            self.event.complete_reference(name, uid, resource_version);
         }
     }
 
     /// Adds annotations that say where the time of a long request went.
-    fn account(&mut self) {
-        for (key, value) in latency::annotations() {
-            self.event.annotate(key, value);
+    fn add_latency(&mut self) {
+        for (key, value) in latency::latency_annotations() {
+            self.event.add_annotation(key, value);
         }
     }
 
     async fn add_request(&mut self) {
-        let Some((headers, kept)) = self.sent.take() else { return };
-        match kept.whole() {
+        let Some((headers, capture)) = self.sent.take() else { return };
+        match capture.captured_body() {
             CapturedBody::Is(bytes) => {
                 let omit = self.decision.omit_managed_fields;
-                self.event.request_object = body_capture::object(&headers, bytes, omit).await;
+                self.event.request_object =
+                    body_capture::to_json_object(&headers, bytes, omit).await;
             }
             CapturedBody::TooLarge => self.event.truncate(),
         }
@@ -307,7 +317,7 @@ impl AuditedRequest {
 /// Records the end of a watch, whose body is dropped, or of a request whose client went away.
 impl Drop for AuditedRequest {
     fn drop(&mut self) {
-        if self.ended || self.decision.omit.has(AuditStage::ResponseComplete) {
+        if self.ended || self.decision.omit.contains(AuditStage::ResponseComplete) {
             return;
         }
         self.event.response_status.get_or_insert_with(|| ResponseStatus {
@@ -316,9 +326,9 @@ impl Drop for AuditedRequest {
             code: StatusCode::OK.as_u16(),
             ..ResponseStatus::default()
         });
-        self.account();
+        self.add_latency();
         // The body may not have been read to its end, so no object is added.
-        self.name();
-        self.trail.leave(&mut self.event, AuditStage::ResponseComplete);
+        self.complete_event();
+        self.trail.enqueue_event(&mut self.event, AuditStage::ResponseComplete);
     }
 }

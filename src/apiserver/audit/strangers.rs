@@ -1,8 +1,9 @@
-//! Refusals of strangers: for each address one in [`WHILE`] is recorded, with how many were not.
+//! Refusals of unauthenticated clients: for each address one in [`WHILE`] is recorded, with how
+//! many were not.
 //!
-//! Owns the rule that the refusals of strangers cannot push other users' events out of the audit
-//! log. A stranger is an anonymous client that connects to us directly, with no certificate that a
-//! CA vouches for.
+//! Owns the rule that these refusals cannot push other users' events out of the audit log. Here, an
+//! unauthenticated client is an anonymous client that connects to us directly, without a
+//! certificate signed by a trusted CA.
 
 use std::{
     collections::HashMap,
@@ -13,7 +14,7 @@ use std::{
 
 /// Least time between two recorded refusals of one address.
 const WHILE: Duration = Duration::from_secs(10);
-/// Most addresses that are told apart; further addresses count as one.
+/// Most addresses that are distinguished; further addresses count as one.
 const ADDRESSES: usize = 1024;
 
 #[derive(Default)]
@@ -29,24 +30,25 @@ struct AddressRefusals {
 impl StrangerRefusals {
     /// Counts a refusal. Returns how many before it were not recorded, or `None` if it is not to be
     /// recorded either.
-    pub(super) fn refused(&self, address: IpAddr) -> Option<u64> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn count_refusal(&self, address: IpAddr) -> Option<u64> {
+        let mut refusals_by_address = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut address = Some(address);
-        if known.len() >= ADDRESSES && !known.contains_key(&address) {
-            known.retain(|_, refusals| refusals.recorded.elapsed() < WHILE);
-            if known.len() >= ADDRESSES {
+        if refusals_by_address.len() >= ADDRESSES && !refusals_by_address.contains_key(&address) {
+            refusals_by_address.retain(|_, refusals| refusals.recorded.elapsed() < WHILE);
+            if refusals_by_address.len() >= ADDRESSES {
                 address = None;
             }
         }
         let now = Instant::now();
-        match known.get_mut(&address) {
+        match refusals_by_address.get_mut(&address) {
             Some(refusals) if now.duration_since(refusals.recorded) < WHILE => {
                 refusals.unrecorded += 1;
                 None
             }
             refusals => {
                 let unrecorded = refusals.map_or(0, |refusals| refusals.unrecorded);
-                known.insert(address, AddressRefusals { recorded: now, unrecorded: 0 });
+                refusals_by_address
+                    .insert(address, AddressRefusals { recorded: now, unrecorded: 0 });
                 Some(unrecorded)
             }
         }
@@ -61,14 +63,18 @@ mod tests {
     fn of_each_address_one_refusal_is_recorded_in_a_while() {
         let strangers = StrangerRefusals::default();
         let address = |at: u32| IpAddr::from(at.to_be_bytes());
-        assert_eq!(strangers.refused(address(1)), Some(0));
-        assert_eq!([strangers.refused(address(1)), strangers.refused(address(1))], [None, None]);
-        assert_eq!(strangers.refused(address(2)), Some(0));
+        assert_eq!(strangers.count_refusal(address(1)), Some(0));
+        assert_eq!(
+            [strangers.count_refusal(address(1)), strangers.count_refusal(address(1))],
+            [None, None]
+        );
+        assert_eq!(strangers.count_refusal(address(2)), Some(0));
         if let Some(before) = Instant::now().checked_sub(WHILE) {
             strangers.0.lock().unwrap().get_mut(&Some(address(1))).unwrap().recorded = before;
-            assert_eq!(strangers.refused(address(1)), Some(2));
+            assert_eq!(strangers.count_refusal(address(1)), Some(2));
         }
-        let recorded = (0..5000).filter(|at| strangers.refused(address(*at)).is_some()).count();
+        let recorded =
+            (0..5000).filter(|at| strangers.count_refusal(address(*at)).is_some()).count();
         assert!(recorded <= ADDRESSES + 1, "{recorded}");
         assert!(strangers.0.lock().unwrap().len() <= ADDRESSES + 1);
     }

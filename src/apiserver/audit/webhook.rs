@@ -83,15 +83,15 @@ impl AuditWebhook {
         metrics: Arc<Metrics>,
         shutdown: Shutdown,
     ) -> Result<Self, AuditWebhookError> {
-        let wrong = |source| AuditWebhookError { path: file.to_owned(), source };
-        let config = kube_client::config(file).await;
-        let mut config = config.map_err(|error| wrong(error.into()))?;
+        let file_error = |source| AuditWebhookError { path: file.to_owned(), source };
+        let config = kube_client::load_config(file).await;
+        let mut config = config.map_err(|error| file_error(error.into()))?;
         // The file's server is the webhook's whole address; kube's client would append a slash.
         let mut origin = std::mem::take(&mut config.cluster_url).into_parts();
         let path = origin.path_and_query.replace("/".parse().expect("a path"));
         let path = path.map_or_else(Uri::default, Uri::from);
-        config.cluster_url = Uri::from_parts(origin).map_err(|error| wrong(error.into()))?;
-        let client = kube_client::client_of(config).map_err(|error| wrong(error.into()))?;
+        config.cluster_url = Uri::from_parts(origin).map_err(|error| file_error(error.into()))?;
+        let client = kube_client::client_of(config).map_err(|error| file_error(error.into()))?;
         Ok(Self { client, path, backoff, metrics, shutdown, end: OnceLock::new() })
     }
 
@@ -101,26 +101,26 @@ impl AuditWebhook {
         mut batches: BatchQueue<AuditLine>,
         tasks: TaskGroup,
     ) {
-        let room = Arc::new(Semaphore::new(UNDER_WAY));
+        let permits = Arc::new(Semaphore::new(UNDER_WAY));
         while let Some(events) = batches.next().await {
-            let place = Arc::clone(&room).acquire_owned().await;
-            let place = place.expect("the room is never closed");
+            let permit = Arc::clone(&permits).acquire_owned().await;
+            let permit = permit.expect("the room is never closed");
             let hook = Arc::clone(&self);
             tasks.spawn("audit-webhook", async move {
-                hook.send(events).await;
-                drop(place);
+                hook.send_batch(events).await;
+                drop(permit);
             });
         }
     }
 
     /// Sends events as one batch, with retries.
-    async fn send(&self, events: Vec<AuditLine>) {
+    async fn send_batch(&self, events: Vec<AuditLine>) {
         let texts: Vec<_> = events.iter().map(|event| event.text.clone()).collect();
-        let body = list(&texts);
+        let body = build_event_list(&texts);
         drop(texts);
         let outcome = tokio::select! {
-            outcome = self.try_often(body) => outcome,
-            () = self.over() => Err(AuditPostError::Over),
+            outcome = self.send_with_retries(body) => outcome,
+            () = self.wait_for_deadline() => Err(AuditPostError::Over),
         };
         if let Err(error) = outcome {
             self.metrics.lost_events(PLUGIN, events.len());
@@ -128,23 +128,23 @@ impl AuditWebhook {
         }
     }
 
-    async fn over(&self) {
+    async fn wait_for_deadline(&self) {
         self.shutdown.triggered().await;
         sleep_until(*self.end.get_or_init(|| Instant::now() + FLUSH)).await;
     }
 
-    async fn try_often(&self, body: Bytes) -> Result<(), AuditPostError> {
+    async fn send_with_retries(&self, body: Bytes) -> Result<(), AuditPostError> {
         let mut pause = self.backoff;
         let mut tries = 1;
         loop {
             let Err(error) = self.post(body.clone()).await else { return Ok(()) };
-            let ending = self.shutdown.is_triggered();
+            let is_shutting_down = self.shutdown.is_triggered();
             // During shutdown only [`FLUSH`] limits the tries.
-            if tries >= TRIES && !ending {
+            if tries >= TRIES && !is_shutting_down {
                 return Err(error);
             }
             debug!(error = %chain(&error), tries, "Trying again to send audit events");
-            if ending {
+            if is_shutting_down {
                 sleep(LAST_PAUSE).await;
             } else {
                 let jitter = rand::rng().random_range(1.0..1.0 + JITTER);
@@ -172,7 +172,7 @@ impl AuditWebhook {
     }
 }
 
-fn list(events: &[Bytes]) -> Bytes {
+fn build_event_list(events: &[Bytes]) -> Bytes {
     const BEGIN: &[u8] =
         br#"{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":["#;
     let size: usize = events.iter().map(Bytes::len).sum();
@@ -199,7 +199,8 @@ mod tests {
             let opening = String::from_utf8(OPENING.to_vec()).unwrap();
             Bytes::from(format!("{opening}\"auditID\":{id:?}}}\n"))
         };
-        let sent: Value = serde_json::from_slice(&list(&[line("1"), line("2")])).unwrap();
+        let sent: Value =
+            serde_json::from_slice(&build_event_list(&[line("1"), line("2")])).unwrap();
         assert_eq!(
             sent,
             json!({

@@ -37,27 +37,27 @@ pub enum TrustLoadError {
 
 /// Waits for the configuration, then follows it in the background. While kube-apiserver does not
 /// answer or refuses, the wait goes on; a configuration that is missing or unusable is an error.
-pub async fn load(
+pub async fn load_trust(
     client: &Client,
     rt: &Runtime,
 ) -> Result<watch::Receiver<Arc<ClusterTrust>>, TrustLoadError> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
-    let first = first(&api, rt).await?;
-    let trust =
-        ClusterTrust::parse(&first.data.unwrap_or_default()).map_err(TrustLoadError::Unusable)?;
+    let config_map = read_config_map(&api, rt).await?;
+    let trust = ClusterTrust::parse(&config_map.data.unwrap_or_default())
+        .map_err(TrustLoadError::Unusable)?;
     if trust.front_proxy.as_ref().is_some_and(|proxy| proxy.allowed_names.is_empty()) {
         warn!("The front proxy may have any common name: set --requestheader-allowed-names");
     }
     let (sender, receiver) = watch::channel(Arc::new(trust));
-    rt.tasks().spawn("authentication-config", follow(api, sender, rt.clone()));
+    rt.tasks().spawn("authentication-config", watch_config_map(api, sender, rt.clone()));
     Ok(receiver)
 }
 
-async fn first(api: &Api<ConfigMap>, rt: &Runtime) -> Result<ConfigMap, TrustLoadError> {
+async fn read_config_map(api: &Api<ConfigMap>, rt: &Runtime) -> Result<ConfigMap, TrustLoadError> {
     let shutdown = rt.shutdown();
     loop {
         match tokio::time::timeout(ANSWER, api.get_opt(CONFIG_MAP)).await {
-            Ok(Ok(Some(found))) => return Ok(found),
+            Ok(Ok(Some(config_map))) => return Ok(config_map),
             Ok(Ok(None)) => return Err(TrustLoadError::Absent),
             Ok(Err(error)) => {
                 warn!(error = %chain(&error), "Failed to read whom the cluster trusts");
@@ -71,11 +71,15 @@ async fn first(api: &Api<ConfigMap>, rt: &Runtime) -> Result<ConfigMap, TrustLoa
     }
 }
 
-async fn follow(api: Api<ConfigMap>, sender: watch::Sender<Arc<ClusterTrust>>, rt: Runtime) {
+async fn watch_config_map(
+    api: Api<ConfigMap>,
+    sender: watch::Sender<Arc<ClusterTrust>>,
+    rt: Runtime,
+) {
     let shutdown = rt.shutdown();
     let config = watcher::Config::default().fields(&format!("metadata.name={CONFIG_MAP}"));
     let mut events = std::pin::pin!(watcher(api, config).backoff(WatchBackoff::new()));
-    let mut last = None;
+    let mut last_data = None;
     loop {
         let event = tokio::select! {
             event = events.next() => event,
@@ -84,12 +88,12 @@ async fn follow(api: Api<ConfigMap>, sender: watch::Sender<Arc<ClusterTrust>>, r
         match event {
             Some(Ok(Event::Apply(map) | Event::InitApply(map))) => {
                 let data = map.data.unwrap_or_default();
-                if last.as_ref() == Some(&data) {
+                if last_data.as_ref() == Some(&data) {
                     continue;
                 }
                 match ClusterTrust::parse(&data) {
                     Ok(trust) => {
-                        if last.is_some() {
+                        if last_data.is_some() {
                             info!("Whom the cluster trusts has changed");
                         }
                         sender.send_replace(Arc::new(trust));
@@ -99,10 +103,10 @@ async fn follow(api: Api<ConfigMap>, sender: watch::Sender<Arc<ClusterTrust>>, r
                         "Whom the cluster trusts cannot be used; keeping what was trusted before"
                     ),
                 }
-                last = Some(data);
+                last_data = Some(data);
             }
             Some(Ok(Event::Delete(_))) => {
-                last = None;
+                last_data = None;
                 error!("Whom the cluster trusts was deleted; keeping what was trusted before");
             }
             Some(Ok(Event::Init | Event::InitDone)) => {}

@@ -31,7 +31,8 @@ pub trait TokenReviewer: Send + Sync {
 }
 
 /// Most token reviews at one time. A token's user is not known before its review, so this limit
-/// alone holds back a stranger with many tokens. Requests through the front proxy need no review.
+/// alone holds back an unauthenticated client with many tokens. Requests through the front proxy
+/// need no review.
 const REVIEWS: usize = 32;
 
 /// Why a review did not take place; says nothing about the token.
@@ -53,16 +54,16 @@ pub struct CachingTokenReviewer {
 
 impl CachingTokenReviewer {
     pub fn new(client: Client, metrics: Arc<Metrics>) -> Self {
-        let known = Cache::builder().max_capacity(TOKENS).time_to_live(REMEMBER).build();
-        Self { api: Api::all(client), known, places: Semaphore::new(REVIEWS), metrics }
+        let cache = Cache::builder().max_capacity(TOKENS).time_to_live(REMEMBER).build();
+        Self { api: Api::all(client), known: cache, places: Semaphore::new(REVIEWS), metrics }
     }
 
-    async fn ask(&self, token: &str) -> Result<Option<User>, TokenReviewError> {
+    async fn create_review(&self, token: &str) -> Result<Option<User>, TokenReviewError> {
         let _place = self.places.try_acquire().map_err(|_| TokenReviewError::Busy)?;
         let spec = TokenReviewSpec { token: Some(token.to_owned()), ..Default::default() };
         let review = TokenReview { spec, ..Default::default() };
         let calls = &self.metrics.delegated_authn;
-        let answer = delegate::create(&self.api, &review, calls).await?;
+        let answer = delegate::create_review(&self.api, &review, calls).await?;
         let status = answer.status.unwrap_or_default();
         if status.authenticated != Some(true) {
             return Ok(None);
@@ -88,6 +89,6 @@ impl TokenReviewer for CachingTokenReviewer {
         token: &'a str,
     ) -> BoxFuture<'a, Result<Option<User>, Arc<TokenReviewError>>> {
         let key: [u8; 32] = Sha256::digest(token).into();
-        Box::pin(self.known.try_get_with(key, self.ask(token)))
+        Box::pin(self.known.try_get_with(key, self.create_review(token)))
     }
 }

@@ -12,13 +12,13 @@ pub(super) const CONFIG_MAP: &str = "extension-apiserver-authentication";
 /// CAs and rules by which the cluster trusts client certificates and the front proxy.
 #[derive(Debug)]
 pub struct ClusterTrust {
-    /// Absent when no front proxy may vouch for users.
+    /// Absent when no front proxy may authenticate users.
     pub(super) front_proxy: Option<FrontProxy>,
     /// Absent when the cluster uses no client certificates.
     pub(super) client_ca: Option<CaPool>,
 }
 
-/// Which certificates may vouch for users, and in which headers. Header names are in lower case.
+/// Which certificates may authenticate users, and in which headers. Header names are in lower case.
 #[derive(Debug)]
 pub(super) struct FrontProxy {
     pub(super) pool: CaPool,
@@ -69,7 +69,7 @@ impl ClusterTrust {
                 .map_err(|source| TrustError::Strings { key, source }),
             None => Ok(Vec::new()),
         };
-        let lower = |list: Vec<String>| -> Vec<String> {
+        let to_lowercase = |list: Vec<String>| -> Vec<String> {
             list.iter()
                 .map(|name| name.trim().to_ascii_lowercase())
                 .filter(|n| !n.is_empty())
@@ -78,17 +78,17 @@ impl ClusterTrust {
         let front_proxy = FrontProxy {
             pool: bundle(PROXY_CA)?.ok_or(TrustError::Missing { key: PROXY_CA })?,
             allowed_names: strings("requestheader-allowed-names")?,
-            username_headers: lower(strings("requestheader-username-headers")?),
-            uid_headers: lower(strings("requestheader-uid-headers")?),
-            group_headers: lower(strings("requestheader-group-headers")?),
-            extra_prefixes: lower(strings("requestheader-extra-headers-prefix")?),
+            username_headers: to_lowercase(strings("requestheader-username-headers")?),
+            uid_headers: to_lowercase(strings("requestheader-uid-headers")?),
+            group_headers: to_lowercase(strings("requestheader-group-headers")?),
+            extra_prefixes: to_lowercase(strings("requestheader-extra-headers-prefix")?),
         };
         if front_proxy.username_headers.is_empty() {
             return Err(TrustError::Missing { key: "requestheader-username-headers" });
         }
         let client_ca = bundle(CLIENT_CA)?;
-        let shared = client_ca.as_ref().is_some_and(|pool| pool.overlaps(&front_proxy.pool));
-        if shared && front_proxy.allowed_names.is_empty() {
+        let has_shared_ca = client_ca.as_ref().is_some_and(|pool| pool.overlaps(&front_proxy.pool));
+        if has_shared_ca && front_proxy.allowed_names.is_empty() {
             return Err(TrustError::AnyClientIsProxy);
         }
         Ok(Self { front_proxy: Some(front_proxy), client_ca })

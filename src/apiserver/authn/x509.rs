@@ -40,7 +40,7 @@ static POOLS: AtomicU64 = AtomicU64::new(0);
 static JUDGES: Semaphore = Semaphore::const_new(1);
 
 /// CAs that client certificates are checked against: chain, validity, clientAuth usage. A CA
-/// outside of its own validity vouches for no client.
+/// outside of its own validity verifies no client.
 #[derive(Debug)]
 pub(super) struct CaPool {
     anchors: Vec<TrustAnchor>,
@@ -82,14 +82,14 @@ pub enum CaPoolError {
 }
 
 impl TrustAnchor {
-    fn read(der: CertificateDer<'static>) -> Result<Self, CaPoolError> {
-        let unread = || CaPoolError::Anchor(CertificateError::BadEncoding.into());
-        let certificate = parse(&der).map_err(|_| unread())?;
+    fn from_der(der: CertificateDer<'static>) -> Result<Self, CaPoolError> {
+        let encoding_error = || CaPoolError::Anchor(CertificateError::BadEncoding.into());
+        let certificate = parse_certificate(&der).map_err(|_| encoding_error())?;
         let key = certificate.public_key().raw.to_vec();
         let validity = certificate.validity();
-        let from = time(validity.not_before).unwrap_or(SystemTime::UNIX_EPOCH);
+        let from = to_system_time(validity.not_before).unwrap_or(SystemTime::UNIX_EPOCH);
         // A CA that ended before 1970 has ended.
-        let until = time(validity.not_after).unwrap_or(SystemTime::UNIX_EPOCH);
+        let until = to_system_time(validity.not_after).unwrap_or(SystemTime::UNIX_EPOCH);
         Ok(Self { der, key, from, until })
     }
 
@@ -116,7 +116,7 @@ impl ValidAnchors {
         Ok(Self { id: CaPoolId(POOLS.fetch_add(1, Ordering::Relaxed)), verifier, until })
     }
 
-    fn judge(&self, chain: &PeerCertificates) -> Result<(), rustls::Error> {
+    fn verify_chain(&self, chain: &PeerCertificates) -> Result<(), rustls::Error> {
         let [leaf, intermediates @ ..] = &**chain else {
             return Err(rustls::Error::NoCertificatesPresented);
         };
@@ -140,55 +140,57 @@ impl CaPool {
         for anchor in &anchors {
             RootCertStore::empty().add(anchor.clone()).map_err(CaPoolError::Anchor)?;
         }
-        let anchors = anchors.into_iter().map(TrustAnchor::read).collect::<Result<Vec<_>, _>>()?;
-        let bench = Mutex::new(Arc::new(ValidAnchors::new(&anchors, SystemTime::now())?));
-        Ok(Self { anchors, bench })
+        let anchors =
+            anchors.into_iter().map(TrustAnchor::from_der).collect::<Result<Vec<_>, _>>()?;
+        let valid_anchors = Mutex::new(Arc::new(ValidAnchors::new(&anchors, SystemTime::now())?));
+        Ok(Self { anchors, bench: valid_anchors })
     }
 
     /// Tells whether any CA's key belongs to both pools.
     pub(super) fn overlaps(&self, other: &Self) -> bool {
-        let theirs =
-            |anchor: &TrustAnchor| other.anchors.iter().any(|their| their.key == anchor.key);
-        self.anchors.iter().any(theirs)
+        let is_in_other = |anchor: &TrustAnchor| {
+            other.anchors.iter().any(|other_anchor| other_anchor.key == anchor.key)
+        };
+        self.anchors.iter().any(is_in_other)
     }
 
     /// Returns the CAs that are valid now.
-    fn bench(&self) -> Arc<ValidAnchors> {
-        let mut bench = self.bench.lock().unwrap_or_else(PoisonError::into_inner);
+    fn valid_anchors(&self) -> Arc<ValidAnchors> {
+        let mut anchors = self.bench.lock().unwrap_or_else(PoisonError::into_inner);
         let now = SystemTime::now();
-        if bench.until.is_some_and(|until| until < now) {
+        if anchors.until.is_some_and(|until| until < now) {
             // These CAs could be parsed before, so they can be parsed again.
-            if let Ok(anew) = ValidAnchors::new(&self.anchors, now) {
-                *bench = Arc::new(anew);
+            if let Ok(new_anchors) = ValidAnchors::new(&self.anchors, now) {
+                *anchors = Arc::new(new_anchors);
             }
         }
-        Arc::clone(&bench)
+        Arc::clone(&anchors)
     }
 
     /// Checks a presented chain, leaf first, as of now. A connection's chain is checked once for a
     /// set of valid CAs, in its turn and off the threads that serve other requests.
     pub(super) async fn verify(&self, chain: &PeerCertificates) -> Result<(), rustls::Error> {
-        let bench = self.bench();
-        let known = || match chain.verdict(bench.id)? {
+        let anchors = self.valid_anchors();
+        let cached_verdict = || match chain.verdict(anchors.id)? {
             ChainVerdict::Good { .. } => Some(Ok(())),
             ChainVerdict::Bad(error) => Some(Err(error)),
         };
-        if let Some(known) = known() {
-            return known;
+        if let Some(result) = cached_verdict() {
+            return result;
         }
         let _turn = JUDGES.acquire().await.expect("it is never closed");
         // Another request of the connection may have had the chain checked meanwhile.
-        if let Some(known) = known() {
-            return known;
+        if let Some(result) = cached_verdict() {
+            return result;
         }
-        let verdict = request_cost::work(usize::MAX, || bench.judge(chain));
+        let verdict = request_cost::run_blocking(usize::MAX, || anchors.verify_chain(chain));
         match &verdict {
             Ok(()) => {
                 if let Some(until) = first_end(chain) {
-                    chain.judge(bench.id, ChainVerdict::Good { until });
+                    chain.record_verdict(anchors.id, ChainVerdict::Good { until });
                 }
             }
-            Err(error) => chain.judge(bench.id, ChainVerdict::Bad(error.clone())),
+            Err(error) => chain.record_verdict(anchors.id, ChainVerdict::Bad(error.clone())),
         }
         verdict
     }
@@ -197,42 +199,42 @@ impl CaPool {
 /// Returns when the first certificate of a chain ends. Absent when one cannot be read: such a chain
 /// is checked each time.
 fn first_end(chain: &[CertificateDer<'_>]) -> Option<SystemTime> {
-    chain.iter().map(|der| end(&parse(der).ok()?)).min().flatten()
+    chain.iter().map(|der| certificate_expiry(&parse_certificate(der).ok()?)).min().flatten()
 }
 
-fn end(certificate: &X509Certificate<'_>) -> Option<SystemTime> {
-    time(certificate.validity().not_after)
+fn certificate_expiry(certificate: &X509Certificate<'_>) -> Option<SystemTime> {
+    to_system_time(certificate.validity().not_after)
 }
 
 /// Converts a time; `None` before 1970.
-fn time(time: ASN1Time) -> Option<SystemTime> {
+fn to_system_time(time: ASN1Time) -> Option<SystemTime> {
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(time.timestamp().try_into().ok()?))
 }
 
 /// Returns the subject of the leaf; absent when no certificate was presented.
-pub(super) fn subject(
+pub(super) fn leaf_subject(
     chain: &PeerCertificates,
 ) -> Result<Option<&CertificateSubject>, CredentialError> {
-    let subject = chain.subject(read).transpose();
-    subject.map_err(|why| CredentialError::Unreadable(why.to_owned()))
+    let subject = chain.subject(read_subject).transpose();
+    subject.map_err(|reason| CredentialError::Unreadable(reason.to_owned()))
 }
 
-fn read(leaf: &CertificateDer<'_>) -> Result<CertificateSubject, String> {
-    let certificate = parse(leaf)?;
+fn read_subject(leaf: &CertificateDer<'_>) -> Result<CertificateSubject, String> {
+    let certificate = parse_certificate(leaf)?;
     let names = certificate.subject();
     let common_name = names.iter_common_name().next().and_then(|name| name.as_str().ok());
     let organisations = names.iter_organization().filter_map(|name| name.as_str().ok());
     Ok(CertificateSubject {
         common_name: common_name.unwrap_or_default().to_owned(),
         organisations: organisations.map(str::to_owned).collect(),
-        uid: uid(names),
-        fingerprint: hex(&Sha256::digest(leaf)),
-        until: end(&certificate).ok_or("it ends before 1970")?,
+        uid: subject_uid(names),
+        fingerprint: encode_hex(&Sha256::digest(leaf)),
+        until: certificate_expiry(&certificate).ok_or("it ends before 1970")?,
     })
 }
 
 /// Returns the UID in a subject, which may have one at most.
-fn uid(names: &X509Name<'_>) -> Result<Option<String>, String> {
+fn subject_uid(names: &X509Name<'_>) -> Result<Option<String>, String> {
     let texts = names.iter_by_oid(&UID).map(AttributeTypeAndValue::as_str);
     let texts = texts.collect::<Result<Vec<_>, _>>();
     let texts = texts.map_err(|error| format!("the uid in its subject is no text: {error}"))?;
@@ -246,17 +248,17 @@ fn uid(names: &X509Name<'_>) -> Result<Option<String>, String> {
 /// Returns the user of a client certificate: its common name, its organisations as groups, and the
 /// UID that its subject may hold. A subject without a common name names no user. `left` observes
 /// for how many seconds the certificates are still valid.
-pub(super) async fn authenticate(
+pub(super) async fn authenticate_certificate(
     pool: Option<&CaPool>,
     chain: &PeerCertificates,
-    left: &Histogram,
+    remaining_validity: &Histogram,
 ) -> AuthenticationResult {
     let Some(pool) = pool.filter(|_| !chain.is_empty()) else { return Ok(None) };
     pool.verify(chain).await.map_err(CredentialError::ClientCertificate)?;
-    let Some(subject) = subject(chain)? else { return Ok(None) };
+    let Some(subject) = leaf_subject(chain)? else { return Ok(None) };
     let CertificateSubject { common_name, organisations, uid, fingerprint, until } = subject;
     if let Ok(time) = until.duration_since(SystemTime::now()) {
-        left.observe(time.as_secs_f64());
+        remaining_validity.observe(time.as_secs_f64());
     }
     if common_name.is_empty() {
         return Ok(None);
@@ -268,12 +270,12 @@ pub(super) async fn authenticate(
     Ok(Some(User { name, uid, groups, extra }))
 }
 
-fn parse<'a>(leaf: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, String> {
+fn parse_certificate<'a>(leaf: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, String> {
     let (_, certificate) = X509Certificate::from_der(leaf).map_err(|error| error.to_string())?;
     Ok(certificate)
 }
 
-fn hex(bytes: &[u8]) -> String {
+fn encode_hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         write!(text, "{byte:02x}").expect("writing to a String cannot fail");
         text
@@ -309,7 +311,7 @@ mod tests {
             });
             let der = asn1(0x30, &sets.collect::<Vec<_>>().concat());
             let (_, names) = X509Name::from_der(&der).unwrap();
-            match (uid(&names), expected) {
+            match (subject_uid(&names), expected) {
                 (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{uids:?}"),
                 (Err(found), Err(expected)) => assert!(found.starts_with(expected), "{found}"),
                 (found, _) => panic!("{uids:?}: {found:?}"),

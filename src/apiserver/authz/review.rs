@@ -28,10 +28,10 @@ const ANSWERS: u64 = 7 << 20;
 /// Most bytes of remembered answers about anonymous users, whose requests are without limit: these
 /// answers push out only each other.
 const STRANGERS: u64 = 1 << 20;
-/// Bytes that an answer is counted with beside its reason.
+/// Bytes that an answer is counted with in addition to its reason.
 const ENTRY: usize = 256;
 
-/// SHA-256 of a review: a long review takes no more memory than a short one.
+/// SHA-256 of a review: a long review takes the same memory as a short one.
 type ReviewDigest = [u8; 32];
 
 /// Asks kube-apiserver. Concurrent equal reviews share a call; failures are not remembered.
@@ -44,16 +44,17 @@ pub struct CachingAccessReviewer {
 
 impl CachingAccessReviewer {
     pub fn new(client: Client, metrics: Arc<Metrics>) -> Self {
-        let (known, of_strangers) = (answers(ANSWERS), answers(STRANGERS));
-        Self { api: Api::all(client), known, of_strangers, metrics }
+        let (cache, anonymous_cache) = (build_cache(ANSWERS), build_cache(STRANGERS));
+        Self { api: Api::all(client), known: cache, of_strangers: anonymous_cache, metrics }
     }
 
-    async fn ask(
+    async fn create_review(
         &self,
         spec: SubjectAccessReviewSpec,
     ) -> Result<AuthorizationDecision, ReviewCallError> {
         let review = SubjectAccessReview { spec, ..Default::default() };
-        let answer = delegate::create(&self.api, &review, &self.metrics.delegated_authz).await?;
+        let answer =
+            delegate::create_review(&self.api, &review, &self.metrics.delegated_authz).await?;
         let status = answer.status.unwrap_or_default();
         let reason = status.reason.unwrap_or_default();
         Ok(match (status.denied, status.allowed) {
@@ -70,15 +71,15 @@ impl AccessReviewer for CachingAccessReviewer {
         user: &'a User,
         request: &'a RequestInfo,
     ) -> BoxFuture<'a, Result<AuthorizationDecision, Arc<ReviewCallError>>> {
-        let spec = question(user, request);
+        let spec = build_review_spec(user, request);
         let text = serde_json::to_vec(&spec).expect("a review has string keys only");
-        let known = if user.is_anonymous() { &self.of_strangers } else { &self.known };
-        Box::pin(known.try_get_with(Sha256::digest(text).into(), self.ask(spec)))
+        let cache = if user.is_anonymous() { &self.of_strangers } else { &self.known };
+        Box::pin(cache.try_get_with(Sha256::digest(text).into(), self.create_review(spec)))
     }
 }
 
 /// Creates a cache of answers of up to `bytes` together.
-fn answers(bytes: u64) -> Cache<ReviewDigest, AuthorizationDecision> {
+fn build_cache(bytes: u64) -> Cache<ReviewDigest, AuthorizationDecision> {
     let weigh = |_: &ReviewDigest, decision: &AuthorizationDecision| {
         let (AuthorizationDecision::Allow(reason)
         | AuthorizationDecision::Deny(reason)
@@ -88,25 +89,29 @@ fn answers(bytes: u64) -> Cache<ReviewDigest, AuthorizationDecision> {
     Cache::builder().max_capacity(bytes).weigher(weigh).time_to_live(REMEMBER).build()
 }
 
-fn question(user: &User, request: &RequestInfo) -> SubjectAccessReviewSpec {
-    let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+fn build_review_spec(user: &User, request: &RequestInfo) -> SubjectAccessReviewSpec {
+    let non_empty = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let User { name, uid, groups, extra } = user;
-    let (resource_attributes, non_resource_attributes) = if let Some(asked) = &request.operation {
-        let (field_selector, label_selector) = selectors(asked);
+    let (resource_attributes, non_resource_attributes) = if let Some(operation) = &request.operation
+    {
+        let (field_selector, label_selector) = build_selectors(operation);
         let attributes = ResourceAttributes {
-            verb: some(asked.word()),
-            group: some(&asked.group),
-            version: some(&asked.version),
-            resource: some(&asked.resource),
-            subresource: some(&asked.subresource),
-            namespace: some(&asked.namespace),
-            name: some(&asked.name),
+            verb: non_empty(operation.verb_name()),
+            group: non_empty(&operation.group),
+            version: non_empty(&operation.version),
+            resource: non_empty(&operation.resource),
+            subresource: non_empty(&operation.subresource),
+            namespace: non_empty(&operation.namespace),
+            name: non_empty(&operation.name),
             field_selector,
             label_selector,
         };
         (Some(attributes), None)
     } else {
-        let path = NonResourceAttributes { path: some(&request.path), verb: some(&request.verb()) };
+        let path = NonResourceAttributes {
+            path: non_empty(&request.path),
+            verb: non_empty(&request.verb()),
+        };
         (None, Some(path))
     };
     SubjectAccessReviewSpec {
@@ -122,12 +127,12 @@ fn question(user: &User, request: &RequestInfo) -> SubjectAccessReviewSpec {
 /// Returns the selectors that narrow a list, watch or deletecollection (upstream's
 /// `AuthorizeWithSelectors`). A selector that cannot be read, or has no form in the review, is left
 /// out: the review then asks for more than the request needs.
-fn selectors(
-    asked: &ResourceOperation,
+fn build_selectors(
+    operation: &ResourceOperation,
 ) -> (Option<FieldSelectorAttributes>, Option<LabelSelectorAttributes>) {
     let (ResourceAction::List(options)
     | ResourceAction::Watch(options)
-    | ResourceAction::DeleteCollection(options)) = &asked.action
+    | ResourceAction::DeleteCollection(options)) = &operation.action
     else {
         return (None, None);
     };

@@ -11,28 +11,28 @@ use super::{
 };
 
 /// Lists a resource, as of now or of the revision `at`, page by page. Caches take turns: one page
-/// at a time is in memory beside the objects that are made of it.
-pub(super) async fn list(
+/// at a time is in memory, in addition to the objects that are made of it.
+pub(super) async fn list_resource(
     cache: &Cache,
-    at: Option<Revision>,
-    reading: impl Fn(&StoreEntry) -> SharedDecodeResult,
+    at_revision: Option<Revision>,
+    decode: impl Fn(&StoreEntry) -> SharedDecodeResult,
 ) -> Result<CacheState, storage::Error> {
-    let mut read = Vec::new();
-    let mut pages = cache.storage.scan(&cache.prefix, at);
-    let mut revision = at.unwrap_or_default();
+    let mut decoded_entries = Vec::new();
+    let mut pages = cache.storage.scan(&cache.prefix, at_revision);
+    let mut revision = at_revision.unwrap_or_default();
     loop {
-        let turn = cache.turns.acquire().await;
+        let permit = cache.turns.acquire().await;
         let Some(page) = pages.try_next().await? else { break };
         revision = page.revision;
         for entry in page.entries {
-            let reading = reading(&entry);
-            read.push((entry.key, reading));
+            let decode_result = decode(&entry);
+            decoded_entries.push((entry.key, decode_result));
             // Decoding a page takes long, and requests wait meanwhile.
             task::yield_now().await;
         }
-        drop(turn);
+        drop(permit);
     }
-    Ok(CacheState::listed(read, revision))
+    Ok(CacheState::from_list(decoded_entries, revision))
 }
 
 /// An event of the store with its object decoded, so that applying it under the lock is quick.
@@ -43,15 +43,15 @@ pub(super) enum DecodedEvent {
 }
 
 impl DecodedEvent {
-    pub(super) fn of(
+    pub(super) fn from_store_event(
         event: StoreEvent,
-        reading: impl Fn(&StoreEntry, EventType) -> SharedDecodeResult,
+        decode: impl Fn(&StoreEntry, EventType) -> SharedDecodeResult,
     ) -> Self {
         match event {
             StoreEvent::Put { entry, created } => {
-                let happened = if created { EventType::Added } else { EventType::Modified };
-                let reading = reading(&entry, happened);
-                Self::Put { key: entry.key, reading, revision: entry.revision }
+                let event_type = if created { EventType::Added } else { EventType::Modified };
+                let decode_result = decode(&entry, event_type);
+                Self::Put { key: entry.key, reading: decode_result, revision: entry.revision }
             }
             StoreEvent::Delete { key, revision } => Self::Delete { key, revision },
             StoreEvent::Progress(revision) => Self::Progress(revision),
@@ -62,14 +62,14 @@ impl DecodedEvent {
         match self {
             Self::Put { key, reading, revision } => state.put(key, reading, revision),
             Self::Delete { key, revision } => state.delete(key, revision),
-            Self::Progress(revision) => state.progress(revision),
+            Self::Progress(revision) => state.advance_revision(revision),
         }
     }
 }
 
 /// Tells whether a watch cannot go on from where it ended, so that the resource has to be listed
 /// again. A revision in the future means that the store was put back to an earlier state.
-pub(super) fn starts_over(error: &storage::Error) -> bool {
+pub(super) fn requires_relist(error: &storage::Error) -> bool {
     match error {
         storage::Error::Compacted { .. }
         | storage::Error::FutureRevision { .. }
@@ -83,6 +83,6 @@ pub(super) fn starts_over(error: &storage::Error) -> bool {
     }
 }
 
-pub(super) fn ended() -> storage::Error {
+pub(super) fn watch_ended_error() -> storage::Error {
     storage::Error::Unavailable { source: "the watch ended".into() }
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::{
     apiserver::storage::Revision,
-    machinery::ownership::{RawManagedFields, RevisionGap, join, whole},
+    machinery::ownership::{RawManagedFields, RevisionGap, join_json, parse_whole},
 };
 
 /// What happened to an object, in the words of a watch event.
@@ -25,7 +25,7 @@ impl EventType {
         }
     }
 
-    fn begin(self) -> &'static [u8] {
+    fn line_prefix(self) -> &'static [u8] {
         match self {
             Self::Added => br#"{"type":"ADDED","object":"#,
             Self::Modified => br#"{"type":"MODIFIED","object":"#,
@@ -46,50 +46,51 @@ pub struct EncodedObject {
 
 impl EncodedObject {
     pub fn new(type_: EventType, object: &Value, owners: Option<&RawManagedFields>) -> Self {
-        let owned = owners.map_or(0, |owners| owners.text().len());
-        let mut line = Vec::with_capacity(2048 + owned);
-        line.extend_from_slice(type_.begin());
-        join(&mut line, object, owners);
+        let owners_len = owners.map_or(0, |owners| owners.text().len());
+        let mut line = Vec::with_capacity(2048 + owners_len);
+        line.extend_from_slice(type_.line_prefix());
+        join_json(&mut line, object, owners);
         line.extend_from_slice(END);
         line.shrink_to_fit();
         Self { line: line.into(), type_ }
     }
 
     /// Encodes the line of an object. `around` is the object's JSON before and behind the revision.
-    pub(super) fn filled(
+    pub(super) fn with_revision(
         type_: EventType,
-        around: (&[u8], &[u8]),
+        json_parts: (&[u8], &[u8]),
         gap: RevisionGap,
         revision: Revision,
     ) -> Self {
-        let (before, behind) = around;
-        let revision = gap.filling(revision.0);
-        let line = [type_.begin(), before, revision.as_bytes(), behind, END].concat();
+        let (json_before, json_after) = json_parts;
+        let revision = gap.fill_text(revision.0);
+        let line =
+            [type_.line_prefix(), json_before, revision.as_bytes(), json_after, END].concat();
         Self { line: line.into(), type_ }
     }
 
     pub fn json(&self) -> Bytes {
-        self.line.slice(self.type_.begin().len()..self.line.len() - END.len())
+        self.line.slice(self.type_.line_prefix().len()..self.line.len() - END.len())
     }
 
     pub(super) fn len(&self) -> usize {
         self.line.len()
     }
 
-    pub fn tree(&self) -> Value {
-        whole(self.bytes()).expect("it was written by serde_json")
+    pub fn to_value(&self) -> Value {
+        parse_whole(self.json_bytes()).expect("it was written by serde_json")
     }
 
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.line[self.type_.begin().len()..self.line.len() - END.len()]
+    pub(super) fn json_bytes(&self) -> &[u8] {
+        &self.line[self.type_.line_prefix().len()..self.line.len() - END.len()]
     }
 
     /// Returns the watch line of the object for an event of `type_`. A new line is encoded only for
     /// a watcher whose selector turns the event into one of another type.
-    pub fn line(&self, type_: EventType) -> Bytes {
+    pub fn watch_line(&self, type_: EventType) -> Bytes {
         if type_ == self.type_ {
             return self.line.clone();
         }
-        [type_.begin(), self.bytes(), END].concat().into()
+        [type_.line_prefix(), self.json_bytes(), END].concat().into()
     }
 }

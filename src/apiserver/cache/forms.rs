@@ -1,6 +1,6 @@
-//! Encoded forms of objects beside the one that is always kept: the kind's older version, and
-//! metadata alone. A form is made for the first reader, and the latest forms are kept for the next
-//! readers.
+//! Encoded forms of objects in addition to the one that is always kept: the kind's older version,
+//! and metadata alone. A form is made for the first reader, and the latest forms are kept for the
+//! next readers.
 //!
 //! Owns the bound on the bytes of kept forms: without it, one list in each form would keep each
 //! object three times, with no end.
@@ -12,7 +12,8 @@ use std::{
 
 use super::{super::capacity::CapacityBounds, encoded_object::EncodedObject};
 
-static LATEST: LazyLock<FormCache> = LazyLock::new(|| FormCache::new(CapacityBounds::own().forms));
+static LATEST: LazyLock<FormCache> =
+    LazyLock::new(|| FormCache::new(CapacityBounds::for_process().forms));
 
 /// Cache of the forms made last, oldest first, up to `most` bytes.
 struct FormCache {
@@ -33,51 +34,55 @@ type HeldForm = Mutex<Option<EncodedObject>>;
 #[derive(Debug, Default)]
 pub(super) struct CachedForm(OnceLock<Arc<HeldForm>>);
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl CachedForm {
     /// Returns the form. The first reader that asks makes it, while other readers wait.
-    pub(super) fn get(&self, make: impl FnOnce() -> EncodedObject) -> EncodedObject {
-        self.get_of(&LATEST, make)
+    pub(super) fn get(&self, build_form: impl FnOnce() -> EncodedObject) -> EncodedObject {
+        self.get_of(&LATEST, build_form)
     }
 
-    fn get_of(&self, latest: &FormCache, make: impl FnOnce() -> EncodedObject) -> EncodedObject {
-        let held = self.0.get_or_init(Arc::default);
-        let mut form = locked(held);
+    fn get_of(
+        &self,
+        latest: &FormCache,
+        build_form: impl FnOnce() -> EncodedObject,
+    ) -> EncodedObject {
+        let slot = self.0.get_or_init(Arc::default);
+        let mut form = lock_mutex(slot);
         if let Some(form) = &*form {
             return form.clone();
         }
-        let made = make();
-        *form = Some(made.clone());
+        let new_form = build_form();
+        *form = Some(new_form.clone());
         drop(form);
-        latest.keep(held, made.len());
-        made
+        latest.insert(slot, new_form.len());
+        new_form
     }
 }
 
 impl FormCache {
-    fn new(most: usize) -> Self {
-        Self { most, kept: Mutex::default() }
+    fn new(max_bytes: usize) -> Self {
+        Self { most: max_bytes, kept: Mutex::default() }
     }
 
     /// Keeps a form of `bytes`, and drops the oldest forms until the bound holds.
-    fn keep(&self, held: &Arc<HeldForm>, bytes: usize) {
+    fn insert(&self, slot: &Arc<HeldForm>, bytes: usize) {
         let bytes = bytes + size_of::<(Weak<HeldForm>, usize)>() + size_of::<HeldForm>();
-        let mut gone = Vec::new();
-        let mut kept = locked(&self.kept);
-        kept.bytes += bytes;
-        kept.forms.push_back((Arc::downgrade(held), bytes));
-        while kept.bytes > self.most
-            && let Some((oldest, bytes)) = kept.forms.pop_front()
+        let mut evicted_slots = Vec::new();
+        let mut cached_forms = lock_mutex(&self.kept);
+        cached_forms.bytes += bytes;
+        cached_forms.forms.push_back((Arc::downgrade(slot), bytes));
+        while cached_forms.bytes > self.most
+            && let Some((oldest, bytes)) = cached_forms.forms.pop_front()
         {
-            kept.bytes -= bytes;
-            gone.push(oldest);
+            cached_forms.bytes -= bytes;
+            evicted_slots.push(oldest);
         }
-        drop(kept);
-        for held in gone.iter().filter_map(Weak::upgrade) {
-            drop(locked(&held).take());
+        drop(cached_forms);
+        for slot in evicted_slots.iter().filter_map(Weak::upgrade) {
+            drop(lock_mutex(&slot).take());
         }
     }
 }
@@ -93,7 +98,7 @@ mod tests {
     }
 
     fn is_kept(form: &CachedForm) -> bool {
-        form.0.get().is_some_and(|held| locked(held).is_some())
+        form.0.get().is_some_and(|held| lock_mutex(held).is_some())
     }
 
     #[test]
@@ -114,7 +119,7 @@ mod tests {
         let kept: Vec<_> = forms.iter().map(is_kept).collect();
         assert_eq!(kept.iter().filter(|kept| **kept).count(), 4, "{kept:?}");
         assert!(kept.ends_with(&[true; 4]), "{kept:?}");
-        assert!(locked(&latest.kept).bytes <= 10_000);
+        assert!(lock_mutex(&latest.kept).bytes <= 10_000);
     }
 
     #[test]

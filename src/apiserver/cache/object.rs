@@ -1,5 +1,5 @@
-//! An object of the cache: its JSON, made once and shared by its readers, and beside it what
-//! selectors look at. No tree of JSON values is kept: that would be eight times as large.
+//! An object of the cache: its JSON, made once and shared by its readers, and next to it what
+//! selectors read. No tree of JSON values is kept: that would be eight times as large.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::{
     },
     machinery::{
         decode::weight,
-        ownership::{RawManagedFields, RevisionGap, join_but_revision, split},
+        ownership::{RawManagedFields, RevisionGap, join_but_revision, split_json},
     },
 };
 
@@ -44,13 +44,20 @@ impl ObjectForm {
     ) -> Result<Self, String> {
         let (json, gap) = join_but_revision(object, owners);
         let gap = gap.ok_or("it has no metadata")?;
-        let facets = ObjectFacets::of(&object["metadata"], fields);
-        let seen = owners.map_or(0, |owners| weight::foresee(owners.text().as_bytes()));
-        Ok(Self { json: json.into(), gap, facets, weight: weight::of(object) + seen, whole })
+        let facets = ObjectFacets::from_metadata(&object["metadata"], fields);
+        let owners_weight =
+            owners.map_or(0, |owners| weight::estimate_json(owners.text().as_bytes()));
+        Ok(Self {
+            json: json.into(),
+            gap,
+            facets,
+            weight: weight::value_bytes(object) + owners_weight,
+            whole,
+        })
     }
 
     /// Returns the bytes that a store keeps of the object, if the form shows all of it.
-    pub fn stored(&self) -> Option<Bytes> {
+    pub fn stored_bytes(&self) -> Option<Bytes> {
         self.whole.then(|| self.json.clone())
     }
 }
@@ -83,32 +90,49 @@ impl CachedObject {
     /// Creates the object at `revision` from its form.
     pub fn new(key: Key, form: ObjectForm, revision: Revision, event: EventType) -> Self {
         let ObjectForm { json, gap, facets, weight, whole } = form;
-        let shown = EncodedObject::filled(event, json.split_at(gap.at), gap, revision);
+        let encoded_object =
+            EncodedObject::with_revision(event, json.split_at(gap.at), gap, revision);
         let (older, partial) = (forms::CachedForm::default(), forms::CachedForm::default());
-        Self { key, revision, facets, weight, whole, event, shown, gap, older, partial }
+        Self {
+            key,
+            revision,
+            facets,
+            weight,
+            whole,
+            event,
+            shown: encoded_object,
+            gap,
+            older,
+            partial,
+        }
     }
 
     /// Tells whether a store keeps the object as the bytes `stored`. False for an object that is
     /// not shown whole.
     pub fn is_kept_as(&self, stored: &[u8]) -> bool {
-        let (before, behind) = self.around();
+        let (json_before, json_after) = self.split_at_revision();
         self.whole
-            && before.len() + behind.len() == stored.len()
-            && stored.starts_with(before)
-            && stored.ends_with(behind)
+            && json_before.len() + json_after.len() == stored.len()
+            && stored.starts_with(json_before)
+            && stored.ends_with(json_after)
     }
 
     /// Returns the JSON before the revision and the JSON behind it.
-    fn around(&self) -> (&[u8], &[u8]) {
+    fn split_at_revision(&self) -> (&[u8], &[u8]) {
         let json = self.json();
-        (&json[..self.gap.at], &json[self.gap.at + self.gap.filling(self.revision.0).len()..])
+        (&json[..self.gap.at], &json[self.gap.at + self.gap.fill_text(self.revision.0).len()..])
     }
 
     /// Returns the object for a DELETED event: at `revision`, the change that took it from a
     /// watcher's sight.
     #[must_use]
     pub fn last_seen(&self, revision: Revision) -> Self {
-        let shown = EncodedObject::filled(EventType::Deleted, self.around(), self.gap, revision);
+        let encoded_object = EncodedObject::with_revision(
+            EventType::Deleted,
+            self.split_at_revision(),
+            self.gap,
+            revision,
+        );
         Self {
             key: self.key.clone(),
             revision,
@@ -116,7 +140,7 @@ impl CachedObject {
             weight: self.weight,
             whole: self.whole,
             event: EventType::Deleted,
-            shown,
+            shown: encoded_object,
             gap: self.gap,
             older: forms::CachedForm::default(),
             partial: forms::CachedForm::default(),
@@ -124,39 +148,39 @@ impl CachedObject {
     }
 
     /// Returns the encoded object in the kind's first version.
-    pub fn shown(&self) -> &EncodedObject {
+    pub fn encoded_object(&self) -> &EncodedObject {
         &self.shown
     }
 
     /// Returns the object's JSON in the kind's first version.
     pub fn json(&self) -> &[u8] {
-        self.shown.bytes()
+        self.shown.json_bytes()
     }
 
     /// Parses the object in the kind's first version into a tree of JSON values.
-    pub fn tree(&self) -> Value {
-        self.shown.tree()
+    pub fn to_value(&self) -> Value {
+        self.shown.to_value()
     }
 
-    /// Parses the object into a tree of JSON values, with its managed fields beside it.
-    pub fn apart(&self) -> (Value, Option<RawManagedFields>) {
-        split(self.json()).expect("it was written by serde_json")
+    /// Parses the object into a tree of JSON values, with its managed fields next to it.
+    pub fn split_managed_fields(&self) -> (Value, Option<RawManagedFields>) {
+        split_json(self.json()).expect("it was written by serde_json")
     }
 
-    fn encoded(&self, show: impl FnOnce(&Value) -> Value) -> EncodedObject {
-        let (object, owners) = self.apart();
-        EncodedObject::new(self.event, &show(&object), owners.as_ref())
+    fn encode_form(&self, convert: impl FnOnce(&Value) -> Value) -> EncodedObject {
+        let (object, owners) = self.split_managed_fields();
+        EncodedObject::new(self.event, &convert(&object), owners.as_ref())
     }
 
     /// Returns the encoded object in the kind's older version, made by `show` unless kept.
-    pub fn older(&self, show: impl FnOnce(&Value) -> Value) -> EncodedObject {
-        self.older.get(|| self.encoded(show))
+    pub fn older_version(&self, convert: impl FnOnce(&Value) -> Value) -> EncodedObject {
+        self.older.get(|| self.encode_form(convert))
     }
 
     /// Returns the object's metadata, encoded, in the kind's first version, made by
     /// `show` unless kept.
-    pub fn partial(&self, show: impl FnOnce(&Value) -> Value) -> EncodedObject {
-        self.partial.get(|| self.encoded(show))
+    pub fn partial_metadata(&self, convert: impl FnOnce(&Value) -> Value) -> EncodedObject {
+        self.partial.get(|| self.encode_form(convert))
     }
 
     pub fn name(&self) -> &str {
@@ -170,14 +194,14 @@ impl CachedObject {
 
     /// Returns the bytes of the JSON without its revision.
     pub fn stored_len(&self) -> usize {
-        self.json().len() - self.gap.filling(self.revision.0).len()
+        self.json().len() - self.gap.fill_text(self.revision.0).len()
     }
 
     /// Returns the bytes by which the object counts against the storage capacity.
-    pub(super) fn counted(&self) -> usize {
-        capacity::counted(self.stored_len())
+    pub(super) fn counted_bytes(&self) -> usize {
+        capacity::counted_bytes(self.stored_len())
     }
 }
 
-/// Bytes that an object is estimated to take beside its JSON: key, labels, counts.
+/// Bytes that an object is estimated to take in addition to its JSON: key, labels, counts.
 const OVERHEAD: usize = 512;

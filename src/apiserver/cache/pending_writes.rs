@@ -33,12 +33,12 @@ pub(super) struct PendingWrite {
 impl PendingWrite {
     /// Returns the object at `revision`. Absent when registry and watch state different revisions:
     /// one of them then means another write of the same bytes.
-    fn at(&self, revision: Revision) -> Option<Arc<CachedObject>> {
-        let made = self.made.get_or_init(|| {
+    fn object_at(&self, revision: Revision) -> Option<Arc<CachedObject>> {
+        let object = self.made.get_or_init(|| {
             let form = self.form.lock().unwrap_or_else(PoisonError::into_inner).take()?;
             Some(Arc::new(CachedObject::new(self.key.clone(), form, revision, self.event)))
         });
-        made.clone().filter(|made| made.revision == revision)
+        object.clone().filter(|object| object.revision == revision)
     }
 }
 
@@ -54,9 +54,13 @@ pub struct PendingWriteGuard<'a> {
 impl PendingWriteGuard<'_> {
     /// Reports that the store took the write as `revision`. `shown`: the cache shows that revision
     /// already.
-    pub(super) fn written(mut self, revision: Revision, shown: bool) -> Option<Arc<CachedObject>> {
-        self.stands = !shown;
-        self.offer.at(revision)
+    pub(super) fn confirm_write(
+        mut self,
+        revision: Revision,
+        is_shown: bool,
+    ) -> Option<Arc<CachedObject>> {
+        self.stands = !is_shown;
+        self.offer.object_at(revision)
     }
 }
 
@@ -68,7 +72,7 @@ impl Drop for PendingWriteGuard<'_> {
     }
 }
 
-fn count(offers: &HashMap<Key, Vec<Arc<PendingWrite>>>) -> usize {
+fn count_offers(offers: &HashMap<Key, Vec<Arc<PendingWrite>>>) -> usize {
     offers.values().map(Vec::len).sum()
 }
 
@@ -79,23 +83,25 @@ impl PendingWrites {
         form: ObjectForm,
         stored: Bytes,
         event: EventType,
-        shown: Revision,
+        shown_revision: Revision,
     ) -> PendingWriteGuard<'_> {
         let (key, form) = (key.clone(), Mutex::new(Some(form)));
         let offer = Arc::new(PendingWrite { key, stored, event, form, made: OnceLock::new() });
         let mut offers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if count(&offers) >= MOST {
+        if count_offers(&offers) >= MOST {
             // Offers of objects that the cache shows already: they were not used while no watch was
             // open.
             offers.retain(|_, list| {
                 list.retain(|offer| match offer.made.get() {
-                    Some(made) => made.as_ref().is_some_and(|made| made.revision > shown),
+                    Some(object) => {
+                        object.as_ref().is_some_and(|object| object.revision > shown_revision)
+                    }
                     None => true,
                 });
                 !list.is_empty()
             });
         }
-        if count(&offers) < MOST {
+        if count_offers(&offers) < MOST {
             offers.entry(offer.key.clone()).or_default().push(Arc::clone(&offer));
         }
         drop(offers);
@@ -104,20 +110,20 @@ impl PendingWrites {
 
     /// Returns the object offered for a store entry, and removes the offer: the watch shows the
     /// object now.
-    pub(super) fn take(&self, entry: &StoreEntry) -> Option<Arc<CachedObject>> {
-        let same = |offer: &Arc<PendingWrite>| offer.stored == entry.value;
-        self.remove(&entry.key, same)?.at(entry.revision)
+    pub(super) fn take_object(&self, entry: &StoreEntry) -> Option<Arc<CachedObject>> {
+        let is_same_write = |offer: &Arc<PendingWrite>| offer.stored == entry.value;
+        self.remove(&entry.key, is_same_write)?.object_at(entry.revision)
     }
 
     fn remove(
         &self,
         key: &Key,
-        which: impl Fn(&Arc<PendingWrite>) -> bool,
+        predicate: impl Fn(&Arc<PendingWrite>) -> bool,
     ) -> Option<Arc<PendingWrite>> {
         let mut offers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let list = offers.get_mut(key)?;
-        let at = list.iter().position(which)?;
-        let offer = list.remove(at);
+        let index = list.iter().position(predicate)?;
+        let offer = list.remove(index);
         if list.is_empty() {
             offers.remove(key);
         }
@@ -146,7 +152,7 @@ mod tests {
     }
 
     fn standing(offers: &PendingWrites) -> usize {
-        count(&offers.0.lock().unwrap())
+        count_offers(&offers.0.lock().unwrap())
     }
 
     fn entry(name: &str, text: &'static str, revision: u64) -> StoreEntry {
@@ -159,11 +165,11 @@ mod tests {
             let offers = PendingWrites::default();
             let offered = offer(&offers, "a", "1");
             let (written, shown) = if registry_first {
-                let written = offered.written(Revision(7), false).unwrap();
-                (written, offers.take(&entry("a", "1", 7)).unwrap())
+                let written = offered.confirm_write(Revision(7), false).unwrap();
+                (written, offers.take_object(&entry("a", "1", 7)).unwrap())
             } else {
-                let shown = offers.take(&entry("a", "1", 7)).unwrap();
-                (offered.written(Revision(7), true).unwrap(), shown)
+                let shown = offers.take_object(&entry("a", "1", 7)).unwrap();
+                (offered.confirm_write(Revision(7), true).unwrap(), shown)
             };
             assert!(Arc::ptr_eq(&written, &shown));
             assert_eq!((written.revision, standing(&offers)), (Revision(7), 0));
@@ -173,23 +179,23 @@ mod tests {
     #[test]
     fn the_same_bytes_under_another_revision_are_another_write() {
         let offers = PendingWrites::default();
-        let written = offer(&offers, "a", "1").written(Revision(8), false);
-        assert!(written.is_some() && offers.take(&entry("a", "1", 7)).is_none());
-        assert!(offers.take(&entry("a", "2", 8)).is_none());
+        let written = offer(&offers, "a", "1").confirm_write(Revision(8), false);
+        assert!(written.is_some() && offers.take_object(&entry("a", "1", 7)).is_none());
+        assert!(offers.take_object(&entry("a", "2", 8)).is_none());
     }
 
     #[test]
     fn what_the_store_refused_stands_no_longer() {
         let offers = PendingWrites::default();
         drop(offer(&offers, "a", "1"));
-        assert!(standing(&offers) == 0 && offers.take(&entry("a", "1", 7)).is_none());
+        assert!(standing(&offers) == 0 && offers.take_object(&entry("a", "1", 7)).is_none());
     }
 
     #[test]
     fn what_nobody_takes_is_bounded() {
         let offers = PendingWrites::default();
         for at in 0..4 * MOST as u64 {
-            assert!(offer(&offers, "a", "1").written(Revision(at + 1), false).is_some());
+            assert!(offer(&offers, "a", "1").confirm_write(Revision(at + 1), false).is_some());
         }
         assert!(standing(&offers) <= MOST, "{}", standing(&offers));
     }

@@ -17,7 +17,7 @@ use tracing::{info, warn};
 use super::{
     super::storage::{self, Revision, StoreEntry, WatchStream},
     Cache, EventType,
-    decoded_events::{DecodedEvent, ended, list, starts_over},
+    decoded_events::{DecodedEvent, list_resource, requires_relist, watch_ended_error},
     object::SharedDecodeResult,
     startup_history::StartupHistory,
 };
@@ -28,81 +28,83 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// Keeps the cache up to date: lists and watches the store, again after each failure. Does not
 /// return.
-pub(super) async fn follow(cache: &Cache, ready: readiness::ReadinessHandle) {
-    let mut ready = Some(ready);
+pub(super) async fn run_reflector(cache: &Cache, readiness_handle: readiness::ReadinessHandle) {
+    let mut readiness_handle = Some(readiness_handle);
     let mut pause = FIRST_PAUSE;
     // Revision where the next watch begins; absent when the resource has to be listed.
-    let mut at = None;
+    let mut next_revision = None;
     loop {
-        let ended = session(cache, &mut at, &mut ready, &mut pause).await;
+        let watch_error =
+            run_session(cache, &mut next_revision, &mut readiness_handle, &mut pause).await;
         cache.follows.store(false, Ordering::SeqCst);
-        if starts_over(&ended) {
-            at = None;
+        if requires_relist(&watch_error) {
+            next_revision = None;
         }
         warn!(
-            error = %chain(&ended),
+            error = %chain(&watch_error),
             resource = cache.prefix.as_str(),
-            list_again = at.is_none(),
+            list_again = next_revision.is_none(),
             "Watch of the store ended"
         );
-        let jittered = rand::rng().random_range(pause / 2..=pause);
-        time::sleep(jittered).await;
+        let jittered_pause = rand::rng().random_range(pause / 2..=pause);
+        time::sleep(jittered_pause).await;
         pause = LONGEST_PAUSE.min(pause * 2);
     }
 }
 
 /// Lists the store if there is no revision to go on from, then applies events until the watch ends.
-async fn session(
+async fn run_session(
     cache: &Cache,
-    at: &mut Option<Revision>,
-    ready: &mut Option<readiness::ReadinessHandle>,
+    next_revision: &mut Option<Revision>,
+    readiness_handle: &mut Option<readiness::ReadinessHandle>,
     pause: &mut Duration,
 ) -> storage::Error {
-    let begun = match *at {
+    let watch_result = match *next_revision {
         Some(from) => cache.storage.watch(&cache.prefix, from).await,
-        None => begin(cache).await.map(|(revision, events)| {
-            *at = Some(revision);
+        None => start_watch(cache).await.map(|(revision, events)| {
+            *next_revision = Some(revision);
             events
         }),
     };
-    let mut events = match begun {
+    let mut events = match watch_result {
         Ok(events) => events,
         Err(error) => return error,
     };
     cache.follows.store(true, Ordering::SeqCst);
-    drop(ready.take());
+    drop(readiness_handle.take());
     while let Some(event) = events.next().await {
         match event {
             Ok(event) => {
-                *at = Some(event.revision());
+                *next_revision = Some(event.revision());
                 *pause = FIRST_PAUSE;
-                let change =
-                    DecodedEvent::of(event, |entry, event| read_entry(cache, entry, event));
-                cache.update(|state| change.apply(state));
+                let change = DecodedEvent::from_store_event(event, |entry, event| {
+                    read_entry(cache, entry, event)
+                });
+                cache.update_state(|state| change.apply(state));
             }
             Err(error) => return error,
         }
     }
-    ended()
+    watch_ended_error()
 }
 
 /// Lists the store and opens a watch from the list's revision.
-async fn begin(cache: &Cache) -> Result<(Revision, WatchStream), storage::Error> {
-    let state = list(cache, None, |entry| read_listed(cache, entry)).await?;
+async fn start_watch(cache: &Cache) -> Result<(Revision, WatchStream), storage::Error> {
+    let state = list_resource(cache, None, |entry| read_listed(cache, entry)).await?;
     let (objects, revision) = (state.len(), state.revision());
     let events = cache.storage.watch(&cache.prefix, revision).await?;
     // Set before the state is ready, and so before a watch can ask for the history.
-    cache.unknown.send_replace(Some(Arc::new(StartupHistory::of(&state))));
-    cache.update(|current| current.start_over(state));
+    cache.unknown.send_replace(Some(Arc::new(StartupHistory::from_state(&state))));
+    cache.update_state(|current| current.start_over(state));
     info!(resource = cache.prefix.as_str(), objects, revision = revision.0, "Listed the store");
     Ok((revision, events))
 }
 
 /// Returns the object of a listed entry. An object that the cache knows at this revision is not
-/// decoded again: the shown objects stay in memory while the store is listed anew.
+/// decoded again. So the shown objects stay in memory while the cache lists the store again.
 fn read_listed(cache: &Cache, entry: &StoreEntry) -> SharedDecodeResult {
-    let known = cache.read().known(&entry.key, entry.revision);
-    known.map_or_else(|| read_entry(cache, entry, EventType::Added), Ok)
+    let cached_object = cache.read_state().get_at_revision(&entry.key, entry.revision);
+    cached_object.map_or_else(|| read_entry(cache, entry, EventType::Added), Ok)
 }
 
 fn read_entry(cache: &Cache, entry: &StoreEntry, event: EventType) -> SharedDecodeResult {

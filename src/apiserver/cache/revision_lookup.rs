@@ -36,19 +36,19 @@ struct SharedError {
 
 impl RevisionLookup {
     /// Returns a revision that the store stated as its latest after this call began.
-    pub(super) async fn revision(&self, store: &dyn Storage) -> Result<Revision, Error> {
-        let own = self.came.fetch_add(1, Ordering::SeqCst) + 1;
+    pub(super) async fn latest_revision(&self, store: &dyn Storage) -> Result<Revision, Error> {
+        let reader_number = self.came.fetch_add(1, Ordering::SeqCst) + 1;
         let mut answer = self.answer.lock().await;
-        if answer.readers >= own
-            && let Some(said) = &answer.said
+        if answer.readers >= reader_number
+            && let Some(shared_result) = &answer.said
         {
-            return said.as_ref().copied().map_err(SharedError::error);
+            return shared_result.as_ref().copied().map_err(SharedError::to_error);
         }
         let readers = self.came.load(Ordering::SeqCst);
-        let said = store.current_revision().await;
-        let shared = said.as_ref().copied().map_err(SharedError::new);
-        *answer = RevisionAnswer { readers, said: Some(shared) };
-        said
+        let lookup_result = store.current_revision().await;
+        let shared_result = lookup_result.as_ref().copied().map_err(SharedError::new);
+        *answer = RevisionAnswer { readers, said: Some(shared_result) };
+        lookup_result
     }
 }
 
@@ -60,7 +60,7 @@ impl SharedError {
         }
     }
 
-    fn error(&self) -> Error {
+    fn to_error(&self) -> Error {
         let reason = self.reason.clone();
         if self.replaced {
             Error::Replaced { reason }

@@ -20,7 +20,7 @@ use super::{
     Cache, CachedObject, EventType,
     decoded_events::{self, DecodedEvent},
     object::SharedDecodeResult,
-    state::{CacheState, window},
+    state::{CacheState, window_bytes},
 };
 use crate::error::chain;
 
@@ -46,7 +46,7 @@ pub(super) struct StartupHistory {
 
 /// Learns the changes before each list; does not return. Runs in the task that lists, so that no
 /// list comes between the end of the learning and clearing `unknown`.
-pub(super) async fn follow(cache: &Cache) {
+pub(super) async fn learn_histories(cache: &Cache) {
     let mut unknown = cache.unknown.subscribe();
     loop {
         // The sender cannot go: `cache` holds it.
@@ -62,27 +62,27 @@ pub(super) async fn follow(cache: &Cache) {
 }
 
 impl StartupHistory {
-    pub(super) fn of(listed: &CacheState) -> Self {
-        Self { objects: listed.objects().clone(), until: listed.revision() }
+    pub(super) fn from_state(state: &CacheState) -> Self {
+        Self { objects: state.objects().clone(), until: state.revision() }
     }
 
     async fn learn_soon(&self, cache: &Cache) {
         // Learning begins when the time is over or when a watch asks.
         drop(time::timeout(LULL, cache.past_asked.notified()).await);
-        self.learn(cache).await;
+        self.learn_changes(cache).await;
     }
 
     /// Adds the history before the changes since the list, unless the store cannot tell it.
-    async fn learn(&self, cache: &Cache) {
+    async fn learn_changes(&self, cache: &Cache) {
         let resource = cache.prefix.as_str();
         let error = loop {
-            match time::timeout(PATIENCE, self.read(cache)).await {
+            match time::timeout(PATIENCE, self.read_history(cache)).await {
                 Ok(Ok(past)) => {
-                    let (from, until) = (past.oldest().0, self.until.0);
-                    cache.update(|state| state.prepend(past));
+                    let (from, until) = (past.oldest_revision().0, self.until.0);
+                    cache.update_state(|state| state.prepend(past));
                     return info!(resource, from, until, "Learned what happened before");
                 }
-                Ok(Err(error)) if decoded_events::starts_over(&error) => {
+                Ok(Err(error)) if decoded_events::requires_relist(&error) => {
                     break chain(&error).to_string();
                 }
                 Ok(Err(error)) => {
@@ -90,91 +90,94 @@ impl StartupHistory {
                 }
                 Err(elapsed) => break chain(&elapsed).to_string(),
             }
-            let jittered = rand::rng().random_range(PAUSE / 2..=PAUSE);
-            time::sleep(jittered).await;
+            let jittered_pause = rand::rng().random_range(PAUSE / 2..=PAUSE);
+            time::sleep(jittered_pause).await;
         };
         warn!(resource, %error, "Watches from before have to list again");
     }
 
     /// Reads the state at the first revision that the window can reach, and the changes from there
     /// until the list.
-    async fn read(&self, cache: &Cache) -> Result<CacheState, Error> {
+    async fn read_history(&self, cache: &Cache) -> Result<CacheState, Error> {
         let mut from = Revision(self.until.0.saturating_sub(REVISIONS));
-        let mut moved = 0;
+        let mut moves = 0;
         loop {
-            match self.since(cache, from).await {
+            match self.read_since(cache, from).await {
                 Err(Error::Compacted { oldest, .. })
-                    if moved < MOVES && from < oldest && oldest < self.until =>
+                    if moves < MOVES && from < oldest && oldest < self.until =>
                 {
                     from = oldest;
-                    moved += 1;
+                    moves += 1;
                 }
-                read => return read,
+                result => return result,
             }
         }
     }
 
-    async fn since(&self, cache: &Cache, from: Revision) -> Result<CacheState, Error> {
-        let (from, events) = self.events(cache, from).await?;
-        let reading = |entry: &StoreEntry, happened| self.reading(cache, entry, happened);
+    async fn read_since(&self, cache: &Cache, from: Revision) -> Result<CacheState, Error> {
+        let (from, events) = self.read_events(cache, from).await?;
+        let decode = |entry: &StoreEntry, event_type| self.decode_entry(cache, entry, event_type);
         let mut past = if events.is_empty() {
-            CacheState::listed(Vec::new(), from)
+            CacheState::from_list(Vec::new(), from)
         } else {
-            decoded_events::list(cache, Some(from), |entry| reading(entry, EventType::Added))
-                .await?
+            decoded_events::list_resource(cache, Some(from), |entry| {
+                decode(entry, EventType::Added)
+            })
+            .await?
         };
         for event in events {
-            DecodedEvent::of(event, reading).apply(&mut past);
+            DecodedEvent::from_store_event(event, decode).apply(&mut past);
             // Requests come first.
             task::yield_now().await;
         }
-        past.progress(self.until);
+        past.advance_revision(self.until);
         Ok(past)
     }
 
-    fn reading(
+    fn decode_entry(
         &self,
         cache: &Cache,
         entry: &StoreEntry,
-        happened: EventType,
+        event_type: EventType,
     ) -> SharedDecodeResult {
-        match self.objects.get(&entry.key).filter(|known| known.revision == entry.revision) {
-            Some(known) => Ok(Arc::clone(known)),
-            None => cache.decode(entry, happened).map(Arc::new),
+        match self.objects.get(&entry.key).filter(|object| object.revision == entry.revision) {
+            Some(object) => Ok(Arc::clone(object)),
+            None => cache.decode(entry, event_type).map(Arc::new),
         }
     }
 
     /// Reads as many of the latest changes as the window can hold, and the revision that they
     /// follow.
-    async fn events(
+    async fn read_events(
         &self,
         cache: &Cache,
         mut from: Revision,
     ) -> Result<(Revision, VecDeque<StoreEvent>), Error> {
         let mut stream = cache.storage.watch(&cache.prefix, from).await?;
         cache.storage.request_progress(self.until);
-        let (mut events, mut kept) = (VecDeque::new(), 0);
-        let mut reached = from;
-        while reached < self.until {
-            let event = stream.next().await.unwrap_or_else(|| Err(decoded_events::ended()))?;
-            reached = event.revision();
-            if reached > self.until || matches!(event, StoreEvent::Progress(_)) {
+        let (mut events, mut kept_bytes) = (VecDeque::new(), 0);
+        let mut reached_revision = from;
+        while reached_revision < self.until {
+            let event =
+                stream.next().await.unwrap_or_else(|| Err(decoded_events::watch_ended_error()))?;
+            reached_revision = event.revision();
+            if reached_revision > self.until || matches!(event, StoreEvent::Progress(_)) {
                 continue;
             }
-            kept += size(&event);
+            kept_bytes += event_size(&event);
             events.push_back(event);
-            while kept > window()
-                && let Some(gone) = events.pop_front()
+            while kept_bytes > window_bytes()
+                && let Some(dropped_event) = events.pop_front()
             {
-                kept -= size(&gone);
-                from = gone.revision();
+                kept_bytes -= event_size(&dropped_event);
+                from = dropped_event.revision();
             }
         }
         Ok((from, events))
     }
 }
 
-fn size(event: &StoreEvent) -> usize {
+fn event_size(event: &StoreEvent) -> usize {
     match event {
         StoreEvent::Put { entry, .. } => entry.value.len(),
         StoreEvent::Delete { .. } | StoreEvent::Progress(_) => 0,

@@ -23,8 +23,8 @@ use super::{
 
 /// Returns how many bytes of changes are kept for watchers. A hundred pilots that write a heartbeat
 /// of 3 KiB every 10 s fill 4 MiB in two minutes.
-pub(super) fn window() -> usize {
-    CapacityBounds::own().window
+pub(super) fn window_bytes() -> usize {
+    CapacityBounds::for_process().window
 }
 
 /// One change of one object.
@@ -110,7 +110,7 @@ impl CacheState {
     }
 
     /// Returns the revision after which the changes are known.
-    pub(super) fn oldest(&self) -> Revision {
+    pub(super) fn oldest_revision(&self) -> Revision {
         self.oldest
     }
 
@@ -118,24 +118,24 @@ impl CacheState {
         &self.objects
     }
 
-    pub(super) fn sums(&self) -> &StoredBytes {
+    pub(super) fn stored_bytes(&self) -> &StoredBytes {
         &self.sums
     }
 
     fn insert(&mut self, key: Key, object: Arc<CachedObject>) -> Option<Arc<CachedObject>> {
-        self.sums.add(&key, object.counted());
+        self.sums.add(&key, object.counted_bytes());
         let previous = self.objects.insert(key, object)?;
-        self.sums.remove(&previous.key, previous.counted());
+        self.sums.remove(&previous.key, previous.counted_bytes());
         Some(previous)
     }
 
     fn remove(&mut self, key: &Key) -> Option<Arc<CachedObject>> {
-        let gone = self.objects.remove(key)?;
-        self.sums.remove(key, gone.counted());
-        Some(gone)
+        let object = self.objects.remove(key)?;
+        self.sums.remove(key, object.counted_bytes());
+        Some(object)
     }
 
-    pub(super) fn lists(&self) -> u64 {
+    pub(super) fn list_count(&self) -> u64 {
         self.lists
     }
 
@@ -153,12 +153,16 @@ impl CacheState {
     }
 
     /// Returns the object under `key`, if it is the one at `revision`.
-    pub(super) fn known(&self, key: &Key, revision: Revision) -> Option<Arc<CachedObject>> {
+    pub(super) fn get_at_revision(
+        &self,
+        key: &Key,
+        revision: Revision,
+    ) -> Option<Arc<CachedObject>> {
         self.objects.get(key).filter(|object| object.revision == revision).cloned()
     }
 
     /// Lists a range that can hold only the object under `key`.
-    pub(super) fn one(&self, key: &Key) -> Result<CacheListing, Error> {
+    pub(super) fn list_one(&self, key: &Key) -> Result<CacheListing, Error> {
         let objects = self.get(key)?.into_iter().collect();
         Ok(CacheListing {
             objects,
@@ -194,7 +198,7 @@ impl CacheState {
 
     /// Estimates the bytes of memory that a read of the store will take: for the objects about what
     /// they take now, and for the changes since `request.at` what a store looks at.
-    pub(super) fn foresee(&self, range: &KeyPrefix, request: &PageRequest) -> usize {
+    pub(super) fn estimate_read_bytes(&self, range: &KeyPrefix, request: &PageRequest) -> usize {
         /// Bytes that a store holds for a change that it looks at, and the most changes that it
         /// looks at.
         const CHANGE: u64 = 160;
@@ -203,23 +207,25 @@ impl CacheState {
         let objects = self.objects.range((Bound::Included(&begin), Bound::Excluded(&end)));
         let (count, bytes) = objects
             .fold((0, 0), |(count, bytes), (_, object)| (count + 1, bytes + object.json().len()));
-        let shown = request.limit.unwrap_or(count).min(count);
-        let part = bytes / count.max(1) * shown;
-        let since = request.at.map_or(0, |at| self.revision.0.saturating_sub(at.0));
-        let looked_at = usize::try_from(since.min(CHANGES) * CHANGE).unwrap_or(usize::MAX);
-        super::COPIES * part + looked_at
+        let page_length = request.limit.unwrap_or(count).min(count);
+        let part = bytes / count.max(1) * page_length;
+        let change_count =
+            request.at.map_or(0, |revision| self.revision.0.saturating_sub(revision.0));
+        let scanned_bytes =
+            usize::try_from(change_count.min(CHANGES) * CHANGE).unwrap_or(usize::MAX);
+        super::COPIES * part + scanned_bytes
     }
 
     /// Returns a page of a range as it was at the revision `at`, from the present objects and the
     /// changes since. Absent when the window does not reach back to `at`, or an object cannot be
     /// read.
-    pub(super) fn page(
+    pub(super) fn list_page(
         &self,
         range: &KeyPrefix,
-        at: Revision,
+        revision: Revision,
         request: &PageRequest,
     ) -> Option<CacheListing> {
-        if at < self.oldest || at > self.revision || !self.is_ready() {
+        if revision < self.oldest || revision > self.revision || !self.is_ready() {
             return None;
         }
         if self.broken.keys().any(|key| range.contains(key)) {
@@ -227,61 +233,65 @@ impl CacheState {
         }
         // For a key that changed several times, the first change after `at` says what it was
         // before.
-        let mut before: BTreeMap<&Key, Option<&Arc<CachedObject>>> = BTreeMap::new();
-        for change in self.window.iter().rev().take_while(|change| change.revision > at) {
+        let mut earlier_objects: BTreeMap<&Key, Option<&Arc<CachedObject>>> = BTreeMap::new();
+        for change in self.window.iter().rev().take_while(|change| change.revision > revision) {
             if range.contains(&change.key) {
                 let previous = match change.event.as_ref().ok()? {
                     CacheEvent::Put { previous, .. } => previous.as_ref(),
                     CacheEvent::Deleted { previous, .. } => Some(previous),
                 };
-                before.insert(&change.key, previous);
+                earlier_objects.insert(&change.key, previous);
             }
         }
         let (begin, end) = range.bounds();
         let mut rest = match &request.after {
-            Some(after) if range.contains(after) => (Bound::Excluded(after), Bound::Excluded(&end)),
+            Some(last_key) if range.contains(last_key) => {
+                (Bound::Excluded(last_key), Bound::Excluded(&end))
+            }
             Some(_) => return None,
             None => (Bound::Included(&begin), Bound::Excluded(&end)),
         };
-        let mut changed = before
+        let mut changed_objects = earlier_objects
             .range::<Key, _>(rest)
             .filter_map(|(key, previous)| Some((*key, (*previous)?)))
             .peekable();
-        let mut present = self
+        let mut unchanged_objects = self
             .objects
             .range::<Key, _>(rest)
-            .filter(|(key, _)| !before.contains_key(key))
+            .filter(|(key, _)| !earlier_objects.contains_key(key))
             .peekable();
-        let found = std::iter::from_fn(|| match (changed.peek(), present.peek()) {
-            (Some((one, _)), Some((other, _))) if one < other => changed.next(),
-            (_, Some(_)) => present.next(),
-            (_, None) => changed.next(),
-        });
+        let page_objects =
+            std::iter::from_fn(|| match (changed_objects.peek(), unchanged_objects.peek()) {
+                (Some((one, _)), Some((other, _))) if one < other => changed_objects.next(),
+                (_, Some(_)) => unchanged_objects.next(),
+                (_, None) => changed_objects.next(),
+            });
         let limit = request.limit.unwrap_or(usize::MAX);
-        let (mut objects, mut more) = (Vec::new(), false);
-        for (key, object) in found {
+        let (mut objects, mut has_more) = (Vec::new(), false);
+        for (key, object) in page_objects {
             if objects.len() == limit {
-                more = true;
+                has_more = true;
                 break;
             }
             rest.0 = Bound::Excluded(key);
             objects.push(Arc::clone(object));
         }
         // Counting compares no keys: with many objects the keys lie all over the memory.
-        let remaining = if more && request.count {
-            let changed = before.range::<Key, _>(rest);
-            let changed = changed.map(|(key, previous)| {
+        let remaining = if has_more && request.count {
+            let changed_keys = earlier_objects.range::<Key, _>(rest);
+            let presence_counts = changed_keys.map(|(key, previous)| {
                 (usize::from(previous.is_some()), usize::from(self.objects.contains_key(*key)))
             });
-            let (gone, came) = changed.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-            self.objects.range::<Key, _>(rest).count() + gone - came
+            let (removed_count, added_count) =
+                presence_counts.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+            self.objects.range::<Key, _>(rest).count() + removed_count - added_count
         } else {
-            usize::from(more)
+            usize::from(has_more)
         };
         Some(CacheListing {
             objects,
-            revision: at,
-            more,
+            revision,
+            more: has_more,
             remaining,
             from_store: false,
             share: MemoryShare::NONE,
@@ -289,9 +299,9 @@ impl CacheState {
     }
 
     /// Creates the state that a list of the store showed, without any changes yet.
-    pub(super) fn listed(read: Vec<(Key, SharedDecodeResult)>, revision: Revision) -> Self {
+    pub(super) fn from_list(entries: Vec<(Key, SharedDecodeResult)>, revision: Revision) -> Self {
         let mut state = Self { oldest: revision, revision, ..Self::default() };
-        for (key, reading) in read {
+        for (key, reading) in entries {
             match reading {
                 Ok(object) => drop(state.insert(key, object)),
                 Err(reason) => drop(state.broken.insert(key, reason)),
@@ -300,10 +310,10 @@ impl CacheState {
         state
     }
 
-    /// Replaces the state by `next`, which was listed anew. Ends the watchers from before.
-    pub(super) fn start_over(&mut self, next: Self) {
-        let (lists, changes) = (self.lists + 1, self.changes + next.changes);
-        *self = Self { lists, changes, ..next };
+    /// Replaces the state by `next`, from a new list. Ends the watchers from before.
+    pub(super) fn start_over(&mut self, new_state: Self) {
+        let (lists, changes) = (self.lists + 1, self.changes + new_state.changes);
+        *self = Self { lists, changes, ..new_state };
     }
 
     /// Adds as many changes of `past` as still fit, if they lead to where the window begins.
@@ -312,7 +322,7 @@ impl CacheState {
             return;
         }
         while let Some(change) = past.window.pop_back() {
-            if self.kept + change.size > window() {
+            if self.kept + change.size > window_bytes() {
                 self.oldest = change.revision;
                 return;
             }
@@ -339,7 +349,7 @@ impl CacheState {
                 Err(reason)
             }
         };
-        self.record(key, revision, event);
+        self.record_change(key, revision, event);
     }
 
     pub(super) fn delete(&mut self, key: Key, revision: Revision) {
@@ -347,46 +357,46 @@ impl CacheState {
         // No watcher was shown an object that could not be read, so none misses its deletion.
         if let Some(object) = self.remove(&key) {
             let (previous, object) = (Arc::clone(&object), Arc::new(object.last_seen(revision)));
-            self.record(key, revision, Ok(CacheEvent::Deleted { object, previous }));
+            self.record_change(key, revision, Ok(CacheEvent::Deleted { object, previous }));
         }
-        self.progress(revision);
+        self.advance_revision(revision);
     }
 
-    pub(super) fn progress(&mut self, revision: Revision) {
+    pub(super) fn advance_revision(&mut self, revision: Revision) {
         self.revision = self.revision.max(revision);
     }
 
-    fn record(&mut self, key: Key, revision: Revision, event: Result<CacheEvent, String>) {
-        self.progress(revision);
+    fn record_change(&mut self, key: Key, revision: Revision, event: Result<CacheEvent, String>) {
+        self.advance_revision(revision);
         self.changes += 1;
         let size = event.as_ref().map_or(0, CacheEvent::size);
         self.kept += size;
         self.window.push_back(WindowEntry { key, revision, size, event });
         // The latest change stays, however large it is: its watchers are woken only after this.
-        while self.kept > window()
+        while self.kept > window_bytes()
             && self.window.len() > 1
-            && let Some(gone) = self.window.pop_front()
+            && let Some(oldest_change) = self.window.pop_front()
         {
-            self.kept -= gone.size;
-            self.oldest = gone.revision;
+            self.kept -= oldest_change.size;
+            self.oldest = oldest_change.revision;
         }
     }
 
     /// Returns the keys of the changes after the first `changes`; none when the window lost some of
     /// them.
     pub(super) fn changed_since(&self, changes: u64) -> Option<impl Iterator<Item = &Key>> {
-        let new = usize::try_from(self.changes - changes).ok()?;
-        let start = self.window.len().checked_sub(new)?;
+        let new_count = usize::try_from(self.changes - changes).ok()?;
+        let start = self.window.len().checked_sub(new_count)?;
         Some(self.window.range(start..).map(|change| &change.key))
     }
 
-    /// May the window have lost a change of the range after `reached`? Of one object that is known:
-    /// each state of it says which one was before. Otherwise each heartbeat among thousands would
-    /// end the watch of a pilot that sees its own Pilot only.
-    fn may_have_missed(&self, range: &KeyRange, reached: Revision) -> bool {
+    /// Returns whether the window may have lost a change of the range after `reached`. For one
+    /// object that is known: each of its states records the one before. Otherwise each heartbeat
+    /// among thousands would end the watch of a pilot that sees its own Pilot only.
+    fn may_have_missed(&self, range: &KeyRange, reached_revision: Revision) -> bool {
         let KeyRange::One(key) = range else { return true };
-        let seen = |object: &CachedObject| object.revision <= reached;
-        let before = match self.window.iter().find(|change| change.key == *key) {
+        let is_seen = |object: &CachedObject| object.revision <= reached_revision;
+        let previous_object = match self.window.iter().find(|change| change.key == *key) {
             Some(WindowEntry { event: Ok(CacheEvent::Put { previous, .. }), .. }) => {
                 previous.as_ref()
             }
@@ -396,42 +406,48 @@ impl CacheState {
             Some(WindowEntry { event: Err(_), .. }) => None,
             None => self.objects.get(key),
         };
-        !before.is_some_and(|object| seen(object))
+        !previous_object.is_some_and(|object| is_seen(object))
     }
 
     /// The changes of a range among the next `limit` changes after `reached`.
-    pub(super) fn changes(
+    pub(super) fn changes_after(
         &self,
         range: &KeyRange,
-        reached: Revision,
+        reached_revision: Revision,
         lists: u64,
         limit: usize,
     ) -> Result<ChangeBatch, Error> {
-        if lists != self.lists || (reached < self.oldest && self.may_have_missed(range, reached)) {
-            return Err(Error::TooOld { asked: reached, oldest: self.oldest });
+        if lists != self.lists
+            || (reached_revision < self.oldest && self.may_have_missed(range, reached_revision))
+        {
+            return Err(Error::TooOld { asked: reached_revision, oldest: self.oldest });
         }
-        let reached = reached.max(self.oldest);
-        let start = self.window.partition_point(|change| change.revision <= reached);
-        let more = self.window.len() - start > limit;
-        let mut found =
-            ChangeBatch { events: Vec::new(), reached: self.revision, more, failure: None };
+        let reached_revision = reached_revision.max(self.oldest);
+        let start = self.window.partition_point(|change| change.revision <= reached_revision);
+        let has_more = self.window.len() - start > limit;
+        let mut batch = ChangeBatch {
+            events: Vec::new(),
+            reached: self.revision,
+            more: has_more,
+            failure: None,
+        };
         for change in self.window.range(start..).take(limit) {
-            found.reached = change.revision;
+            batch.reached = change.revision;
             if !range.contains(&change.key) {
                 continue;
             }
             match &change.event {
-                Ok(event) => found.events.push(event.clone()),
+                Ok(event) => batch.events.push(event.clone()),
                 Err(reason) => {
                     let (key, reason) = (change.key.clone(), reason.clone());
-                    found.failure = Some(Error::Undecodable { key, reason });
-                    return Ok(found);
+                    batch.failure = Some(Error::Undecodable { key, reason });
+                    return Ok(batch);
                 }
             }
         }
-        if !more {
-            found.reached = self.revision;
+        if !has_more {
+            batch.reached = self.revision;
         }
-        Ok(found)
+        Ok(batch)
     }
 }

@@ -35,8 +35,8 @@ pub struct ListCounts {
 }
 
 impl ListCounters {
-    fn add(&self, more: ListCounts) {
-        let ListCounts { lists, fetched, evaluated, returned } = more;
+    fn add(&self, counts: ListCounts) {
+        let ListCounts { lists, fetched, evaluated, returned } = counts;
         self.lists.fetch_add(lists, Ordering::Relaxed);
         self.fetched.fetch_add(fetched, Ordering::Relaxed);
         self.evaluated.fetch_add(evaluated, Ordering::Relaxed);
@@ -44,12 +44,12 @@ impl ListCounters {
     }
 
     pub fn so_far(&self) -> ListCounts {
-        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         ListCounts {
-            lists: of(&self.lists),
-            fetched: of(&self.fetched),
-            evaluated: of(&self.evaluated),
-            returned: of(&self.returned),
+            lists: load(&self.lists),
+            fetched: load(&self.fetched),
+            evaluated: load(&self.evaluated),
+            returned: load(&self.returned),
         }
     }
 }
@@ -105,22 +105,22 @@ impl Default for ReadTally {
 
 impl ReadTally {
     /// Counts one list, or one page of a list: the objects fetched, evaluated and returned.
-    pub fn listed(&self, from_store: bool, objects: [usize; 3]) {
+    pub fn count_list(&self, from_store: bool, objects: [usize; 3]) {
         let [fetched, evaluated, returned] =
             objects.map(|count| u64::try_from(count).unwrap_or(u64::MAX));
         let lists = if from_store { &self.stored } else { &self.cached };
         lists.add(ListCounts { lists: 1, fetched, evaluated, returned });
     }
 
-    pub fn read_consistently(&self, outcome: ConsistentReadOutcome) {
+    pub fn count_consistent_read(&self, outcome: ConsistentReadOutcome) {
         self.consistent[outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub fn consistent(&self, outcome: ConsistentReadOutcome) -> u64 {
+    pub fn consistent_reads(&self, outcome: ConsistentReadOutcome) -> u64 {
         self.consistent[outcome as usize].load(Ordering::Relaxed)
     }
 
-    pub(super) fn waited(&self, took: Duration) {
-        self.waits.observe(took.as_secs_f64());
+    pub(super) fn observe_wait(&self, duration: Duration) {
+        self.waits.observe(duration.as_secs_f64());
     }
 }

@@ -1,10 +1,10 @@
 //! One watch of a client: reads the cache's window of changes at its own pace.
 //!
-//! A watcher is told only that there are changes, so a slow one holds up no other and needs no
-//! buffer; when the window moves faster than the watcher reads, the watch ends with `TooOld`. The
-//! first change after a pause is seen at once. Changes right behind it are taken together, or each
-//! would cost every watcher a wake-up and a write to its connection; the more watchers a range has,
-//! the longer the pause between two reads of the window.
+//! A watcher learns only that there are changes, so a slow one delays no other and needs no buffer.
+//! When the window moves faster than the watcher reads, the watch ends with `TooOld`. The first
+//! change after a pause is seen at once. Changes right behind it are taken together, or each would
+//! cost every watcher a wake-up and a write to its connection. The more watchers a range has, the
+//! longer the pause between two reads of the window.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -26,7 +26,7 @@ const PACE_EACH: Duration = Duration::from_micros(100);
 const SLOWEST: Duration = Duration::from_millis(32);
 
 /// Returns the pause between two reads of the window when a range has `watchers` watchers.
-fn pace(watchers: usize) -> Duration {
+fn read_pause(watchers: usize) -> Duration {
     let watchers = u32::try_from(watchers).unwrap_or(u32::MAX);
     PACE_EACH.saturating_mul(watchers).clamp(PACE, SLOWEST)
 }
@@ -51,22 +51,31 @@ pub struct CacheWatcher {
 impl Drop for CacheWatcher {
     fn drop(&mut self) {
         // The watcher's own receiver goes first, or the range would still count it.
-        let (_, gone) = watch::channel(());
-        drop(std::mem::replace(&mut self.changed, gone));
-        self.cache.waiting.left(&self.range);
+        let (_, closed_receiver) = watch::channel(());
+        drop(std::mem::replace(&mut self.changed, closed_receiver));
+        self.cache.waiting.remove_unwatched(&self.range);
     }
 }
 
 impl CacheWatcher {
     pub(super) fn start(cache: Arc<Cache>, range: KeyRange, from: Revision) -> Result<Self, Error> {
-        let changed = cache.waiting.subscribe(&range);
-        let lists = cache.read().lists();
-        let (ready, failure) = (VecDeque::new(), None);
+        let wake_receiver = cache.waiting.subscribe(&range);
+        let lists = cache.read_state().list_count();
+        let (ready_events, failure) = (VecDeque::new(), None);
         let (reached, returned) = (from, from);
-        let found = Instant::now();
-        let mut watcher =
-            Self { cache, range, lists, reached, returned, ready, failure, changed, found };
-        watcher.look()?;
+        let last_wake = Instant::now();
+        let mut watcher = Self {
+            cache,
+            range,
+            lists,
+            reached,
+            returned,
+            ready: ready_events,
+            failure,
+            changed: wake_receiver,
+            found: last_wake,
+        };
+        watcher.read_changes()?;
         Ok(watcher)
     }
 
@@ -74,35 +83,35 @@ impl CacheWatcher {
     /// Cancel-safe.
     pub async fn next(&mut self) -> Result<CacheEvent, Error> {
         loop {
-            if let Some(event) = self.ready() {
+            if let Some(event) = self.next_ready() {
                 return Ok(event);
             }
             if let Some(failure) = self.failure.take() {
                 return Err(failure);
             }
             self.changed.mark_unchanged();
-            self.look()?;
+            self.read_changes()?;
             if self.ready.is_empty() && self.failure.is_none() {
                 // The sender cannot be dropped before: this watcher holds the cache.
                 drop(self.changed.changed().await);
-                let pace = pace(self.cache.waiting.count(&self.range));
-                time::sleep_until(self.found + pace).await;
+                let pause = read_pause(self.cache.waiting.count_watchers(&self.range));
+                time::sleep_until(self.found + pause).await;
                 self.found = Instant::now();
             }
         }
     }
 
     /// Returns the next change, if it was taken out of the window already.
-    pub fn ready(&mut self) -> Option<CacheEvent> {
+    pub fn next_ready(&mut self) -> Option<CacheEvent> {
         let event = self.ready.pop_front()?;
         self.returned = event.object().revision;
         Some(event)
     }
 
     /// Returns the revision that a bookmark may state: each change up to it was returned.
-    pub fn bookmark(&mut self) -> Revision {
+    pub fn bookmark_revision(&mut self) -> Revision {
         if self.ready.is_empty() && self.failure.is_none() {
-            self.failure = self.look().err();
+            self.failure = self.read_changes().err();
         }
         if self.ready.is_empty() && self.failure.is_none() { self.reached } else { self.returned }
     }
@@ -110,15 +119,20 @@ impl CacheWatcher {
     /// Takes changes of the range out of the window, up to [`CHUNK`] at a time. Returns without any
     /// only when the whole window was looked at, or with an error to report: else the caller would
     /// wait in vain.
-    fn look(&mut self) -> Result<(), Error> {
+    fn read_changes(&mut self) -> Result<(), Error> {
         loop {
             self.returned = self.reached;
-            let found = self.cache.read().changes(&self.range, self.reached, self.lists, CHUNK)?;
+            let batch = self.cache.read_state().changes_after(
+                &self.range,
+                self.reached,
+                self.lists,
+                CHUNK,
+            )?;
             // A watch from revision 10 must not state revision 8, also when the store was reset.
-            self.reached = self.reached.max(found.reached);
-            self.ready.extend(found.events);
-            self.failure = found.failure;
-            if !found.more || !self.ready.is_empty() || self.failure.is_some() {
+            self.reached = self.reached.max(batch.reached);
+            self.ready.extend(batch.events);
+            self.failure = batch.failure;
+            if !batch.more || !self.ready.is_empty() || self.failure.is_some() {
                 return Ok(());
             }
         }

@@ -20,41 +20,41 @@ pub struct CapacityMetrics {
     refused: IntCounterVec,
 }
 
-fn gauge(name: &str, help: &str) -> IntGauge {
+fn build_gauge(name: &str, help: &str) -> IntGauge {
     IntGauge::new(name, help).expect("the metric's name is valid")
 }
 
 impl CapacityMetrics {
     pub fn new(capacity: Arc<Capacity>) -> Self {
-        let refused = Opts::new(
+        let options = Opts::new(
             "navigator_apiserver_stored_refused_total",
             "Writes that were refused because as much is stored as may be, by what is full: all, \
              namespace.",
         );
         Self {
             capacity,
-            bytes: gauge(
+            bytes: build_gauge(
                 "navigator_apiserver_stored_bytes",
                 "Bytes of all stored objects, with 1 KiB more for each.",
             ),
-            limit: gauge(
+            limit: build_gauge(
                 "navigator_apiserver_stored_limit_bytes",
                 "Bytes that may be stored in all, a share of the memory limit.",
             ),
-            fullest: gauge(
+            fullest: build_gauge(
                 "navigator_apiserver_stored_fullest_namespace_bytes",
                 "Bytes of the stored objects of the namespace that has most of them.",
             ),
-            namespace_limit: gauge(
+            namespace_limit: build_gauge(
                 "navigator_apiserver_stored_namespace_limit_bytes",
                 "Bytes that may be stored in one namespace.",
             ),
-            refused: IntCounterVec::new(refused, &["scope"])
+            refused: IntCounterVec::new(options, &["scope"])
                 .expect("the metric's name and labels are valid"),
         }
     }
 
-    fn all(&self) -> [&dyn Collector; 5] {
+    fn collectors(&self) -> [&dyn Collector; 5] {
         let Self { capacity: _, bytes, limit, fullest, namespace_limit, refused } = self;
         [bytes, limit, fullest, namespace_limit, refused]
     }
@@ -62,23 +62,23 @@ impl CapacityMetrics {
 
 impl Collector for CapacityMetrics {
     fn desc(&self) -> Vec<&Desc> {
-        self.all().into_iter().flat_map(Collector::desc).collect()
+        self.collectors().into_iter().flat_map(Collector::desc).collect()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        let number = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
+        let to_gauge = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
         let CapacityBounds { all, namespace, .. } = self.capacity.bounds;
-        let sums = self.capacity.sums();
-        self.bytes.set(number(sums.all));
-        self.limit.set(number(all));
-        self.namespace_limit.set(number(namespace));
+        let sums = self.capacity.cached_bytes();
+        self.bytes.set(to_gauge(sums.all));
+        self.limit.set(to_gauge(all));
+        self.namespace_limit.set(to_gauge(namespace));
         // A series for each namespace would be unbounded.
-        self.fullest.set(number(sums.namespaces.values().copied().max().unwrap_or_default()));
+        self.fullest.set(to_gauge(sums.namespaces.values().copied().max().unwrap_or_default()));
         self.refused.reset();
         for scope in CapacityScope::EACH {
-            let refused = self.capacity.refused[scope as usize].load(Ordering::Relaxed);
-            self.refused.with_label_values(&[scope.name()]).inc_by(refused);
+            let refusals = self.capacity.refused[scope as usize].load(Ordering::Relaxed);
+            self.refused.with_label_values(&[scope.name()]).inc_by(refusals);
         }
-        self.all().into_iter().flat_map(Collector::collect).collect()
+        self.collectors().into_iter().flat_map(Collector::collect).collect()
     }
 }

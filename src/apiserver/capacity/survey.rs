@@ -2,25 +2,27 @@
 
 use futures::TryStreamExt as _;
 
-use super::{CapacityBounds, counted};
+use super::{CapacityBounds, counted_bytes};
 use crate::apiserver::storage::{self, KeyPrefix, Storage};
 
 /// How much the store holds of the server's group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreSurvey {
     pub objects: usize,
-    /// Sum of the objects' bytes, as [`counted`] counts them.
+    /// Sum of the objects' bytes, as [`counted_bytes`] counts them.
     pub bytes: usize,
 }
 
 /// Reads the stored objects of a group once, page by page, and keeps none of them.
-pub async fn survey(store: &dyn Storage, group: &str) -> Result<StoreSurvey, storage::Error> {
-    let all = KeyPrefix::group(group).expect("a served group is a valid part of a key");
-    let mut pages = store.scan(&all, None);
+pub async fn survey_store(store: &dyn Storage, group: &str) -> Result<StoreSurvey, storage::Error> {
+    let group_prefix =
+        KeyPrefix::for_group(group).expect("a served group is a valid part of a key");
+    let mut pages = store.scan(&group_prefix, None);
     let mut survey = StoreSurvey::default();
     while let Some(page) = pages.try_next().await? {
         survey.objects += page.entries.len();
-        survey.bytes += page.entries.iter().map(|entry| counted(entry.value.len())).sum::<usize>();
+        survey.bytes +=
+            page.entries.iter().map(|entry| counted_bytes(entry.value.len())).sum::<usize>();
     }
     Ok(survey)
 }

@@ -22,7 +22,7 @@ pub enum CaBundleError {
 }
 
 /// Writes `bundle` (PEM) to each of our APIServices that does not have it or skips verification.
-pub(super) async fn ensure(
+pub(super) async fn ensure_ca_bundle(
     client: &Client,
     group: &ServedGroup,
     bundle: &str,
@@ -31,16 +31,16 @@ pub(super) async fn ensure(
     let bundle = BASE64_STANDARD.encode(bundle);
     for version in group.versions {
         let name = format!("{version}.{}", group.name);
-        let read = services.get_opt(&name).await;
-        let found = match read {
-            Ok(Some(found)) => found,
+        let read_result = services.get_opt(&name).await;
+        let existing_service = match read_result {
+            Ok(Some(service)) => service,
             Ok(None) => return Err(CaBundleError::Absent { name }),
             Err(source) => return Err(CaBundleError::Read { name, source: Box::new(source) }),
         };
-        let spec = &found.data["spec"];
+        let spec = &existing_service.data["spec"];
         // An APIService without the field is verified, as one with false is.
-        let verified = spec["insecureSkipTLSVerify"].as_bool() != Some(true);
-        if spec["caBundle"] == bundle.as_str() && verified {
+        let is_verified = spec["insecureSkipTLSVerify"].as_bool() != Some(true);
+        if spec["caBundle"] == bundle.as_str() && is_verified {
             continue;
         }
         let patch = json!({"spec": {"caBundle": bundle, "insecureSkipTLSVerify": null}});

@@ -30,13 +30,13 @@ pub enum CertificateFilesError {
 pub type CertificateContents = (Vec<u8>, Vec<u8>);
 
 impl CertificateFiles {
-    async fn read(&self) -> Result<CertificateContents, CertificateFilesError> {
-        let read = async |path: &PathBuf| {
+    async fn read_contents(&self) -> Result<CertificateContents, CertificateFilesError> {
+        let read_file = async |path: &PathBuf| {
             tokio::fs::read(path)
                 .await
                 .map_err(|source| CertificateFilesError::Read { path: path.clone(), source })
         };
-        Ok((read(&self.certificate).await?, read(&self.key).await?))
+        Ok((read_file(&self.certificate).await?, read_file(&self.key).await?))
     }
 
     /// Reads the files, and serves what they hold.
@@ -44,17 +44,17 @@ impl CertificateFiles {
         &self,
         serving: &ServingCertificate,
     ) -> Result<CertificateContents, CertificateFilesError> {
-        let contents = self.read().await?;
-        self.swap(serving, &contents)?;
+        let contents = self.read_contents().await?;
+        self.serve_contents(serving, &contents)?;
         Ok(contents)
     }
 
-    fn swap(
+    fn serve_contents(
         &self,
         serving: &ServingCertificate,
         (certificate, key): &CertificateContents,
     ) -> Result<(), CertificateFilesError> {
-        serving.swap(certificate, key).map_err(|source| CertificateFilesError::Pair {
+        serving.set_certificate(certificate, key).map_err(|source| CertificateFilesError::Pair {
             certificate: self.certificate.clone(),
             key: self.key.clone(),
             source,
@@ -62,10 +62,10 @@ impl CertificateFiles {
     }
 
     /// Reads the files again every minute. A pair that cannot be served leaves the one in use.
-    pub async fn follow(
+    pub async fn watch_files(
         self,
         serving: Arc<ServingCertificate>,
-        mut last: CertificateContents,
+        mut last_contents: CertificateContents,
         shutdown: Shutdown,
     ) {
         loop {
@@ -73,16 +73,16 @@ impl CertificateFiles {
                 () = tokio::time::sleep(POLL) => {}
                 () = shutdown.triggered() => return,
             }
-            let swapped = match self.read().await {
-                Ok(contents) if contents == last => continue,
+            let outcome = match self.read_contents().await {
+                Ok(contents) if contents == last_contents => continue,
                 Ok(contents) => {
-                    let swapped = self.swap(&serving, &contents);
-                    last = contents;
-                    swapped
+                    let result = self.serve_contents(&serving, &contents);
+                    last_contents = contents;
+                    result
                 }
                 Err(error) => Err(error),
             };
-            match swapped {
+            match outcome {
                 Ok(()) => info!("Serving a new certificate"),
                 Err(error) => {
                     warn!(error = %chain(&error), "Keeping the certificate in use");

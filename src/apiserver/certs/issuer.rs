@@ -28,39 +28,40 @@ pub enum CertificateIssueError {
 }
 
 /// Makes a CA of our own.
-pub fn ca() -> Result<CertificatePair, CertificateIssueError> {
+pub fn issue_ca() -> Result<CertificatePair, CertificateIssueError> {
     let key = KeyPair::generate().map_err(CertificateIssueError::Make)?;
-    let params = x509::authority("navigator-apiserver-ca", now(), CA_LIFE);
+    let params = x509::ca_params("navigator-apiserver-ca", unix_now(), CA_LIFE);
     let certificate = params.self_signed(&key).map_err(CertificateIssueError::Make)?;
     Ok(CertificatePair { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
 /// Makes a server's leaf for `names`, signed by `ca` (the first certificate of its bundle).
-pub fn leaf(
+pub fn issue_serving_certificate(
     ca: &CertificatePair,
     names: &[String],
 ) -> Result<CertificatePair, CertificateIssueError> {
     let usages = [ExtendedKeyUsagePurpose::ServerAuth];
-    let mut params = x509::leaf("navigator-apiserver", &usages, now(), LEAF_LIFE);
-    let named = CertificateParams::new(names).map_err(CertificateIssueError::Make)?;
-    params.subject_alt_names = named.subject_alt_names;
-    signed(ca, &params)
+    let mut params = x509::leaf_params("navigator-apiserver", &usages, unix_now(), LEAF_LIFE);
+    let name_params = CertificateParams::new(names).map_err(CertificateIssueError::Make)?;
+    params.subject_alt_names = name_params.subject_alt_names;
+    sign_certificate(ca, &params)
 }
 
 /// Makes a client's leaf that names `user`, and `group` if there is one, signed by `ca`.
-pub fn client(
+pub fn issue_client_certificate(
     ca: &CertificatePair,
     user: &str,
     group: Option<&str>,
 ) -> Result<CertificatePair, CertificateIssueError> {
-    let mut params = x509::leaf(user, &[ExtendedKeyUsagePurpose::ClientAuth], now(), LEAF_LIFE);
+    let mut params =
+        x509::leaf_params(user, &[ExtendedKeyUsagePurpose::ClientAuth], unix_now(), LEAF_LIFE);
     if let Some(group) = group {
         params.distinguished_name.push(DnType::OrganizationName, group);
     }
-    signed(ca, &params)
+    sign_certificate(ca, &params)
 }
 
-fn signed(
+fn sign_certificate(
     ca: &CertificatePair,
     params: &CertificateParams,
 ) -> Result<CertificatePair, CertificateIssueError> {
@@ -74,15 +75,15 @@ fn signed(
 
 /// Makes a certificate that no client trusts, to serve before a real one: (certificate, key).
 pub fn self_signed() -> (String, String) {
-    let made = KeyPair::generate().and_then(|key| {
-        let params = x509::leaf("navigator-apiserver-starting", &[], now(), LEAF_LIFE);
+    let issue_result = KeyPair::generate().and_then(|key| {
+        let params = x509::leaf_params("navigator-apiserver-starting", &[], unix_now(), LEAF_LIFE);
         let certificate = params.self_signed(&key)?;
         Ok((certificate.pem(), key.serialize_pem()))
     });
-    made.expect("a P-256 key can be made and signs itself")
+    issue_result.expect("a P-256 key can be made and signs itself")
 }
 
-fn now() -> i64 {
+fn unix_now() -> i64 {
     Timestamp::now().as_second()
 }
 
@@ -93,10 +94,10 @@ mod tests {
     #[test]
     fn a_leaf_has_its_names_and_is_due_after_two_thirds_of_its_life() {
         let names = ["navigator-apiserver.navigator.svc".to_owned(), "127.0.0.1".to_owned()];
-        let leaf = leaf(&ca().unwrap(), &names).unwrap();
-        let facts = CertificateDetails::read(&leaf.certificate).unwrap();
-        assert!(facts.covers(&names), "{facts:?}");
-        assert!(!facts.covers(&["other".to_owned()]));
+        let leaf = issue_serving_certificate(&issue_ca().unwrap(), &names).unwrap();
+        let facts = CertificateDetails::from_pem(&leaf.certificate).unwrap();
+        assert!(facts.has_all_names(&names), "{facts:?}");
+        assert!(!facts.has_all_names(&["other".to_owned()]));
         let life = facts.not_after - facts.not_before;
         assert!(!facts.is_due(facts.not_before + life / 2));
         assert!(facts.is_due(facts.not_before + life * 7 / 10));

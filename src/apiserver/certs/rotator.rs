@@ -1,7 +1,7 @@
 //! Our own CA and leaf, kept in a Secret of the install's namespace and shared by all replicas.
 //!
 //! The first replica makes them; a compare-and-swap decides which replica is first. The leaf is
-//! renewed after two thirds of its life, and so is the CA. The new CA is published beside the old
+//! renewed after two thirds of its life, and so is the CA. The new CA is published next to the old
 //! one before a leaf of it is served, unless the leaf in use has expired. A Secret that cannot be
 //! used stops the start: an operator has to repair or delete it.
 
@@ -75,7 +75,7 @@ impl From<CertificateIssueError> for MaterialError {
 }
 
 impl MaterialError {
-    fn of(self, secret: &'static str) -> CertificateRotatorError {
+    fn for_secret(self, secret: &'static str) -> CertificateRotatorError {
         match self {
             Self::Part { key } => CertificateRotatorError::Part { secret, key },
             Self::Make(source) => CertificateRotatorError::Make { secret, source },
@@ -127,25 +127,28 @@ impl CertificateRotator {
         shutdown: Shutdown,
     ) -> Result<(), CertificateRotatorError> {
         let mut not_ready = Some(readiness.add("certificates"));
-        let mut served: Option<CertificateMaterial> = None;
-        let mut published = None;
-        let mut said = String::new();
+        let mut served_material: Option<CertificateMaterial> = None;
+        let mut publish_result = None;
+        let mut last_error = String::new();
         loop {
-            let looked = tokio::time::timeout(ANSWER, self.material()).await;
-            match looked.unwrap_or(Err(CertificateRotatorError::Timeout { secret: self.secret })) {
+            let read_result = tokio::time::timeout(ANSWER, self.ensure_material()).await;
+            match read_result
+                .unwrap_or(Err(CertificateRotatorError::Timeout { secret: self.secret }))
+            {
                 Ok(material) => {
-                    let changed = served.as_ref() != Some(&material);
+                    let is_changed = served_material.as_ref() != Some(&material);
                     // The bundle first: kube-apiserver must not meet a leaf it cannot check.
-                    published = Some(self.publish(&material, &mut said).await);
-                    let must = served.as_ref().is_none_or(|old| expired(&old.leaf));
-                    if changed && (published == Some(true) || must) {
+                    publish_result = Some(self.publish_bundle(&material, &mut last_error).await);
+                    let must_serve =
+                        served_material.as_ref().is_none_or(|old| is_expired(&old.leaf));
+                    if is_changed && (publish_result == Some(true) || must_serve) {
                         let CertificatePair { certificate, key } = &material.leaf;
-                        match self.serving.swap(certificate.as_bytes(), key.as_bytes()) {
+                        match self.serving.set_certificate(certificate.as_bytes(), key.as_bytes()) {
                             Ok(()) => {
                                 info!("Serving a certificate of our own CA");
-                                served = Some(material);
+                                served_material = Some(material);
                             }
-                            Err(error) if served.is_none() => {
+                            Err(error) if served_material.is_none() => {
                                 let secret = self.secret;
                                 return Err(CertificateRotatorError::Unusable {
                                     secret,
@@ -158,15 +161,15 @@ impl CertificateRotator {
                         }
                     }
                 }
-                Err(error) if error.is_final() && served.is_none() => return Err(error),
+                Err(error) if error.is_final() && served_material.is_none() => return Err(error),
                 Err(error) => warn!(error = %chain(&error), "Failed to look after certificates"),
             }
-            let well = served.is_some() && published == Some(true);
-            if well {
+            let is_healthy = served_material.is_some() && publish_result == Some(true);
+            if is_healthy {
                 not_ready = None;
             }
             tokio::select! {
-                () = tokio::time::sleep(if well { LATER } else { SOON }) => {}
+                () = tokio::time::sleep(if is_healthy { LATER } else { SOON }) => {}
                 () = shutdown.triggered() => break,
             }
         }
@@ -176,56 +179,66 @@ impl CertificateRotator {
 
     /// Writes the CA bundle to the APIServices, and tells whether they have it. A new reason why
     /// not is logged once.
-    async fn publish(&self, material: &CertificateMaterial, said: &mut String) -> bool {
-        let ensured = bundle::ensure(&self.client, self.group, &material.ca.certificate);
-        let text = match tokio::time::timeout(ANSWER, ensured).await {
+    async fn publish_bundle(
+        &self,
+        material: &CertificateMaterial,
+        last_error: &mut String,
+    ) -> bool {
+        let bundle_update =
+            bundle::ensure_ca_bundle(&self.client, self.group, &material.ca.certificate);
+        let text = match tokio::time::timeout(ANSWER, bundle_update).await {
             Ok(Ok(())) => {
-                said.clear();
+                last_error.clear();
                 return true;
             }
             Ok(Err(error)) => chain(&error).to_string(),
             Err(_) => "timed out".to_owned(),
         };
-        if *said != text {
+        if *last_error != text {
             warn!(error = text, "Failed to publish the CA bundle; trying again");
-            *said = text;
+            *last_error = text;
         }
         false
     }
 
     /// Returns the Secret's certificates, after making or renewing what is due. When another
     /// replica wrote the Secret first, returns that replica's certificates.
-    async fn material(&self) -> Result<CertificateMaterial, CertificateRotatorError> {
+    async fn ensure_material(&self) -> Result<CertificateMaterial, CertificateRotatorError> {
         let name = self.secret;
-        let failed =
+        let secret_error =
             |error| CertificateRotatorError::Secret { secret: name, source: Box::new(error) };
         loop {
-            let stored = self.secrets.get_opt(name).await.map_err(failed)?;
-            let current = stored.as_ref().map(read).transpose().map_err(|error| error.of(name))?;
-            let renewed = renew(current.as_ref(), &self.names).map_err(|error| error.of(name))?;
-            let Some(renewed) = renewed else {
-                return Ok(current.expect("without material there is something to make"));
+            let stored_secret = self.secrets.get_opt(name).await.map_err(secret_error)?;
+            let current_material = stored_secret
+                .as_ref()
+                .map(read_material)
+                .transpose()
+                .map_err(|error| error.for_secret(name))?;
+            let renewed_material = renew_material(current_material.as_ref(), &self.names)
+                .map_err(|error| error.for_secret(name))?;
+            let Some(renewed_material) = renewed_material else {
+                return Ok(current_material.expect("without material there is something to make"));
             };
-            let secret = write(name, stored, &renewed);
-            let written = if secret.metadata.resource_version.is_some() {
+            let secret = build_secret(name, stored_secret, &renewed_material);
+            let write_result = if secret.metadata.resource_version.is_some() {
                 self.secrets.replace(name, &PostParams::default(), &secret).await
             } else {
                 self.secrets.create(&PostParams::default(), &secret).await
             };
-            match written {
+            match write_result {
                 Ok(_) => {
                     info!(secret = name, "Wrote certificates");
-                    return Ok(renewed);
+                    return Ok(renewed_material);
                 }
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-                Err(error) => return Err(failed(error)),
+                Err(error) => return Err(secret_error(error)),
             }
         }
     }
 }
 
 /// Returns the certificates to write if any is missing, due for renewal, or does not cover `names`.
-fn renew(
+fn renew_material(
     current: Option<&CertificateMaterial>,
     names: &[String],
 ) -> Result<Option<CertificateMaterial>, MaterialError> {
@@ -238,23 +251,29 @@ fn renew_at(
     now: i64,
 ) -> Result<Option<CertificateMaterial>, MaterialError> {
     let Some(CertificateMaterial { ca, leaf }) = current else {
-        let ca = issuer::ca()?;
-        return Ok(Some(CertificateMaterial { leaf: issuer::leaf(&ca, names)?, ca }));
+        let ca = issuer::issue_ca()?;
+        return Ok(Some(CertificateMaterial {
+            leaf: issuer::issue_serving_certificate(&ca, names)?,
+            ca,
+        }));
     };
-    let facts = CertificateDetails::read(&ca.certificate)
+    let facts = CertificateDetails::from_pem(&ca.certificate)
         .ok_or(MaterialError::Part { key: CA_CERTIFICATE })?;
     if facts.is_due(now) {
-        let mut new = issuer::ca()?;
-        let leaf = issuer::leaf(&new, names)?;
+        let mut new_ca = issuer::issue_ca()?;
+        let leaf = issuer::issue_serving_certificate(&new_ca, names)?;
         if !facts.is_expired(now) {
-            new.certificate.push_str(first_certificate(&ca.certificate));
+            new_ca.certificate.push_str(first_certificate(&ca.certificate));
         }
-        return Ok(Some(CertificateMaterial { ca: new, leaf }));
+        return Ok(Some(CertificateMaterial { ca: new_ca, leaf }));
     }
-    let facts = CertificateDetails::read(&leaf.certificate)
+    let facts = CertificateDetails::from_pem(&leaf.certificate)
         .ok_or(MaterialError::Part { key: CERTIFICATE })?;
-    if facts.is_due(now) || !facts.covers(names) {
-        return Ok(Some(CertificateMaterial { ca: ca.clone(), leaf: issuer::leaf(ca, names)? }));
+    if facts.is_due(now) || !facts.has_all_names(names) {
+        return Ok(Some(CertificateMaterial {
+            ca: ca.clone(),
+            leaf: issuer::issue_serving_certificate(ca, names)?,
+        }));
     }
     Ok(None)
 }
@@ -265,12 +284,12 @@ fn first_certificate(bundle: &str) -> &str {
     bundle.find(END).map_or(bundle, |end| &bundle[..end + END.len()])
 }
 
-fn expired(leaf: &CertificatePair) -> bool {
+fn is_expired(leaf: &CertificatePair) -> bool {
     let now = Timestamp::now().as_second();
-    CertificateDetails::read(&leaf.certificate).is_none_or(|facts| facts.is_expired(now))
+    CertificateDetails::from_pem(&leaf.certificate).is_none_or(|facts| facts.is_expired(now))
 }
 
-fn read(secret: &Secret) -> Result<CertificateMaterial, MaterialError> {
+fn read_material(secret: &Secret) -> Result<CertificateMaterial, MaterialError> {
     let part = |key: &'static str| {
         let bytes = secret.data.as_ref().and_then(|data| data.get(key));
         let text = bytes.and_then(|ByteString(bytes)| String::from_utf8(bytes.clone()).ok());
@@ -284,7 +303,11 @@ fn read(secret: &Secret) -> Result<CertificateMaterial, MaterialError> {
 
 /// Builds the Secret to write: `stored` with new data. Its resourceVersion makes the write a
 /// compare-and-swap.
-fn write(name: &str, stored: Option<Secret>, material: &CertificateMaterial) -> Secret {
+fn build_secret(
+    name: &str,
+    stored_secret: Option<Secret>,
+    material: &CertificateMaterial,
+) -> Secret {
     let CertificateMaterial { ca, leaf } = material;
     let parts = [
         (CA_CERTIFICATE, &ca.certificate),
@@ -296,7 +319,7 @@ fn write(name: &str, stored: Option<Secret>, material: &CertificateMaterial) -> 
         .into_iter()
         .map(|(key, text)| (key.to_owned(), ByteString(text.clone().into_bytes())))
         .collect();
-    let mut secret = stored.unwrap_or_else(|| Secret {
+    let mut secret = stored_secret.unwrap_or_else(|| Secret {
         metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
         type_: Some("kubernetes.io/tls".to_owned()),
         ..Secret::default()
@@ -325,12 +348,13 @@ mod tests {
     #[test]
     fn material_survives_the_secret_and_is_renewed_only_when_names_are_missing() {
         let names = names_of("example", "navigator");
-        let made = renew(None, &names).unwrap().expect("nothing there: made");
-        let read = read(&write("example", None, &made)).unwrap();
+        let made = renew_material(None, &names).unwrap().expect("nothing there: made");
+        let read = read_material(&build_secret("example", None, &made)).unwrap();
         assert_eq!(read, made);
-        assert_eq!(renew(Some(&read), &names).unwrap(), None);
-        let renewed =
-            renew(Some(&read), &names_of("example", "elsewhere")).unwrap().expect("other names");
+        assert_eq!(renew_material(Some(&read), &names).unwrap(), None);
+        let renewed = renew_material(Some(&read), &names_of("example", "elsewhere"))
+            .unwrap()
+            .expect("other names");
         assert_eq!(renewed.ca, made.ca, "the CA stays");
         assert_ne!(renewed.leaf, made.leaf);
     }
@@ -338,8 +362,8 @@ mod tests {
     #[test]
     fn a_new_ca_comes_first_in_the_bundle_and_the_one_before_it_stays_while_it_is_valid() {
         let names = names_of("example", "navigator");
-        let made = renew(None, &names).unwrap().unwrap();
-        let life = CertificateDetails::read(&made.ca.certificate).unwrap();
+        let made = renew_material(None, &names).unwrap().unwrap();
+        let life = CertificateDetails::from_pem(&made.ca.certificate).unwrap();
         let (due, expired) = (life.not_after - 24 * 3600, life.not_after + 1);
         let renewed = renew_at(Some(&made), &names, due).unwrap().expect("due");
         let (new, before) = renewed
@@ -360,9 +384,9 @@ mod tests {
 
     #[test]
     fn a_damaged_secret_is_final() {
-        let made = renew(None, &names_of("example", "navigator")).unwrap().unwrap();
-        let mut secret = write("example", None, &made);
+        let made = renew_material(None, &names_of("example", "navigator")).unwrap().unwrap();
+        let mut secret = build_secret("example", None, &made);
         secret.data.as_mut().unwrap().remove(KEY);
-        assert!(read(&secret).unwrap_err().of("example").is_final());
+        assert!(read_material(&secret).unwrap_err().for_secret("example").is_final());
     }
 }

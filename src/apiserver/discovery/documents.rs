@@ -27,16 +27,16 @@ fn group_version(group: &str, version: ServedVersion) -> String {
 }
 
 /// Returns the path of a group's version, without the first slash.
-pub(super) fn path(group: &str, version: ServedVersion) -> String {
+pub(super) fn version_path(group: &str, version: ServedVersion) -> String {
     let prefix = if group.is_empty() { "api" } else { "apis" };
     format!("{prefix}/{}", group_version(group, version))
 }
 
 /// Builds the `APIGroupList` of the named groups.
-pub(super) fn groups(groups: &[GroupVersions]) -> Value {
-    let named = groups.iter().filter(|(group, _)| !group.is_empty());
-    let listed = named.map(|(name, versions)| {
-        let mut group = group(name, versions);
+pub(super) fn build_group_list(groups: &[GroupVersions]) -> Value {
+    let named_groups = groups.iter().filter(|(group, _)| !group.is_empty());
+    let list_items = named_groups.map(|(name, versions)| {
+        let mut group = build_group(name, versions);
         // Within a list, items carry no type of their own.
         if let Some(fields) = group.as_object_mut() {
             fields.remove("kind");
@@ -44,11 +44,11 @@ pub(super) fn groups(groups: &[GroupVersions]) -> Value {
         }
         group
     });
-    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": listed.collect::<Vec<_>>()})
+    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": list_items.collect::<Vec<_>>()})
 }
 
 /// Builds the `APIGroup` of one group.
-pub(super) fn group(group: &str, versions: &[ServedVersion]) -> Value {
+pub(super) fn build_group(group: &str, versions: &[ServedVersion]) -> Value {
     let entry = |version: &ServedVersion| json!({"groupVersion": group_version(group, *version), "version": version.as_str()});
     json!({
         "kind": "APIGroup",
@@ -59,8 +59,8 @@ pub(super) fn group(group: &str, versions: &[ServedVersion]) -> Value {
     })
 }
 
-/// Builds `APIVersions`, which the core group has in place of an `APIGroup`.
-pub(super) fn core() -> Value {
+/// Builds `APIVersions`, which the core group has instead of an `APIGroup`.
+pub(super) fn build_core_versions() -> Value {
     json!({
         "kind": "APIVersions",
         "versions": ["v1"],
@@ -69,9 +69,13 @@ pub(super) fn core() -> Value {
 }
 
 /// Builds the `APIResourceList` of a group's version.
-pub(super) fn resources(scheme: &ServedKinds, group: &str, version: ServedVersion) -> Value {
+pub(super) fn build_resource_list(
+    scheme: &ServedKinds,
+    group: &str,
+    version: ServedVersion,
+) -> Value {
     let mut resources = Vec::new();
-    for kind in served(scheme, group, version) {
+    for kind in sorted_kinds(scheme, group, version) {
         resources.push(json!({
             "name": kind.plural(),
             "singularName": kind.singular(),
@@ -82,7 +86,7 @@ pub(super) fn resources(scheme: &ServedKinds, group: &str, version: ServedVersio
             "categories": kind.categories(),
             "storageVersionHash": storage_version_hash(kind),
         }));
-        for Subresource { name, form, verbs } in subresources(kind) {
+        for Subresource { name, form, verbs } in list_subresources(kind) {
             let mut resource = json!({
                 "name": format!("{}/{name}", kind.plural()),
                 "singularName": "",
@@ -106,14 +110,14 @@ pub(super) fn resources(scheme: &ServedKinds, group: &str, version: ServedVersio
     })
 }
 
-fn subresources(kind: &dyn ServedKind) -> impl Iterator<Item = Subresource> {
+fn list_subresources(kind: &dyn ServedKind) -> impl Iterator<Item = Subresource> {
     let status = Subresource { name: "status", form: None, verbs: STATUS_VERBS };
     let status = kind.has_status().then_some(status);
     status.into_iter().chain(kind.subresources().iter().copied())
 }
 
 /// Builds the `APIGroupDiscoveryList`: groups, versions and resources in one document.
-pub(super) fn aggregated(scheme: &ServedKinds, groups: &[GroupVersions]) -> Value {
+pub(super) fn build_aggregated(scheme: &ServedKinds, groups: &[GroupVersions]) -> Value {
     let item = |(group, versions): &GroupVersions| {
         let mut metadata = json!({"creationTimestamp": null});
         if !group.is_empty() {
@@ -143,14 +147,14 @@ fn aggregated_version(scheme: &ServedKinds, group: &str, version: ServedVersion)
             "shortNames": kind.short_names(),
             "categories": kind.categories(),
         });
-        let parts: Vec<_> = subresources(kind)
+        let parts: Vec<_> = list_subresources(kind)
             .map(|Subresource { name, form, verbs }| {
-                let own = form.map(|[group, version, kind]| {
+                let subresource_kind = form.map(|[group, version, kind]| {
                     json!({"group": group, "version": version, "kind": kind})
                 });
                 json!({
                     "subresource": name,
-                    "responseKind": own.unwrap_or_else(|| response_kind.clone()),
+                    "responseKind": subresource_kind.unwrap_or_else(|| response_kind.clone()),
                     "acceptedTypes": [],
                     "verbs": verbs,
                 })
@@ -164,12 +168,12 @@ fn aggregated_version(scheme: &ServedKinds, group: &str, version: ServedVersion)
     json!({
         "version": version.as_str(),
         "freshness": "Current",
-        "resources": served(scheme, group, version).map(resource).collect::<Vec<_>>(),
+        "resources": sorted_kinds(scheme, group, version).map(resource).collect::<Vec<_>>(),
     })
 }
 
 /// Builds the document of `/version`. Kubernetes' clients expect numbers in `major` and `minor`.
-pub(super) fn version() -> Value {
+pub(super) fn build_version() -> Value {
     let mut parts = build_info::VERSION.split('.');
     json!({
         "major": parts.next().unwrap_or_default(),
@@ -180,12 +184,12 @@ pub(super) fn version() -> Value {
         "buildDate": "",
         "goVersion": "",
         "compiler": "rustc",
-        "platform": format!("{}/{}", std::env::consts::OS, platform()),
+        "platform": format!("{}/{}", std::env::consts::OS, go_architecture()),
     })
 }
 
 /// Returns Go's name of the architecture.
-fn platform() -> &'static str {
+fn go_architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -206,19 +210,19 @@ pub(super) fn openapi_index(hashes: &BTreeMap<String, String>) -> Value {
 }
 
 /// Returns the kinds that a group's version serves, sorted by plural.
-fn served(
+fn sorted_kinds(
     scheme: &ServedKinds,
     group: &str,
     version: ServedVersion,
 ) -> impl Iterator<Item = &'static dyn ServedKind> {
-    let mut served: Vec<&'static dyn ServedKind> = scheme.served(group, version).collect();
-    served.sort_by_key(|kind| kind.plural());
-    served.into_iter()
+    let mut kinds: Vec<&'static dyn ServedKind> = scheme.group_kinds(group, version).collect();
+    kinds.sort_by_key(|kind| kind.plural());
+    kinds.into_iter()
 }
 
 /// Returns the `storageVersionHash` of a kind, which changes when the stored version does.
 fn storage_version_hash(kind: &dyn ServedKind) -> String {
-    let stored = kind.hub_version();
-    let digest = Sha256::digest(format!("{}/{stored}/{}", kind.group(), kind.kind()));
+    let hub_version = kind.hub_version();
+    let digest = Sha256::digest(format!("{}/{hub_version}/{}", kind.group(), kind.kind()));
     STANDARD.encode(&digest[..8])
 }

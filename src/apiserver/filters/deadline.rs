@@ -43,31 +43,38 @@ pub(super) struct RequestTimeLimit {
 impl RequestTimeouts {
     /// Returns the time limit of a request; `None` for a watch. Fails with 400 when `?timeout=` is
     /// no duration.
-    pub(super) fn of(&self, info: &RequestInfo) -> Result<Option<RequestTimeLimit>, ApiError> {
+    pub(super) fn limit_for(
+        &self,
+        info: &RequestInfo,
+    ) -> Result<Option<RequestTimeLimit>, ApiError> {
         if info.is_long_running() {
             return Ok(None);
         }
-        let asked = match info.query.text("timeout") {
+        let requested_timeout = match info.query.text("timeout") {
             "" => Duration::ZERO,
-            text => go_duration::parse(text).ok_or_else(|| {
+            text => go_duration::parse_duration(text).ok_or_else(|| {
                 let message = format!(
                     "invalid timeout specified in the request URL - time: invalid duration {text:?}"
                 );
                 ApiError::bad_request(message)
             })?,
         };
-        let after = if asked.is_zero() { self.request } else { asked.min(self.request) };
-        let write = matches!(
+        let time_limit = if requested_timeout.is_zero() {
+            self.request
+        } else {
+            requested_timeout.min(self.request)
+        };
+        let is_write = matches!(
             info.operation.as_ref().and_then(ResourceOperation::verb),
             Some(Verb::Create | Verb::Update | Verb::Patch | Verb::Delete)
         );
-        Ok(Some(if write && after > WRITES {
+        Ok(Some(if is_write && time_limit > WRITES {
             let message =
                 "request did not complete within requested timeout - context deadline exceeded";
             RequestTimeLimit { after: WRITES, message }
         } else {
             RequestTimeLimit {
-                after,
+                after: time_limit,
                 message: "request did not complete within the allotted timeout",
             }
         }))
@@ -83,7 +90,7 @@ mod tests {
         let of = |method: &str, uri: &str| {
             let request = http::Request::builder().method(method).uri(uri).body(()).unwrap();
             RequestTimeouts::default()
-                .of(&RequestInfo::of(&request))
+                .limit_for(&RequestInfo::from_request(&request))
                 .map(|limit| limit.map(|l| l.after.as_secs()))
         };
         let rows = [
@@ -100,6 +107,6 @@ mod tests {
         for (method, uri, expected) in rows {
             assert_eq!(of(method, uri).unwrap(), expected, "{method} {uri}");
         }
-        assert_eq!(of("GET", "/apis/g/v/r?timeout=soon").unwrap_err().code(), 400);
+        assert_eq!(of("GET", "/apis/g/v/r?timeout=soon").unwrap_err().status_code(), 400);
     }
 }

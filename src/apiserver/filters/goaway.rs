@@ -32,27 +32,27 @@ struct FarewellState {
 
 impl ConnectionFarewell {
     /// Asks the client to end the connection.
-    pub fn say(&self) {
+    pub fn request_close(&self) {
         if self.0.at.set(Instant::now()).is_ok() {
             self.0.waiting.notify_one();
         }
     }
 
-    /// Waits until [`ConnectionFarewell::say`] was called. Cancel-safe, for a single waiter.
-    pub async fn said(&self) {
+    /// Waits until [`ConnectionFarewell::request_close`] was called. Cancel-safe, for a single waiter.
+    pub async fn wait_until_requested(&self) {
         self.0.waiting.notified().await;
     }
 
     /// Records that another request began on the connection.
     pub fn another_request(&self) {
-        if self.0.at.get().is_some_and(|at| at.elapsed() > HEARD) {
+        if self.0.at.get().is_some_and(|time| time.elapsed() > HEARD) {
             self.0.ignored.notify_one();
         }
     }
 
     /// Waits until a client sends a request although it had time to learn that its connection ends.
     /// Cancel-safe, for a single waiter.
-    pub async fn ignored(&self) {
+    pub async fn wait_until_ignored(&self) {
         self.0.ignored.notified().await;
     }
 }
@@ -67,7 +67,7 @@ impl StrangerFarewell {
     }
 
     /// Lets the request's client send more requests on its connection.
-    pub(super) fn known(&mut self) {
+    pub(super) fn keep_connection(&mut self) {
         self.0 = None;
     }
 }
@@ -75,7 +75,7 @@ impl StrangerFarewell {
 impl Drop for StrangerFarewell {
     fn drop(&mut self) {
         if let Some(farewell) = &self.0 {
-            farewell.say();
+            farewell.request_close();
         }
     }
 }
@@ -96,7 +96,7 @@ impl GoawayChance {
         Err(format!("{chance} is not from 0 to {}", Self::MOST))
     }
 
-    pub(super) fn strikes(self) -> bool {
+    pub(super) fn is_goaway_due(self) -> bool {
         self.0 > 0.0 && rand::rng().random_bool(self.0)
     }
 }

@@ -2,17 +2,17 @@
 //!
 //! The rules are kube-apiserver's (`endpoints/filters/impersonation.go`, 1.34): each attribute that
 //! is asked for is authorized by itself, as the verb `impersonate`, for the requesting user. This
-//! holds for users whom the front proxy names, too: the proxy removes these headers once it has
-//! followed them, so none comes from the proxy.
+//! holds for users from the front proxy, too: the proxy removes these headers once it has followed
+//! them, so none comes from the proxy.
 
 use axum::{body::Body, response::IntoResponse};
 use http::{HeaderMap, Method, Response, StatusCode, Uri, header};
 
 use crate::{
-    api::validation::format::{dns_label, dns_subdomain},
+    api::validation::format::{check_dns_label, check_dns_subdomain},
     apiserver::{
         authn::{User, well_known},
-        authz::{Authorizer, sanitized},
+        authz::{Authorizer, escape_html},
         operation::{ResourceAction, ResourceOperation, Verb},
         request_info::RequestInfo,
         status::ApiError,
@@ -52,11 +52,15 @@ pub(super) struct MissingImpersonatedUser(Vec<ImpersonatedAttribute>);
 impl ImpersonationRequest {
     /// Removes the impersonation headers, and returns the user that they ask for; `None` when they
     /// ask for no attribute.
-    pub(super) fn take(headers: &mut HeaderMap) -> Result<Option<Self>, MissingImpersonatedUser> {
-        let parts = read(headers);
-        let ours = |name: &str| [USER, GROUP, UID].contains(&name) || name.starts_with(EXTRA);
-        let doomed: Vec<_> = headers.keys().filter(|name| ours(name.as_str())).cloned().collect();
-        for name in doomed {
+    pub(super) fn extract_from(
+        headers: &mut HeaderMap,
+    ) -> Result<Option<Self>, MissingImpersonatedUser> {
+        let parts = read_attributes(headers);
+        let is_impersonation_header =
+            |name: &str| [USER, GROUP, UID].contains(&name) || name.starts_with(EXTRA);
+        let impersonation_headers: Vec<_> =
+            headers.keys().filter(|name| is_impersonation_header(name.as_str())).cloned().collect();
+        for name in impersonation_headers {
             headers.remove(name);
         }
         match parts.first() {
@@ -68,49 +72,51 @@ impl ImpersonationRequest {
         }
     }
 
-    /// Returns the user as whom the request goes on, if `user` may impersonate each attribute.
+    /// Returns the user that the request continues as, if `user` may impersonate each attribute.
     pub(super) async fn authorize(
         self,
         user: &User,
         authorizer: &Authorizer,
     ) -> Result<User, ApiError> {
-        let mut wanted = User::default();
-        let groups_are_said =
-            self.0.iter().any(|part| matches!(part, ImpersonatedAttribute::Group(_)));
+        let mut impersonated_user = User::default();
+        let has_groups = self.0.iter().any(|part| matches!(part, ImpersonatedAttribute::Group(_)));
         for part in self.0 {
-            authorizer.may_impersonate(user, &part.asked()).await?;
+            authorizer.may_impersonate(user, &part.authorization_request()).await?;
             match part {
-                ImpersonatedAttribute::User(name) => wanted.name = name,
+                ImpersonatedAttribute::User(name) => impersonated_user.name = name,
                 ImpersonatedAttribute::ServiceAccount { namespace, name } => {
-                    wanted.name = format!("{SERVICE_ACCOUNT}{namespace}:{name}");
-                    if !groups_are_said {
-                        let own = format!("{SERVICE_ACCOUNTS}:{namespace}");
-                        wanted.groups = vec![SERVICE_ACCOUNTS.to_owned(), own];
+                    impersonated_user.name = format!("{SERVICE_ACCOUNT}{namespace}:{name}");
+                    if !has_groups {
+                        let namespace_group = format!("{SERVICE_ACCOUNTS}:{namespace}");
+                        impersonated_user.groups =
+                            vec![SERVICE_ACCOUNTS.to_owned(), namespace_group];
                     }
                 }
-                ImpersonatedAttribute::Group(name) => wanted.groups.push(name),
+                ImpersonatedAttribute::Group(name) => impersonated_user.groups.push(name),
                 ImpersonatedAttribute::Extra { key, value } => {
-                    wanted.extra.entry(key).or_default().push(value);
+                    impersonated_user.extra.entry(key).or_default().push(value);
                 }
-                ImpersonatedAttribute::Uid(uid) => wanted.uid = Some(uid),
+                ImpersonatedAttribute::Uid(uid) => impersonated_user.uid = Some(uid),
             }
         }
-        let implied = if wanted.name == well_known::ANONYMOUS {
+        let implied_group = if impersonated_user.name == well_known::ANONYMOUS {
             well_known::UNAUTHENTICATED
         } else {
             well_known::AUTHENTICATED
         };
-        if !wanted.in_group(well_known::UNAUTHENTICATED) && !wanted.in_group(implied) {
-            wanted.groups.push(implied.to_owned());
+        if !impersonated_user.in_group(well_known::UNAUTHENTICATED)
+            && !impersonated_user.in_group(implied_group)
+        {
+            impersonated_user.groups.push(implied_group.to_owned());
         }
-        Ok(wanted)
+        Ok(impersonated_user)
     }
 }
 
-fn read(headers: &HeaderMap) -> Vec<ImpersonatedAttribute> {
+fn read_attributes(headers: &HeaderMap) -> Vec<ImpersonatedAttribute> {
     let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
-    let first = |name| headers.get(name).map(text).filter(|value| !value.is_empty());
-    let user = first(USER).map(|name| match service_account(&name) {
+    let first_value = |name| headers.get(name).map(text).filter(|value| !value.is_empty());
+    let user = first_value(USER).map(|name| match service_account(&name) {
         Some((namespace, name)) => ImpersonatedAttribute::ServiceAccount { namespace, name },
         None => ImpersonatedAttribute::User(name),
     });
@@ -120,20 +126,20 @@ fn read(headers: &HeaderMap) -> Vec<ImpersonatedAttribute> {
         let key = percent_decode(name.as_str().strip_prefix(EXTRA)?);
         Some(ImpersonatedAttribute::Extra { key, value: text(value) })
     });
-    let uid = first(UID).map(ImpersonatedAttribute::Uid);
+    let uid = first_value(UID).map(ImpersonatedAttribute::Uid);
     user.into_iter().chain(groups).chain(extras).chain(uid).collect()
 }
 
 /// Returns namespace and name of `system:serviceaccount:<namespace>:<name>`.
 fn service_account(user: &str) -> Option<(String, String)> {
     let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
-    let valid = dns_label(namespace).is_empty() && dns_subdomain(name).is_empty();
-    valid.then(|| (namespace.to_owned(), name.to_owned()))
+    let is_valid = check_dns_label(namespace).is_empty() && check_dns_subdomain(name).is_empty();
+    is_valid.then(|| (namespace.to_owned(), name.to_owned()))
 }
 
 impl ImpersonatedAttribute {
     /// Returns the request by which authorization is asked about this attribute.
-    fn asked(&self) -> RequestInfo {
+    fn authorization_request(&self) -> RequestInfo {
         let (group, version, resource, subresource, namespace, name) = match self {
             Self::User(name) => ("", "", "users", "", "", name),
             Self::ServiceAccount { namespace, name } => {
@@ -164,7 +170,7 @@ impl ImpersonatedAttribute {
 
     /// Shows the attribute as Go prints an ObjectReference: kind, namespace, name, uid, version,
     /// resource version and field path.
-    fn shown(&self) -> String {
+    fn to_go_format(&self) -> String {
         let version = format!("{AUTHENTICATION}/v1");
         match self {
             Self::User(name) => format!("{{User  {name}    }}"),
@@ -183,12 +189,13 @@ impl MissingImpersonatedUser {
     pub(super) fn response(&self, uri: &Uri) -> Response<Body> {
         let Self(parts) = self;
         let uri = uri.path_and_query().map_or("/", |uri| uri.as_str());
-        let parts = parts.iter().map(ImpersonatedAttribute::shown).collect::<Vec<_>>().join(" ");
+        let parts =
+            parts.iter().map(ImpersonatedAttribute::to_go_format).collect::<Vec<_>>().join(" ");
         let text = format!(
             "Internal Server Error: {uri:?}: requested [{parts}] without impersonating a user\n"
         );
         let nosniff = [(header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
-        (StatusCode::INTERNAL_SERVER_ERROR, nosniff, sanitized(&text)).into_response()
+        (StatusCode::INTERNAL_SERVER_ERROR, nosniff, escape_html(&text)).into_response()
     }
 }
 
@@ -203,7 +210,7 @@ mod tests {
         for (name, value) in lines {
             headers.append(*name, value.parse().unwrap());
         }
-        (ImpersonationRequest::take(&mut headers), headers)
+        (ImpersonationRequest::extract_from(&mut headers), headers)
     }
 
     #[test]

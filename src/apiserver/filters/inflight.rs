@@ -1,5 +1,5 @@
 //! Seats for requests, held from a request's head to the end of its response. Requests beyond the
-//! seats are turned away, not queued until memory ends. One user gets a part of the seats, so that
+//! seats are rejected, not queued until memory ends. One user gets a part of the seats, so that
 //! other users still find one.
 
 use std::{
@@ -69,38 +69,39 @@ pub(super) struct RequestSeat {
 }
 
 impl SeatPool {
-    fn new(kind: &'static str, all: usize, share: usize) -> Arc<Self> {
-        Arc::new(Self { kind, all, share, taken: Mutex::default() })
+    fn new(kind: &'static str, max_seats: usize, share: usize) -> Arc<Self> {
+        Arc::new(Self { kind, all: max_seats, share, taken: Mutex::default() })
     }
 
     /// Takes a seat for `user`, and tells whether one was free.
-    fn take(&self, user: &str) -> bool {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = taken.by_user.get(user).copied().unwrap_or_default();
-        if taken.all >= self.all || own >= self.share {
+    fn try_acquire(&self, user: &str) -> bool {
+        let mut taken_seats = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let user_seats = taken_seats.by_user.get(user).copied().unwrap_or_default();
+        if taken_seats.all >= self.all || user_seats >= self.share {
             return false;
         }
-        taken.all += 1;
-        taken.by_user.insert(user.to_owned(), own + 1);
+        taken_seats.all += 1;
+        taken_seats.by_user.insert(user.to_owned(), user_seats + 1);
         true
     }
 
     fn give_back(&self, user: &str) {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.all -= 1;
-        match taken.by_user.get_mut(user) {
-            Some(own) if *own > 1 => *own -= 1,
-            _ => drop(taken.by_user.remove(user)),
+        let mut taken_seats = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken_seats.all -= 1;
+        match taken_seats.by_user.get_mut(user) {
+            Some(user_seats) if *user_seats > 1 => *user_seats -= 1,
+            _ => drop(taken_seats.by_user.remove(user)),
         }
     }
 }
 
 impl InflightRequests {
     pub(super) fn new(limits: InflightLimits, metrics: Arc<Metrics>) -> Self {
-        let seats = |kind, all: usize| SeatPool::new(kind, all, all.div_ceil(USERS));
+        let build_pool =
+            |kind, max_seats: usize| SeatPool::new(kind, max_seats, max_seats.div_ceil(USERS));
         Self {
-            reading: seats("readOnly", limits.reading),
-            mutating: seats("mutating", limits.mutating),
+            reading: build_pool("readOnly", limits.reading),
+            mutating: build_pool("mutating", limits.mutating),
             watches: SeatPool::new("watch", usize::MAX, WATCHES),
             metrics,
         }
@@ -113,12 +114,12 @@ impl InflightRequests {
         user: &User,
         request: &RequestInfo,
     ) -> Result<Option<RequestSeat>, ApiError> {
-        let probe = request.operation.is_none()
+        let is_probe = request.operation.is_none()
             && matches!(request.path.as_str(), "/livez" | "/readyz" | "/healthz");
-        if request.is_long_running() || probe || user.in_group(well_known::MASTERS) {
+        if request.is_long_running() || is_probe || user.in_group(well_known::MASTERS) {
             return Ok(None);
         }
-        self.take(user, request).map(Some)
+        self.acquire_seat(user, request).map(Some)
     }
 
     /// Takes a seat for a watch until it has begun, because its beginning costs as much as a read.
@@ -130,30 +131,30 @@ impl InflightRequests {
         if !request.is_long_running() || user.in_group(well_known::MASTERS) {
             return Ok(None);
         }
-        self.take(user, request).map(Some)
+        self.acquire_seat(user, request).map(Some)
     }
 
-    fn take(&self, user: &User, request: &RequestInfo) -> Result<RequestSeat, ApiError> {
-        let seats = self.seats(request);
-        if !seats.take(&user.name) {
-            return Err(self.refuse(request));
+    fn acquire_seat(&self, user: &User, request: &RequestInfo) -> Result<RequestSeat, ApiError> {
+        let pool = self.pool_for(request);
+        if !pool.try_acquire(&user.name) {
+            return Err(self.refuse_request(request));
         }
-        let gauge = self.metrics.inflight.with_label_values(&[seats.kind]);
+        let gauge = self.metrics.inflight.with_label_values(&[pool.kind]);
         gauge.inc();
-        let (seats, user) = (Arc::clone(seats), user.name.clone());
+        let (seats, user) = (Arc::clone(pool), user.name.clone());
         Ok(RequestSeat { seats, user, gauge: Some(gauge) })
     }
 
     /// Takes a seat for an open watch.
-    pub(super) fn watch(
+    pub(super) fn acquire_watch_seat(
         &self,
         user: &User,
         request: &RequestInfo,
     ) -> Result<RequestSeat, ApiError> {
         let pod = user.extra(well_known::POD_NAME).unwrap_or_default();
         let watcher = format!("{}/{pod}", user.name);
-        if !self.watches.take(&watcher) {
-            self.metrics.refuse(request, self.watches.kind);
+        if !self.watches.try_acquire(&watcher) {
+            self.metrics.count_refusal(request, self.watches.kind);
             let message = "Too many watches of this user, please end some of them.";
             return Err(ApiError::too_many_requests(message, 1));
         }
@@ -161,12 +162,12 @@ impl InflightRequests {
     }
 
     /// Counts a request that found no seat, and returns the error that answers it.
-    pub(super) fn refuse(&self, request: &RequestInfo) -> ApiError {
-        self.metrics.refuse(request, self.seats(request).kind);
+    pub(super) fn refuse_request(&self, request: &RequestInfo) -> ApiError {
+        self.metrics.count_refusal(request, self.pool_for(request).kind);
         ApiError::too_many_requests("Too many requests, please try again later.", 1)
     }
 
-    fn seats(&self, request: &RequestInfo) -> &Arc<SeatPool> {
+    fn pool_for(&self, request: &RequestInfo) -> &Arc<SeatPool> {
         if request.is_mutating() { &self.mutating } else { &self.reading }
     }
 }
@@ -186,7 +187,7 @@ mod tests {
 
     fn parse(method: &str, uri: &str) -> RequestInfo {
         let request = http::Request::builder().method(method).uri(uri).body(()).unwrap();
-        RequestInfo::of(&request)
+        RequestInfo::from_request(&request)
     }
 
     fn user(name: &str) -> User {
@@ -201,7 +202,7 @@ mod tests {
         let (get, post) = (parse("GET", "/apis/g/v/r"), parse("POST", "/apis/g/v/r"));
         let seat = inflight.enter(&user("a"), &get).unwrap();
         let error = inflight.enter(&user("b"), &get).err().expect("no seat left");
-        assert_eq!((error.code().as_u16(), error.reason()), (429, "TooManyRequests"));
+        assert_eq!((error.status_code().as_u16(), error.reason()), (429, "TooManyRequests"));
         let watch = parse("GET", "/apis/g/v/r?watch=1");
         assert!(inflight.begin_watch(&user("b"), &watch).is_err(), "it costs what a read does");
         assert!(inflight.begin_watch(&user("b"), &get).unwrap().is_none());
@@ -224,7 +225,7 @@ mod tests {
             let enter = |name: &str| inflight.enter(&user(name), &request);
             let mut seats: Vec<_> = (0..share).map(|_| enter("greedy").unwrap()).collect();
             let error = enter("greedy").err().expect("that was the last of its seats");
-            assert_eq!(error.code(), 429);
+            assert_eq!(error.status_code(), 429);
             assert!(enter("modest").is_ok());
             seats.pop();
             assert!(enter("greedy").is_ok());
@@ -242,10 +243,10 @@ mod tests {
             ..user("system:serviceaccount:db:pilot")
         };
         let request = parse("GET", "/apis/g/v/r?watch=1");
-        let watch = |name: &str| inflight.watch(&pod(name), &request);
+        let watch = |name: &str| inflight.acquire_watch_seat(&pod(name), &request);
         let mut open: Vec<_> = (0..WATCHES).map(|_| watch("a").unwrap()).collect();
         let error = watch("a").err().expect("one too many");
-        assert_eq!(error.code(), 429);
+        assert_eq!(error.status_code(), 429);
         assert!(watch("b").is_ok());
         open.pop();
         assert!(watch("a").is_ok());

@@ -27,11 +27,11 @@ impl<F: Future<Output: Send> + Send + 'static> Future for UncancellableFuture<F>
             // A future that was ready is not polled again.
             return Poll::Pending;
         };
-        let polled = future.as_mut().poll(context);
-        if polled.is_ready() {
+        let poll_result = future.as_mut().poll(context);
+        if poll_result.is_ready() {
             self.0 = None;
         }
-        polled
+        poll_result
     }
 }
 

@@ -1,4 +1,4 @@
-//! Warnings beside the response: `Warning: 299 - "…"` headers, which kubectl prints.
+//! Warnings in addition to the response: `Warning: 299 - "…"` headers, which kubectl prints.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -32,20 +32,20 @@ impl Warnings {
 
     pub(super) fn headers(&self) -> Vec<HeaderValue> {
         let texts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let long = texts.iter().map(|text| text.chars().count()).sum::<usize>() > TOTAL;
-        let mut left = TOTAL;
+        let is_long = texts.iter().map(|text| text.chars().count()).sum::<usize>() > TOTAL;
+        let mut remaining_length = TOTAL;
         let mut headers = Vec::new();
         for text in texts.iter() {
-            let text: String = text.chars().take(if long { CUT } else { TOTAL }).collect();
-            let Some(rest) = left.checked_sub(text.chars().count()) else { break };
-            left = rest;
-            headers.extend(header(&text));
+            let text: String = text.chars().take(if is_long { CUT } else { TOTAL }).collect();
+            let Some(rest) = remaining_length.checked_sub(text.chars().count()) else { break };
+            remaining_length = rest;
+            headers.extend(warning_header(&text));
         }
         headers
     }
 }
 
-fn header(text: &str) -> Option<HeaderValue> {
+fn warning_header(text: &str) -> Option<HeaderValue> {
     let mut value = String::from("299 - \"");
     for character in text.chars() {
         match character {

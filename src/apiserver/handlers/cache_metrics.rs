@@ -47,76 +47,76 @@ impl CacheMetrics {
 impl CacheSeries {
     fn new() -> Self {
         let kind = &["group", "resource"];
-        let gauges = |name: &str, help: &str, labels: &[&str]| {
+        let build_gauges = |name: &str, help: &str, labels: &[&str]| {
             IntGaugeVec::new(Opts::new(name, help), labels)
                 .expect("the metric's name and labels are valid")
         };
-        let labelled = |name: &str, help: &str, labels: &[&str]| {
+        let build_counters = |name: &str, help: &str, labels: &[&str]| {
             IntCounterVec::new(Opts::new(name, help), labels)
                 .expect("the metric's name and labels are valid")
         };
-        let counters = |name: &str, help: &str| labelled(name, help, kind);
+        let kind_counters = |name: &str, help: &str| build_counters(name, help, kind);
         let waits = HistogramOpts::new(
             WAITED,
             "Seconds that reads waited until the cache had reached their revision.",
         );
         let with_index = &["group", "resource", "index"];
         Self {
-            objects: gauges("apiserver_resource_objects", "Objects of a kind.", kind),
-            by_resource: gauges(
+            objects: build_gauges("apiserver_resource_objects", "Objects of a kind.", kind),
+            by_resource: build_gauges(
                 "apiserver_storage_objects",
                 "Objects of a kind: the older name of apiserver_resource_objects.",
                 &["resource"],
             ),
-            revision: gauges(
+            revision: build_gauges(
                 "apiserver_watch_cache_resource_version",
                 "Revision that reads and watches of a kind have reached.",
                 kind,
             ),
-            lists: counters(
+            lists: kind_counters(
                 "apiserver_watch_cache_initializations_total",
                 "Times that all objects of a kind were read from the store.",
             ),
-            changes: counters(
+            changes: kind_counters(
                 "apiserver_watch_cache_events_received_total",
                 "Changes of a kind that came from the store.",
             ),
-            dispatched: counters(
+            dispatched: kind_counters(
                 "apiserver_watch_cache_events_dispatched_total",
                 "Changes of a kind that were shown to watchers, once for all of them.",
             ),
             cached: [
-                labelled(
+                build_counters(
                     "apiserver_cache_list_total",
                     "Lists that the cache served. There are no indexes.",
                     with_index,
                 ),
-                labelled(
+                build_counters(
                     "apiserver_cache_list_fetched_objects_total",
                     "Objects that were read from the cache for lists.",
                     with_index,
                 ),
-                counters(
+                kind_counters(
                     "apiserver_cache_list_returned_objects_total",
                     "Objects of lists that the cache served.",
                 ),
             ],
             stored: [
-                counters("apiserver_storage_list_total", "Lists that the store served."),
-                counters(
+                kind_counters("apiserver_storage_list_total", "Lists that the store served."),
+                kind_counters(
                     "apiserver_storage_list_fetched_objects_total",
                     "Objects that were read from the store for lists.",
                 ),
-                counters(
+                kind_counters(
                     "apiserver_storage_list_evaluated_objects_total",
                     "Objects from the store that were put to the selector of a list.",
                 ),
-                counters(
+                kind_counters(
                     "apiserver_storage_list_returned_objects_total",
                     "Objects of lists that the store served.",
                 ),
             ],
-            consistent: labelled(
+            consistent: build_counters(
                 "apiserver_watch_cache_consistent_read_total",
                 "Lists of the latest state, by success, and by whether the store had to answer.",
                 &["group", "resource", "success", "fallback"],
@@ -139,15 +139,15 @@ impl CacheSeries {
             consistent,
             waits,
         } = self;
-        let mut all: Vec<&dyn Collector> =
+        let mut collectors: Vec<&dyn Collector> =
             vec![objects, by_resource, revision, lists, changes, dispatched, consistent, waits];
-        all.extend(cached.iter().map(|counter| counter as &dyn Collector));
-        all.extend(stored.iter().map(|counter| counter as &dyn Collector));
-        all
+        collectors.extend(cached.iter().map(|counter| counter as &dyn Collector));
+        collectors.extend(stored.iter().map(|counter| counter as &dyn Collector));
+        collectors
     }
 
-    fn set(&self, group: &str, resource: &str, figures: CacheStatistics) {
-        let CacheStatistics { objects, revision, lists, changes } = figures;
+    fn set_statistics(&self, group: &str, resource: &str, statistics: CacheStatistics) {
+        let CacheStatistics { objects, revision, lists, changes } = statistics;
         let kind = [group, resource];
         let objects = i64::try_from(objects).unwrap_or(i64::MAX);
         self.objects.with_label_values(&kind).set(objects);
@@ -174,7 +174,7 @@ impl CacheSeries {
         for outcome in ConsistentReadOutcome::ALL {
             let [success, fallback] = outcome.labels();
             let labels = [group, resource, success, fallback];
-            self.consistent.with_label_values(&labels).inc_by(tally.consistent(outcome));
+            self.consistent.with_label_values(&labels).inc_by(tally.consistent_reads(outcome));
         }
     }
 }
@@ -189,7 +189,7 @@ impl Collector for CacheMetrics {
         let mut waits = Vec::new();
         for registry in &self.registries {
             let (kind, cache) = (registry.kind(), registry.cache());
-            series.set(kind.group(), kind.plural(), cache.figures());
+            series.set_statistics(kind.group(), kind.plural(), cache.statistics());
             series.set_reads([kind.group(), kind.plural()], cache.tally());
             waits.extend(waits_of(kind.group(), kind.plural(), cache.tally()));
         }
@@ -207,7 +207,7 @@ impl Collector for CacheMetrics {
 fn waits_of(group: &str, resource: &str, tally: &ReadTally) -> Vec<Metric> {
     let mut families = tally.waits.collect();
     let metrics = families.iter_mut().flat_map(MetricFamily::take_metric);
-    let labelled = metrics.map(|mut metric| {
+    let labelled_metrics = metrics.map(|mut metric| {
         let labels = [("group", group), ("resource", resource)].map(|(name, value)| {
             let mut label = LabelPair::default();
             label.set_name(name.to_owned());
@@ -217,5 +217,5 @@ fn waits_of(group: &str, resource: &str, tally: &ReadTally) -> Vec<Metric> {
         metric.set_label(labels.into());
         metric
     });
-    labelled.collect()
+    labelled_metrics.collect()
 }

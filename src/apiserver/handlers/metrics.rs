@@ -27,7 +27,7 @@ use crate::{
     },
     runtime::{
         admin,
-        metric_catalogue::{MetricDescription, described},
+        metric_catalogue::{MetricDescription, describe_collectors},
     },
 };
 
@@ -47,9 +47,9 @@ const RESPONSES: [f64; 7] = [1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 const EVENTS: [f64; 8] = [1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 65536.0, 131_072.0];
 
 /// Returns the descriptions of the request metrics, for the metrics reference.
-pub(crate) fn catalogue(scheme: &'static ServedKinds) -> Vec<MetricDescription> {
+pub(crate) fn describe_metrics(scheme: &'static ServedKinds) -> Vec<MetricDescription> {
     let total = Metrics::new().requests;
-    described(&RequestMetrics::new(scheme, total).collectors())
+    describe_collectors(&RequestMetrics::new(scheme, total).collectors())
 }
 
 pub(super) struct RequestMetrics {
@@ -88,25 +88,25 @@ impl RequestMetrics {
         Self {
             scheme,
             total,
-            duration: histograms(
+            duration: build_histograms(
                 "apiserver_request_duration_seconds",
                 "Seconds until a response began, by verb, resource and scope. Watches are left out.",
                 &SECONDS,
                 &RequestLabels::NAMES_WITH_DRY_RUN,
             ),
-            sli_duration: histograms(
+            sli_duration: build_histograms(
                 "apiserver_request_sli_duration_seconds",
                 "Seconds until a response began, without those of webhooks.",
                 &SLI_SECONDS,
                 labels,
             ),
-            sizes: histograms(
+            sizes: build_histograms(
                 "apiserver_response_sizes",
                 "Bytes of answers to reads, by resource and scope.",
                 &RESPONSES,
                 labels,
             ),
-            aborts: counters(
+            aborts: build_counters(
                 "apiserver_request_aborts_total",
                 "Requests whose client went away before the answer, by verb, resource and scope.",
                 without_component,
@@ -116,18 +116,18 @@ impl RequestMetrics {
                 labels,
             )
             .expect("the metric's name and labels are valid"),
-            watch_events: counters(
+            watch_events: build_counters(
                 "apiserver_watch_events_total",
                 "Events sent to watchers.",
                 event,
             ),
-            watch_event_sizes: histograms(
+            watch_event_sizes: build_histograms(
                 "apiserver_watch_events_sizes",
                 "Bytes of events sent to watchers.",
                 &EVENTS,
                 event,
             ),
-            watch_lists: histograms(
+            watch_lists: build_histograms(
                 "apiserver_watch_list_duration_seconds",
                 "Seconds until a watch that asked for the state had sent all of it.",
                 &WATCH_LIST_SECONDS,
@@ -174,19 +174,19 @@ impl RequestMetrics {
     /// Sets the store's size; a store that cannot tell its size has no series.
     pub(super) fn set_store_size(&self, size: Option<StoreSize>) {
         self.store_size.reset();
-        if let Some(StoreSize { of, bytes }) = size {
+        if let Some(StoreSize { of: store_name, bytes }) = size {
             let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-            self.store_size.with_label_values(&[of]).set(bytes);
+            self.store_size.with_label_values(&[store_name]).set(bytes);
         }
     }
 
     /// Begins to count a request.
-    pub(super) fn begin<'a>(
+    pub(super) fn start_request<'a>(
         &'a self,
         info: &'a RequestInfo,
         extensions: &Extensions,
     ) -> RunningRequest<'a> {
-        let labels = RequestLabels::of(Some(self.scheme), info);
+        let labels = RequestLabels::for_request(Some(self.scheme), info);
         let deadline = extensions.get().copied();
         RunningRequest {
             metrics: self,
@@ -198,19 +198,19 @@ impl RequestMetrics {
         }
     }
 
-    pub(super) fn watch(
+    pub(super) fn open_watch(
         &self,
         info: &RequestInfo,
         kind: &dyn ServedKind,
         version: ServedVersion,
     ) -> OpenWatch {
-        let labels = RequestLabels::of(Some(self.scheme), info);
+        let labels = RequestLabels::for_request(Some(self.scheme), info);
         let event = [kind.group(), version.as_str(), kind.plural()];
-        let open = self.long_running.with_label_values(&labels.values());
-        open.inc();
+        let open_gauge = self.long_running.with_label_values(&labels.values());
+        open_gauge.inc();
         let [group, version, resource] = event;
         OpenWatch {
-            open,
+            open: open_gauge,
             events: self.watch_events.with_label_values(&event),
             sizes: self.watch_event_sizes.with_label_values(&event),
             lists: self.watch_lists.with_label_values(&[group, version, resource, labels.scope]),
@@ -219,12 +219,12 @@ impl RequestMetrics {
     }
 }
 
-fn counters(name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+fn build_counters(name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
     IntCounterVec::new(Opts::new(name, help), labels)
         .expect("the metric's name and labels are valid")
 }
 
-fn histograms(name: &str, help: &str, buckets: &[f64], labels: &[&str]) -> HistogramVec {
+fn build_histograms(name: &str, help: &str, buckets: &[f64], labels: &[&str]) -> HistogramVec {
     HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), labels)
         .expect("the metric's name and labels are valid")
 }
@@ -240,9 +240,9 @@ pub(super) struct RunningRequest<'a> {
 }
 
 impl RunningRequest<'_> {
-    pub(super) fn end(mut self, response: &Response<Body>) {
+    pub(super) fn finish(mut self, response: &Response<Body>) {
         self.ended = true;
-        self.count(response.status().as_str());
+        self.count_request(response.status().as_str());
         if matches!(self.labels.verb, "GET" | "LIST")
             && let Some(bytes) = response.body().size_hint().exact()
         {
@@ -251,14 +251,14 @@ impl RunningRequest<'_> {
         }
     }
 
-    fn count(&self, code: &str) {
+    fn count_request(&self, code: &str) {
         let Self { metrics, labels, .. } = self;
         let with_dry_run = labels.with_dry_run(self.info);
         if labels.verb != "WATCH" {
             let seconds = self.began.elapsed().as_secs_f64();
             metrics.duration.with_label_values(&with_dry_run).observe(seconds);
-            let own = (seconds - latency::of_webhooks().as_secs_f64()).max(0.0);
-            metrics.sli_duration.with_label_values(&labels.values()).observe(own);
+            let server_seconds = (seconds - latency::of_webhooks().as_secs_f64()).max(0.0);
+            metrics.sli_duration.with_label_values(&labels.values()).observe(server_seconds);
         }
         metrics.total.with_label_values(&[&with_dry_run[..], &[code]].concat()).inc();
     }
@@ -272,9 +272,9 @@ impl Drop for RunningRequest<'_> {
             return;
         }
         if std::thread::panicking() {
-            self.count("500");
-        } else if self.deadline.is_some_and(|Deadline(at)| Instant::now() >= at) {
-            self.count("504");
+            self.count_request("500");
+        } else if self.deadline.is_some_and(|Deadline(time)| Instant::now() >= time) {
+            self.count_request("504");
         } else {
             let [labels @ .., _component] = self.labels.values();
             self.metrics.aborts.with_label_values(&labels).inc();
@@ -292,14 +292,14 @@ pub(super) struct OpenWatch {
 }
 
 impl OpenWatch {
-    pub(super) fn sent(&self, bytes: usize) {
+    pub(super) fn record_event(&self, bytes: usize) {
         self.events.inc();
         #[expect(clippy::cast_precision_loss, reason = "no event has 2^52 bytes")]
         self.sizes.observe(bytes as f64);
     }
 
     /// Records that the initial state of the watch was sent.
-    pub(super) fn listed(&self) {
+    pub(super) fn record_initial_state(&self) {
         self.lists.observe(self.began.elapsed().as_secs_f64());
     }
 }
@@ -311,8 +311,8 @@ impl Drop for OpenWatch {
 }
 
 /// Returns a page with every metric of a registry.
-pub(super) fn scrape(registry: &Registry) -> Response<Body> {
-    let mut response = Response::new(Body::from(admin::text(registry)));
+pub(super) fn scrape_response(registry: &Registry) -> Response<Body> {
+    let mut response = Response::new(Body::from(admin::metrics_text(registry)));
     let content_type = http::HeaderValue::from_static(prometheus::TEXT_FORMAT);
     response.headers_mut().insert(header::CONTENT_TYPE, content_type);
     response

@@ -13,7 +13,7 @@ use rand::Rng;
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 
-use super::{RequestScope, metrics::OpenWatch, read::selection};
+use super::{RequestScope, metrics::OpenWatch, read::build_selector};
 use crate::{
     apiserver::{
         account::{self, MemoryShare, MemoryUse},
@@ -42,16 +42,16 @@ const FRAME: usize = 16 * 1024;
 /// Time from the last bookmark to the end of a watch, so that the client still reads the bookmark.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
-pub(super) async fn watch(
+pub(super) async fn watch_objects(
     target: &RequestScope<'_>,
     options: &ListOptions,
 ) -> Result<Response<Body>> {
     let output = ResponseFormat::negotiate_stream(target.headers, target.query)?;
     let viewer = ObjectViewer::new(target.registry.kind(), target.version, &output, target.query)?;
-    let selector = selection(target, options)?;
+    let selector = build_selector(target, options)?;
     let weight = selector.weight();
-    let kept = if weight > SHORT {
-        account::take(MemoryUse::Kept, weight).await?
+    let selector_share = if weight > SHORT {
+        account::acquire_memory(MemoryUse::Kept, weight).await?
     } else {
         MemoryShare::NONE
     };
@@ -59,12 +59,13 @@ pub(super) async fn watch(
     let events = registry.watch(&target.operation.namespace, selector, options).await;
     // Clients expect these two errors as a response, and every other one within the stream.
     let events = match events {
-        Err(error) if matches!(error.code().as_u16(), 400 | 429) => return Err(error),
+        Err(error) if matches!(error.status_code().as_u16(), 400 | 429) => return Err(error),
         outcome => outcome,
     };
-    let least = target.least_watch;
-    let timeout =
-        options.timeout.unwrap_or_else(|| least + rand::rng().random_range(Duration::ZERO..least));
+    let min_duration = target.least_watch;
+    let timeout = options
+        .timeout
+        .unwrap_or_else(|| min_duration + rand::rng().random_range(Duration::ZERO..min_duration));
     let mut feed = WatchFeed {
         registry: Arc::clone(registry),
         viewer,
@@ -79,12 +80,12 @@ pub(super) async fn watch(
         guard: target.guard.clone(),
         shutdown: target.shutdown.clone(),
         first: true,
-        _kept: kept,
-        metrics: target.requests.watch(target.info, registry.kind(), target.version),
+        _kept: selector_share,
+        metrics: target.requests.open_watch(target.info, registry.kind(), target.version),
     };
     match events {
-        Ok(events) => feed.begin(events),
-        Err(error) => feed.fail(&error),
+        Ok(events) => feed.attach_events(events),
+        Err(error) => feed.queue_error(&error),
     }
     let frames = stream::unfold(feed, |mut feed| async {
         feed.next().await.map(|frame| (Ok::<_, Infallible>(frame), feed))
@@ -97,7 +98,7 @@ pub(super) async fn watch(
         .status(StatusCode::OK)
         .header(header::CONTENT_TYPE, content_type)
         .body(Body::from_stream(frames))
-        .map_err(ApiError::internal)
+        .map_err(ApiError::internal_error)
 }
 
 /// When bookmarks are due.
@@ -113,7 +114,7 @@ impl BookmarkSchedule {
         Self { next: (now + BOOKMARKS).min(last), last }
     }
 
-    fn done(&mut self) {
+    fn schedule_next(&mut self) {
         let now = Instant::now();
         self.next = if now < self.last {
             (now + BOOKMARKS).min(self.last)
@@ -152,7 +153,7 @@ struct WatchFeed {
 }
 
 impl WatchFeed {
-    fn begin(&mut self, mut events: ClientWatch) {
+    fn attach_events(&mut self, mut events: ClientWatch) {
         if let Some(initial) = events.initial.take() {
             self.state = initial.objects.into();
             self.state_ends = Some(initial.revision).filter(|_| self.bookmarks.is_some());
@@ -160,16 +161,16 @@ impl WatchFeed {
         self.events = Some(events);
     }
 
-    fn fail(&mut self, error: &ApiError) {
+    fn queue_error(&mut self, error: &ApiError) {
         self.events = None;
-        self.pending = Some(line(self.encoding, "ERROR", &error.to_value()));
+        self.pending = Some(encode_line(self.encoding, "ERROR", &error.to_value()));
     }
 
     /// Returns the next lines; `None` ends the stream. A cancelled call loses nothing: an event is
     /// taken out of the cache's window and queued in one go.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            if let Some(frame) = self.frame() {
+            if let Some(frame) = self.next_frame() {
                 return Some(frame);
             }
             let events = self.events.as_mut()?;
@@ -188,7 +189,7 @@ impl WatchFeed {
                     let line = self.bookmark_line(&revision, false);
                     self.pending = Some(line);
                     if let Some(schedule) = &mut self.bookmarks {
-                        schedule.done();
+                        schedule.schedule_next();
                     }
                 }
                 observed = events.next() => match observed {
@@ -198,7 +199,7 @@ impl WatchFeed {
                     }
                     Err(error) => {
                         let error = self.registry.watch_error(error);
-                        self.fail(&error);
+                        self.queue_error(&error);
                     }
                 },
             }
@@ -207,10 +208,10 @@ impl WatchFeed {
 
     /// Returns lines that can be sent at once. A single line is not copied. A frame takes no more
     /// memory than it has bytes, because connections bound what they hold by the bytes of frames.
-    fn frame(&mut self) -> Option<Bytes> {
-        let mut lines = vec![self.line()?];
+    fn next_frame(&mut self) -> Option<Bytes> {
+        let mut lines = vec![self.next_line()?];
         let mut length = lines[0].len();
-        while let Some(line) = self.line().or_else(|| self.event_line()) {
+        while let Some(line) = self.next_line().or_else(|| self.event_line()) {
             if length + line.len() > FRAME {
                 self.left = Some(line);
                 break;
@@ -223,36 +224,40 @@ impl WatchFeed {
 
     /// Returns the next line that goes before further events. Objects of the initial state are
     /// encoded as the client reads them.
-    fn line(&mut self) -> Option<Bytes> {
+    fn next_line(&mut self) -> Option<Bytes> {
         if let Some(line) = self.left.take() {
             return Some(line);
         }
         let line = if let Some(object) = self.state.pop_front() {
             self.object_line(EventType::Added, &object)
         } else if let Some(revision) = self.state_ends.take() {
-            self.metrics.listed();
+            self.metrics.record_initial_state();
             self.bookmark_line(&revision.to_string(), true)
         } else {
             self.pending.take()?
         };
-        self.metrics.sent(line.len());
+        self.metrics.record_event(line.len());
         Some(line)
     }
 
     /// Returns the line of an event that is ready, unless something else is due before it.
     fn event_line(&mut self) -> Option<Bytes> {
-        let due = self.bookmarks.as_ref().map_or(self.end, |schedule| schedule.next.min(self.end));
-        if Instant::now() >= due || self.shutdown.is_triggered() || self.guard.check().is_err() {
+        let next_deadline =
+            self.bookmarks.as_ref().map_or(self.end, |schedule| schedule.next.min(self.end));
+        if Instant::now() >= next_deadline
+            || self.shutdown.is_triggered()
+            || self.guard.check().is_err()
+        {
             return None;
         }
-        let observed = self.events.as_mut()?.ready()?;
-        let line = self.observed_line(&observed);
-        self.metrics.sent(line.len());
+        let event = self.events.as_mut()?.try_next()?;
+        let line = self.observed_line(&event);
+        self.metrics.record_event(line.len());
         Some(line)
     }
 
-    fn observed_line(&mut self, observed: &WatchEvent) -> Bytes {
-        match observed {
+    fn observed_line(&mut self, event: &WatchEvent) -> Bytes {
+        match event {
             WatchEvent::Added(object) => self.object_line(EventType::Added, object),
             WatchEvent::Modified(object) => self.object_line(EventType::Modified, object),
             WatchEvent::Deleted(object) => self.object_line(EventType::Deleted, object),
@@ -260,27 +265,36 @@ impl WatchFeed {
     }
 
     fn object_line(&mut self, type_: EventType, object: &Arc<CachedObject>) -> Bytes {
-        let first = std::mem::take(&mut self.first);
+        let is_first = std::mem::take(&mut self.first);
         if self.encoding == BodyEncoding::Protobuf {
-            return line(self.encoding, type_.name(), &self.viewer.metadata(object));
+            return encode_line(self.encoding, type_.name(), &self.viewer.metadata(object));
         }
-        match self.viewer.shared(object) {
-            Some(encoded) => encoded.line(type_),
-            None => EncodedObject::new(type_, &self.viewer.event(&object.tree(), first), None)
-                .line(type_),
+        match self.viewer.shared_encoding(object) {
+            Some(encoded) => encoded.watch_line(type_),
+            None => EncodedObject::new(
+                type_,
+                &self.viewer.encode_event(&object.to_value(), is_first),
+                None,
+            )
+            .watch_line(type_),
         }
     }
 
     fn bookmark_line(&mut self, revision: &str, ends_initial_state: bool) -> Bytes {
-        let first = std::mem::take(&mut self.first);
-        line(self.encoding, "BOOKMARK", &self.viewer.bookmark(revision, ends_initial_state, first))
+        let is_first = std::mem::take(&mut self.first);
+        encode_line(
+            self.encoding,
+            "BOOKMARK",
+            &self.viewer.build_bookmark(revision, ends_initial_state, is_first),
+        )
     }
 }
 
 /// Encodes a line that no other watcher shares.
-fn line(encoding: BodyEncoding, type_: &str, object: &Value) -> Bytes {
+fn encode_line(encoding: BodyEncoding, type_: &str, object: &Value) -> Bytes {
     if encoding == BodyEncoding::Protobuf {
-        return protobuf::frame(type_, object).expect("a watch shows metadata and Status alone");
+        return protobuf::encode_watch_event(type_, object)
+            .expect("a watch shows metadata and Status alone");
     }
     format!("{{\"type\":\"{type_}\",\"object\":{object}}}\n").into()
 }

@@ -6,8 +6,9 @@ use http::{Response, StatusCode};
 use serde_json::json;
 
 use super::{
-    RequestScope, given,
-    read::{respond_object, respond_page, selection, view},
+    RequestScope,
+    read::{build_selector, negotiate_view, respond_object, respond_page},
+    require_options,
 };
 use crate::apiserver::{
     account::MemoryShare,
@@ -21,65 +22,67 @@ use crate::apiserver::{
 };
 
 /// Parses a body by `read`, and takes memory from the budget for what is made of it.
-async fn understand<T>(
+async fn parse_body<T>(
     target: &RequestScope<'_>,
     body: RequestBody,
-    read: impl FnOnce(&[u8]) -> Result<T>,
+    parse: impl FnOnce(&[u8]) -> Result<T>,
 ) -> Result<(T, MemoryShare)> {
-    let yaml = content_type(target.headers) == "application/yaml";
-    let share = request_cost::body(yaml, &body.bytes).await?;
-    let meant = request_cost::work(body.bytes.len(), || read(&body.bytes))?;
-    Ok((meant, share))
+    let is_yaml = content_type(target.headers) == "application/yaml";
+    let share = request_cost::reserve_body(is_yaml, &body.bytes).await?;
+    let parsed_body = request_cost::run_blocking(body.bytes.len(), || parse(&body.bytes))?;
+    Ok((parsed_body, share))
 }
 
-pub(super) async fn create(
+pub(super) async fn create_object(
     target: &RequestScope<'_>,
     options: WriteOptions,
     body: RequestBody,
 ) -> Result<Response<Body>> {
-    let (output, viewer) = view(target)?;
-    let read = |bytes: &[u8]| read_body(target.headers, bytes);
-    let (document, share) = understand(target, body, read).await?;
-    let mut call = target.call();
-    let created = target.registry.create(&mut call, document, options).await;
+    let (output, viewer) = negotiate_view(target)?;
+    let parse = |bytes: &[u8]| read_body(target.headers, bytes);
+    let (document, share) = parse_body(target, body, parse).await?;
+    let mut call = target.registry_call();
+    let create_result = target.registry.create(&mut call, document, options).await;
     // The client gets the warnings with an error, too.
-    target.warn(call);
-    let created = created?;
+    target.add_warnings(call);
+    let created_object = create_result?;
     if let Some(subject) = target.subject {
-        subject.set_name(created.name());
+        subject.set_name(created_object.name());
     }
-    let response = respond_written(StatusCode::CREATED, &output, &viewer, &created)?;
-    Ok(request_cost::written(response, share).await)
+    let response = respond_written(StatusCode::CREATED, &output, &viewer, &created_object)?;
+    Ok(request_cost::guard_write_response(response, share).await)
 }
 
-pub(super) async fn update(
+pub(super) async fn update_object(
     target: &RequestScope<'_>,
     options: WriteOptions,
     body: RequestBody,
 ) -> Result<Response<Body>> {
-    let read = |bytes: &[u8]| read_body(target.headers, bytes);
-    let (document, _share) = understand(target, body, read).await?;
+    let parse = |bytes: &[u8]| read_body(target.headers, bytes);
+    let (document, _share) = parse_body(target, body, parse).await?;
     if let Some(subject) = target.subject {
         subject.set_sent(&document.value);
     }
-    change(target, ObjectChange::Replace(&document), options).await
+    change_object(target, ObjectChange::Replace(&document), options).await
 }
 
-pub(super) async fn patch(
+pub(super) async fn patch_object(
     target: &RequestScope<'_>,
     form: PatchType,
     options: &Result<WriteOptions>,
     body: RequestBody,
 ) -> Result<Response<Body>> {
-    let read = match form {
-        PatchType::Json => ObjectPatch::json,
-        PatchType::Merge => ObjectPatch::merge,
-        PatchType::Strategic if target.registry.kind().takes_strategic() => ObjectPatch::strategic,
+    let parse = match form {
+        PatchType::Json => ObjectPatch::parse_json,
+        PatchType::Merge => ObjectPatch::parse_merge,
+        PatchType::Strategic if target.registry.kind().takes_strategic() => {
+            ObjectPatch::parse_strategic
+        }
         PatchType::Strategic | PatchType::Unknown => return Err(unknown_form()),
     };
-    let options = *given(options)?;
-    let (patch, _share) = understand(target, body, read).await?;
-    change(target, ObjectChange::Patch(&patch), options).await
+    let options = *require_options(options)?;
+    let (patch, _share) = parse_body(target, body, parse).await?;
+    change_object(target, ObjectChange::Patch(&patch), options).await
 }
 
 fn unknown_form() -> ApiError {
@@ -90,23 +93,23 @@ fn unknown_form() -> ApiError {
     )
 }
 
-pub(super) async fn apply(
+pub(super) async fn apply_object(
     target: &RequestScope<'_>,
     options: &Result<(WriteOptions, ApplyOptions)>,
     body: RequestBody,
 ) -> Result<Response<Body>> {
-    let (options, apply) = given(options)?.clone();
-    let (output, viewer) = view(target)?;
-    let (apply, _share) = understand(target, body, |bytes| ApplyPatch::new(bytes, &apply)).await?;
-    let mut call = target.call();
+    let (options, apply) = require_options(options)?.clone();
+    let (output, viewer) = negotiate_view(target)?;
+    let (apply, _share) = parse_body(target, body, |bytes| ApplyPatch::new(bytes, &apply)).await?;
+    let mut call = target.registry_call();
     let name = &target.operation.name;
-    let applied = {
+    let apply_result = {
         let may_create = || target.may_create().boxed();
         target.registry.apply(&mut call, name, target.part, &apply, options, may_create).await
     };
-    target.warn(call);
-    let (object, created) = applied?;
-    let code = if created { StatusCode::CREATED } else { StatusCode::OK };
+    target.add_warnings(call);
+    let (object, is_created) = apply_result?;
+    let code = if is_created { StatusCode::CREATED } else { StatusCode::OK };
     respond_written(code, &output, &viewer, &object)
 }
 
@@ -118,40 +121,46 @@ fn respond_written(
     object: &RegistryObject,
 ) -> Result<Response<Body>> {
     match &object.shown {
-        Some(shown) => respond_object(code, output, viewer, shown),
-        None => output.respond(code, &viewer.object(&object.whole())?),
+        Some(cached_object) => respond_object(code, output, viewer, cached_object),
+        None => output.respond(code, &viewer.encode_object(&object.to_value())?),
     }
 }
 
-async fn change(
+async fn change_object(
     target: &RequestScope<'_>,
     change: ObjectChange<'_>,
     options: WriteOptions,
 ) -> Result<Response<Body>> {
-    let (output, viewer) = view(target)?;
-    let mut call = target.call();
+    let (output, viewer) = negotiate_view(target)?;
+    let mut call = target.registry_call();
     let name = &target.operation.name;
-    let updated = target.registry.update(&mut call, name, target.part, change, options).await;
-    target.warn(call);
-    let mut updated = updated?;
-    let response = respond_written(StatusCode::OK, &output, &viewer, &updated)?;
-    let share = std::mem::take(&mut updated.share);
-    drop(updated);
-    Ok(request_cost::written(response, share).await)
+    let update_result = target.registry.update(&mut call, name, target.part, change, options).await;
+    target.add_warnings(call);
+    let mut updated_object = update_result?;
+    let response = respond_written(StatusCode::OK, &output, &viewer, &updated_object)?;
+    let share = std::mem::take(&mut updated_object.share);
+    drop(updated_object);
+    Ok(request_cost::guard_write_response(response, share).await)
 }
 
-pub(super) async fn delete(target: &RequestScope<'_>, body: RequestBody) -> Result<Response<Body>> {
-    let (output, viewer) = view(target)?;
+pub(super) async fn delete_object(
+    target: &RequestScope<'_>,
+    body: RequestBody,
+) -> Result<Response<Body>> {
+    let (output, viewer) = negotiate_view(target)?;
     let options = delete_options(target, body).await?;
-    let deleted = target.registry.delete(&target.call(), &target.operation.name, &options).await?;
-    match deleted {
-        DeletionOutcome::Gone(object) => output.respond(StatusCode::OK, &success(target, &object)),
+    let outcome =
+        target.registry.delete(&target.registry_call(), &target.operation.name, &options).await?;
+    match outcome {
+        DeletionOutcome::Gone(object) => {
+            output.respond(StatusCode::OK, &success_status(target, &object))
+        }
         DeletionOutcome::Pending(object) => {
             // The deprecated `orphanDependents: false` deletes the dependents first, so the
             // deletion only began.
-            let begun = options.orphan_dependents == Some(false);
-            let code = if begun { StatusCode::ACCEPTED } else { StatusCode::OK };
-            output.respond(code, &viewer.object(&object.whole())?)
+            let is_deletion_pending = options.orphan_dependents == Some(false);
+            let code = if is_deletion_pending { StatusCode::ACCEPTED } else { StatusCode::OK };
+            output.respond(code, &viewer.encode_object(&object.to_value())?)
         }
     }
 }
@@ -161,10 +170,10 @@ pub(super) async fn delete_collection(
     list: &ListOptions,
     body: RequestBody,
 ) -> Result<Response<Body>> {
-    let (output, viewer) = view(target)?;
-    let selector = selection(target, list)?;
+    let (output, viewer) = negotiate_view(target)?;
+    let selector = build_selector(target, list)?;
     let options = delete_options(target, body).await?;
-    let call = target.call();
+    let call = target.registry_call();
     let page = target.registry.delete_collection(&call, &selector, list, &options).await?;
     respond_page(&output, &viewer, page).await
 }
@@ -174,8 +183,8 @@ async fn delete_options(target: &RequestScope<'_>, body: RequestBody) -> Result<
     if body.bytes.is_empty() {
         return DeleteOptions::parse(target.query, None);
     }
-    let read = |bytes: &[u8]| read_body(target.headers, bytes);
-    let (document, _share) = understand(target, body, read).await?;
+    let parse = |bytes: &[u8]| read_body(target.headers, bytes);
+    let (document, _share) = parse_body(target, body, parse).await?;
     match document.value["kind"].as_str() {
         None | Some("" | "DeleteOptions") => {
             DeleteOptions::parse(target.query, Some(&document.value))
@@ -187,7 +196,7 @@ async fn delete_options(target: &RequestScope<'_>, body: RequestBody) -> Result<
 }
 
 /// Returns the `metav1.Status` of an object that is gone.
-fn success(target: &RequestScope<'_>, object: &RegistryObject) -> serde_json::Value {
+fn success_status(target: &RequestScope<'_>, object: &RegistryObject) -> serde_json::Value {
     json!({
         "kind": "Status",
         "apiVersion": "v1",

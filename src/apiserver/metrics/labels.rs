@@ -37,15 +37,15 @@ impl RequestLabels {
     pub const NAMES_WITH_DRY_RUN: [&str; 8] =
         ["verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component"];
 
-    pub fn of(scheme: Option<&'static ServedKinds>, info: &RequestInfo) -> Self {
+    pub fn for_request(scheme: Option<&'static ServedKinds>, info: &RequestInfo) -> Self {
         let Some(operation) = &info.operation else {
-            let path = PATHS.iter().find(|known| **known == info.path);
+            let path = PATHS.iter().find(|health_path| **health_path == info.path);
             let subresource = path.copied().unwrap_or_default();
-            return Self { verb: method(&info.method), subresource, ..Self::default() };
+            return Self { verb: method_label(&info.method), subresource, ..Self::default() };
         };
         let [group, version, resource, subresource] =
-            scheme.map_or([""; 4], |scheme| subject(scheme, operation));
-        let (verb, scope) = (verb(operation), scope(operation));
+            scheme.map_or([""; 4], |scheme| resource_labels(scheme, operation));
+        let (verb, scope) = (verb_label(operation), scope_label(operation));
         Self { verb, group, version, resource, subresource, scope }
     }
 
@@ -64,16 +64,17 @@ impl RequestLabels {
 
 /// Returns group, version, resource and subresource; empty ones for a kind that this server does
 /// not serve.
-fn subject(scheme: &ServedKinds, operation: &ResourceOperation) -> [&'static str; 4] {
+fn resource_labels(scheme: &ServedKinds, operation: &ResourceOperation) -> [&'static str; 4] {
     let kind = scheme.by_resource(&operation.group, &operation.resource);
     let Some(kind) = kind else { return [""; 4] };
-    let Some(version) = kind.version(&operation.version) else { return [""; 4] };
-    let others = kind.subresources().iter().map(|other| other.name);
-    let subresource = others.chain(["status"]).find(|known| *known == operation.subresource);
+    let Some(version) = kind.find_version(&operation.version) else { return [""; 4] };
+    let subresource_names = kind.subresources().iter().map(|subresource| subresource.name);
+    let subresource =
+        subresource_names.chain(["status"]).find(|name| *name == operation.subresource);
     [kind.group(), version.as_str(), kind.plural(), subresource.unwrap_or_default()]
 }
 
-fn verb(operation: &ResourceOperation) -> &'static str {
+fn verb_label(operation: &ResourceOperation) -> &'static str {
     if matches!(operation.action, ResourceAction::Apply(_)) {
         return "APPLY";
     }
@@ -90,7 +91,7 @@ fn verb(operation: &ResourceOperation) -> &'static str {
     }
 }
 
-fn method(method: &Method) -> &'static str {
+fn method_label(method: &Method) -> &'static str {
     match *method {
         Method::GET | Method::HEAD => "GET",
         Method::POST => "POST",
@@ -101,7 +102,7 @@ fn method(method: &Method) -> &'static str {
     }
 }
 
-fn scope(operation: &ResourceOperation) -> &'static str {
+fn scope_label(operation: &ResourceOperation) -> &'static str {
     if operation.is_named() || operation.verb() == Some(Verb::Create) {
         "resource"
     } else if operation.namespace.is_empty() {

@@ -129,15 +129,15 @@ impl Registry {
         write: AdmissionWrite<'_>,
         (hub, owners): (&mut Value, &mut Option<RawManagedFields>),
     ) -> Result<()> {
-        let begun = BEGUN.map(|name| (name, meta::take(hub, name)));
+        let initial_fields = BEGUN.map(|name| (name, meta::take_field(hub, name)));
         if self.admit_with(call, write, hub, owners).await? {
             meta::settle_namespace(hub, self.kind, call.namespace)?;
-            drop(meta::take(hub, "resourceVersion"));
+            drop(meta::take_field(hub, "resourceVersion"));
             self.drop_status(call, hub);
             call.warnings.extend(meta::dedup_owners(hub));
         }
-        for (name, value) in begun {
-            drop(meta::take(hub, name));
+        for (name, value) in initial_fields {
+            drop(meta::take_field(hub, name));
             if let Some(value) = value {
                 meta::fields(hub).insert(name.to_owned(), value);
             }
@@ -156,7 +156,7 @@ impl Registry {
         let revision = json!(current.revision.to_string());
         meta::fields(next).insert("resourceVersion".into(), revision);
         if !self.admit_with(call, write, next, owners).await? {
-            drop(meta::take(next, "resourceVersion"));
+            drop(meta::take_field(next, "resourceVersion"));
             return Ok(());
         }
         self.check_identity(call, write.name, next, current)?;
@@ -164,7 +164,7 @@ impl Registry {
             call.warnings.extend(warning::status_ignored(next, Some(&current.hub)));
         }
         call.warnings.extend(meta::dedup_owners(next));
-        *next = self.prepared(write.part, std::mem::take(next), current);
+        *next = self.merge_change(write.part, std::mem::take(next), current);
         Ok(())
     }
 
@@ -183,29 +183,31 @@ impl Registry {
         if let Some(owners) = owners.as_ref() {
             owners.put_into(hub);
         }
-        let before = hub["metadata"].get("managedFields").cloned();
-        let changed = self.admit(call, write, Some(hub)).await?;
-        if hub["metadata"].get("managedFields") == before.as_ref() {
-            drop(meta::take(hub, "managedFields"));
-            return Ok(changed);
+        let fields_before = hub["metadata"].get("managedFields").cloned();
+        let is_changed = self.admit(call, write, Some(hub)).await?;
+        if hub["metadata"].get("managedFields") == fields_before.as_ref() {
+            drop(meta::take_field(hub, "managedFields"));
+            return Ok(is_changed);
         }
-        let found = RawManagedFields::take(hub);
-        let valid = found.as_ref().map_or(Ok(()), |found| ManagedFields::read(found).map(drop));
-        match valid {
-            Ok(()) => *owners = found,
+        let raw_fields = RawManagedFields::take_from(hub);
+        let check_result = raw_fields
+            .as_ref()
+            .map_or(Ok(()), |raw_fields| ManagedFields::from_raw(raw_fields).map(drop));
+        match check_result {
+            Ok(()) => *owners = raw_fields,
             // When a webhook left invalid `managedFields`, the owners stay as they were.
-            Err(why) => call.warnings.push(format!(
+            Err(error) => call.warnings.push(format!(
                 ".metadata.managedFields was in an invalid state after admission; this could be \
                  caused by an outdated mutating admission controller; please fix your requests: \
-                 {why}"
+                 {error}"
             )),
         }
-        Ok(changed)
+        Ok(is_changed)
     }
 
     /// Returns the stored object, with its `managedFields` if webhooks may be asked about the
     /// write.
-    pub(super) fn seen<'o>(
+    pub(super) fn review_object<'o>(
         &self,
         call: &RegistryCall<'_>,
         operation: AdmissionOperation,
@@ -229,7 +231,8 @@ impl Registry {
         part: ObjectPart,
     ) -> bool {
         let webhooks = self.admission.webhooks();
-        webhooks.is_some_and(|webhooks| webhooks.may_mean(self.kind, call.version, operation, part))
+        webhooks
+            .is_some_and(|webhooks| webhooks.may_match(self.kind, call.version, operation, part))
     }
 
     /// Asks plugins and mutating webhooks; returns whether the webhooks changed the object.
@@ -239,7 +242,7 @@ impl Registry {
         write: AdmissionWrite<'_>,
         object: Option<&mut Value>,
     ) -> Result<bool> {
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let attributes = AdmissionAttributes {
             operation: write.operation,
             user: call.user,
@@ -252,22 +255,24 @@ impl Registry {
             old: write.old,
             dry_run: write.options.dry_run(),
         };
-        let admitted = self.admission.admit(attributes).await;
-        let Some(webhooks) = self.admission.webhooks() else { return admitted.map(|()| false) };
-        let outcome = match admitted {
+        let admission_result = self.admission.admit(attributes).await;
+        let Some(webhooks) = self.admission.webhooks() else {
+            return admission_result.map(|()| false);
+        };
+        let outcome = match admission_result {
             Ok(()) => {
                 let options = || write.options.to_value(write.operation, call.field_manager);
-                let asked = self.asked(call, write, &options);
-                webhooks.mutate(&asked, object).await
+                let subject = self.review_subject(call, write, &options);
+                webhooks.mutate(&subject, object).await
             }
-            Err(refused) => Err(refused),
+            Err(error) => Err(error),
         };
-        webhooks.admitted(write.operation, begun, outcome.is_err());
+        webhooks.record_admission(write.operation, started_at, outcome.is_err());
         outcome
     }
 
     /// Asks validating webhooks about an object that was found valid.
-    pub(super) async fn confirm(
+    pub(super) async fn call_validating_webhooks(
         &self,
         call: &RegistryCall<'_>,
         write: AdmissionWrite<'_>,
@@ -275,10 +280,10 @@ impl Registry {
     ) -> Result<()> {
         let Some(webhooks) = self.admission.webhooks() else { return Ok(()) };
         let options = || write.options.to_value(write.operation, call.field_manager);
-        let asked = self.asked(call, write, &options);
-        let asks = self.asks_webhooks(call, write.operation, write.part);
-        let object = object.filter(|_| asks).map(|(hub, owners)| with_owners(hub, owners));
-        webhooks.validate(&asked, object.as_ref()).await
+        let subject = self.review_subject(call, write, &options);
+        let has_webhooks = self.asks_webhooks(call, write.operation, write.part);
+        let object = object.filter(|_| has_webhooks).map(|(hub, owners)| with_owners(hub, owners));
+        webhooks.validate(&subject, object.as_ref()).await
     }
 
     /// Asks plugins and all webhooks about a deletion.
@@ -288,10 +293,10 @@ impl Registry {
         write: AdmissionWrite<'_>,
     ) -> Result<()> {
         self.admit(call, write, None).await?;
-        self.confirm(call, write, None).await
+        self.call_validating_webhooks(call, write, None).await
     }
 
-    fn asked<'a>(
+    fn review_subject<'a>(
         &self,
         call: &'a RegistryCall<'_>,
         write: AdmissionWrite<'a>,
@@ -308,16 +313,16 @@ impl Registry {
             old: write.old,
             dry_run: write.options.dry_run(),
             options,
-            patch: ObjectPatch::of_webhook,
+            patch: ObjectPatch::apply_webhook_patch,
             remarks: call.remarks,
         }
     }
 }
 
 fn with_owners(hub: &Value, owners: Option<&RawManagedFields>) -> Value {
-    let mut whole = hub.clone();
+    let mut object = hub.clone();
     if let Some(owners) = owners {
-        owners.put_into(&mut whole);
+        owners.put_into(&mut object);
     }
-    whole
+    object
 }

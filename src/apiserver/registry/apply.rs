@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     apiserver::{
-        negotiate::unread,
+        negotiate::body_error,
         options::{ApplyOptions, WriteOptions},
         status::{ApiError, Result},
     },
@@ -44,8 +44,8 @@ pub(super) struct ApplyOutcome {
 impl ApplyPatch {
     /// Reads a body of `application/apply-patch+yaml`, which may be JSON.
     pub fn new(body: &[u8], options: &ApplyOptions) -> Result<Self> {
-        let read = decode::json(body).or_else(|_| decode::yaml(body));
-        let body = read.map_err(|error| unread(&error, "error decoding YAML"))?;
+        let decode_result = decode::parse_json(body).or_else(|_| decode::parse_yaml(body));
+        let body = decode_result.map_err(|error| body_error(&error, "error decoding YAML"))?;
         if !body.value.is_object() {
             return Err(ApiError::bad_request("error decoding YAML: an apply patch is an object"));
         }
@@ -59,18 +59,18 @@ impl ApplyPatch {
     /// Tells whether the body asks for one state of the object, by its resource version, or for one
     /// object, by its uid.
     pub(super) fn names_revision(&self) -> bool {
-        let given = |name: &str| self.body.value["metadata"].get(name).is_some();
-        given("resourceVersion") || given("uid")
+        let has_field = |name: &str| self.body.value["metadata"].get(name).is_some();
+        has_field("resourceVersion") || has_field("uid")
     }
 
     /// Fails unless the body names its kind and version and brings no `managedFields`.
     fn check_head(&self, kind: &dyn ServedKind, version: ServedVersion) -> Result<()> {
         let text = |name: &str| self.body.value[name].as_str().unwrap_or_default();
-        let (api_version, named) = (text("apiVersion"), text("kind"));
-        if named != kind.kind() || api_version != kind.api_version(version) {
+        let (api_version, kind_name) = (text("apiVersion"), text("kind"));
+        if kind_name != kind.kind() || api_version != kind.api_version(version) {
             let place = if api_version.contains('/') { "" } else { "/" };
             return Err(ApiError::bad_request(format!(
-                "invalid object type: {place}{api_version}, Kind={named}"
+                "invalid object type: {place}{api_version}, Kind={kind_name}"
             )));
         }
         if self.body.owners.is_some() {
@@ -87,7 +87,7 @@ impl ApplyPatch {
         kind: &'static dyn ServedKind,
         part: ObjectPart,
         stored: Option<&RegistryObject>,
-        live: Value,
+        live_object: Value,
     ) -> Result<ApplyOutcome> {
         self.check_head(kind, call.version)?;
         let mut body = self.body.clone();
@@ -101,15 +101,15 @@ impl ApplyPatch {
         });
         let config = without_views(kind, body.value);
         let owners = ObjectFieldManager::new(kind, part, stored);
-        let applied = owners.apply(call, live, &config, self.force)?;
-        let mut object = applied.object;
+        let outcome = owners.apply(call, live_object, &config, self.force)?;
+        let mut object = outcome.object;
         if let Some((name, surplus)) = surplus.filter(|_| stored.is_none()) {
             object["metadata"]["annotations"][name] = surplus;
         }
         let mut object = ParsedBody::from(object);
         object.duplicates = body.duplicates;
         object.numbers = body.numbers;
-        Ok(ApplyOutcome { object, managed: applied.managed, warnings })
+        Ok(ApplyOutcome { object, managed: outcome.managed, warnings })
     }
 }
 
@@ -130,29 +130,29 @@ impl Registry {
         loop {
             match self.update(call, name, part, ObjectChange::Apply(apply), options).await {
                 Err(error) if error.reason() == "NotFound" && part == ObjectPart::Main => {}
-                updated => return Ok((updated?, false)),
+                result => return Ok((result?, false)),
             }
-            if let Some(ask) = may_create.take() {
-                ask().await?;
+            if let Some(check_permission) = may_create.take() {
+                check_permission().await?;
             }
             if apply.names_revision() {
-                // The state or the object that the body asks for is there no more.
-                return Err(ApiError::modified(self.resource(), name));
+                // The state or the object that the body asks for no longer exists.
+                return Err(ApiError::object_modified(self.resource(), name));
             }
-            let new = json!({
+            let new_object = json!({
                 "apiVersion": self.kind().api_version(call.version),
                 "kind": self.kind().kind(),
                 "metadata": {"name": name},
             });
             let ApplyOutcome { object, managed, warnings } =
-                apply.merge(call, self.kind(), part, None, new)?;
+                apply.merge(call, self.kind(), part, None, new_object)?;
             call.warnings.extend(warnings);
-            meta::same_name(meta::text(&object.value, "name"), name)?;
+            meta::check_same_name(meta::text(&object.value, "name"), name)?;
             match self.create_managed(call, object, Some(managed), options).await {
                 Err(error) if error.reason() == "AlreadyExists" && attempt < ATTEMPTS => {
                     attempt += 1;
                 }
-                created => return Ok((created?, true)),
+                result => return Ok((result?, true)),
             }
         }
     }

@@ -12,7 +12,7 @@ use super::Registry;
 use crate::apiserver::{
     account::MemoryShare,
     cache::{self, CachedObject, ConsistentReadOutcome},
-    options::{ListOptions, ReadConsistency, revision},
+    options::{ListOptions, ReadConsistency, parse_revision},
     request_cost,
     selector::Selector,
     status::{ApiError, Result},
@@ -62,7 +62,7 @@ struct ContinueToken {
 const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 
 impl ContinueToken {
-    fn after(key: &Key, range: &KeyPrefix, rv: i64) -> Self {
+    fn from_last_key(key: &Key, range: &KeyPrefix, rv: i64) -> Self {
         let start = key.as_str().strip_prefix(range.as_str()).unwrap_or_default();
         Self { v: TOKEN_VERSION.to_owned(), rv, start: format!("{start}\0") }
     }
@@ -73,25 +73,29 @@ impl ContinueToken {
 
     /// Decodes a token; returns it with the key that it points behind.
     fn decode(text: &str, range: &KeyPrefix) -> Result<(Self, Key)> {
-        let refuse = |why: &str| ApiError::bad_request(format!("invalid continue token: {why}"));
+        let token_error =
+            |reason: &str| ApiError::bad_request(format!("invalid continue token: {reason}"));
         let bytes = URL_SAFE_NO_PAD
             .decode(text)
-            .map_err(|_| refuse("continue key is not valid: encoding"))?;
+            .map_err(|_| token_error("continue key is not valid: encoding"))?;
         let token: Self = serde_json::from_slice(&bytes)
-            .map_err(|_| refuse("continue key is not valid: form"))?;
+            .map_err(|_| token_error("continue key is not valid: form"))?;
         if token.v != TOKEN_VERSION {
-            return Err(refuse(&format!(
+            return Err(token_error(&format!(
                 "server does not recognize this encoded version {:?}",
                 token.v
             )));
         }
         if token.rv == 0 || token.rv < -1 {
-            return Err(refuse("incorrect encoded start resourceVersion (version meta.k8s.io/v1)"));
+            return Err(token_error(
+                "incorrect encoded start resourceVersion (version meta.k8s.io/v1)",
+            ));
         }
         let start = token.start.strip_suffix('\0').unwrap_or(&token.start);
-        let climbs = start.split('/').any(|part| part.is_empty() || part == "." || part == "..");
-        if climbs {
-            return Err(refuse("continue key is not valid: path"));
+        let has_invalid_part =
+            start.split('/').any(|part| part.is_empty() || part == "." || part == "..");
+        if has_invalid_part {
+            return Err(token_error("continue key is not valid: path"));
         }
         let key = Key::from_stored(format!("{}{start}", range.as_str()));
         Ok((token, key))
@@ -106,32 +110,35 @@ impl Registry {
         selector: &Selector,
         options: &ListOptions,
     ) -> Result<ListPage> {
-        let range = self.prefix(namespace)?;
+        let range = self.namespace_prefix(namespace)?;
         if !options.continue_token.is_empty() {
-            if revision(&options.resource_version)?.is_some_and(|asked| asked != Revision(0)) {
+            if parse_revision(&options.resource_version)?
+                .is_some_and(|revision| revision != Revision(0))
+            {
                 return Err(ApiError::bad_request(
                     "specifying resource version is not allowed when using continue",
                 ));
             }
             return self.next_page(&range, selector, options).await;
         }
-        // One object is no more work than a page, and the cache has it.
-        let all = options.limit == 0 || self.only_key(namespace, selector).is_some();
+        // One object costs at most as much work as a page, and the cache has it.
+        let is_unpaged = options.limit == 0 || self.only_key(namespace, selector).is_some();
         match options.read_at()? {
-            ReadConsistency::Exact(at) => {
-                let request = PageRequest { at: Some(at), ..PageRequest::default() };
-                self.page(&range, selector, request, options.limit).await.map_err(|error| {
-                    self.list_error(error, || ApiError::expired(LIST_EXPIRED, None))
+            ReadConsistency::Exact(revision) => {
+                let request = PageRequest { at: Some(revision), ..PageRequest::default() };
+                self.read_page(&range, selector, request, options.limit).await.map_err(|error| {
+                    self.list_error(error, || ApiError::resource_expired(LIST_EXPIRED, None))
                 })
             }
-            ReadConsistency::Latest if all => match self.cache.catch_up().await {
+            ReadConsistency::Latest if is_unpaged => match self.cache.catch_up().await {
                 Ok(latest) => {
-                    let listed = self.all(namespace, &range, selector, Some(latest)).await;
-                    self.cache.tally().read_consistently(match listed {
+                    let list_result =
+                        self.list_cached(namespace, &range, selector, Some(latest)).await;
+                    self.cache.tally().count_consistent_read(match list_result {
                         Ok(_) => ConsistentReadOutcome::Cache,
                         Err(_) => ConsistentReadOutcome::CacheFailed,
                     });
-                    listed
+                    list_result
                 }
                 // The cache is not filled, or lags behind; the store has the latest state.
                 Err(cache::Error::NotReady | cache::Error::NotYet { .. }) => {
@@ -141,22 +148,22 @@ impl Registry {
             },
             // A limit would cost more than it saves: the objects are in memory.
             ReadConsistency::Any if self.cache.is_ready() => {
-                self.all(namespace, &range, selector, None).await
+                self.list_cached(namespace, &range, selector, None).await
             }
             ReadConsistency::Latest | ReadConsistency::Any => {
                 self.first_page(&range, selector, options).await
             }
-            ReadConsistency::NotOlderThan(at) if all => {
-                self.all(namespace, &range, selector, Some(at)).await
+            ReadConsistency::NotOlderThan(revision) if is_unpaged => {
+                self.list_cached(namespace, &range, selector, Some(revision)).await
             }
-            ReadConsistency::NotOlderThan(at) => {
-                self.cache.wait_until(at).await.map_err(|error| self.cache_error(error))?;
+            ReadConsistency::NotOlderThan(revision) => {
+                self.cache.wait_until(revision).await.map_err(|error| self.cache_error(error))?;
                 self.first_page(&range, selector, options).await
             }
         }
     }
 
-    async fn all(
+    async fn list_cached(
         &self,
         namespace: &str,
         range: &KeyPrefix,
@@ -164,8 +171,8 @@ impl Registry {
         at_least: Option<Revision>,
     ) -> Result<ListPage> {
         let SelectedObjects { objects, revision, fetched } =
-            self.shown(namespace, range, selector, at_least).await?;
-        self.cache.tally().listed(false, [fetched, fetched, objects.len()]);
+            self.select_cached(namespace, range, selector, at_least).await?;
+        self.cache.tally().count_list(false, [fetched, fetched, objects.len()]);
         let meta = ListMeta { resource_version: revision.to_string(), ..ListMeta::default() };
         Ok(ListPage { items: objects, meta, share: MemoryShare::NONE })
     }
@@ -173,14 +180,14 @@ impl Registry {
     /// Returns the only key that `selector` can select, if there is one. Each pilot asks for its
     /// own Pilot so, and after an outage all pilots do at once.
     pub(super) fn only_key(&self, namespace: &str, selector: &Selector) -> Option<Key> {
-        let scoped = !namespace.is_empty() || !self.kind.is_namespaced();
-        let name = selector.fields.name().filter(|_| scoped)?;
+        let has_namespace = !namespace.is_empty() || !self.kind.is_namespaced();
+        let name = selector.fields.name().filter(|_| has_namespace)?;
         self.key(namespace, name).ok()
     }
 
     /// Returns the selected objects of a range that the cache shows, and at which revision it shows
     /// them.
-    pub(super) async fn shown(
+    pub(super) async fn select_cached(
         &self,
         namespace: &str,
         range: &KeyPrefix,
@@ -188,7 +195,7 @@ impl Registry {
         at_least: Option<Revision>,
     ) -> Result<SelectedObjects> {
         let listing = match self.only_key(namespace, selector) {
-            Some(key) => self.cache.one(&key, at_least).await,
+            Some(key) => self.cache.list_one(&key, at_least).await,
             None => self.cache.list(range, at_least).await,
         };
         let cache::CacheListing { mut objects, revision, .. } =
@@ -196,7 +203,7 @@ impl Registry {
         let fetched = objects.len();
         if !selector.is_everything() {
             let retain = || objects.retain(|object| selector.matches(&object.facets));
-            request_cost::work(selector.effort(fetched), retain);
+            request_cost::run_blocking(selector.comparison_cost(fetched), retain);
         }
         Ok(SelectedObjects { objects, revision, fetched })
     }
@@ -207,7 +214,7 @@ impl Registry {
         selector: &Selector,
         options: &ListOptions,
     ) -> Result<ListPage> {
-        self.page(range, selector, PageRequest::default(), options.limit)
+        self.read_page(range, selector, PageRequest::default(), options.limit)
             .await
             .map_err(|error| self.cache_error(error))
     }
@@ -218,21 +225,23 @@ impl Registry {
         selector: &Selector,
         options: &ListOptions,
     ) -> Result<ListPage> {
-        let (token, after) = ContinueToken::decode(&options.continue_token, range)?;
+        let (token, last_key) = ContinueToken::decode(&options.continue_token, range)?;
         let request = PageRequest {
             at: u64::try_from(token.rv).ok().map(Revision),
-            after: Some(after),
+            after: Some(last_key),
             ..PageRequest::default()
         };
-        self.page(range, selector, request, options.limit).await.map_err(|error| {
-            let fresh = ContinueToken { rv: -1, ..token };
-            self.list_error(error, || ApiError::expired(CONTINUE_EXPIRED, Some(fresh.encode())))
+        self.read_page(range, selector, request, options.limit).await.map_err(|error| {
+            let new_token = ContinueToken { rv: -1, ..token };
+            self.list_error(error, || {
+                ApiError::resource_expired(CONTINUE_EXPIRED, Some(new_token.encode()))
+            })
         })
     }
 
     /// Reads until `limit` objects are selected or the range ends. The first read fixes the
     /// revision of all others.
-    async fn page(
+    async fn read_page(
         &self,
         range: &KeyPrefix,
         selector: &Selector,
@@ -240,7 +249,7 @@ impl Registry {
         limit: usize,
     ) -> Result<ListPage, cache::Error> {
         let mut items = Vec::new();
-        let (mut fetched, mut evaluated) = (0, 0);
+        let (mut fetched_count, mut evaluated_count) = (0, 0);
         let mut from_store = false;
         let mut share = MemoryShare::NONE;
         loop {
@@ -253,55 +262,68 @@ impl Registry {
                 limit if selector.is_everything() => Some(limit - items.len()),
                 limit => Some(limit.max(CHUNK)),
             };
-            let listing = self.cache.page(range, request.clone()).await?;
-            let read = listing.objects.len();
-            fetched += read;
+            let listing = self.cache.list_page(range, request.clone()).await?;
+            let page_len = listing.objects.len();
+            fetched_count += page_len;
             from_store |= listing.from_store;
             share = listing.share;
-            let mut last = None;
+            let mut last_key = None;
             let matches = || listing.objects.iter().map(|object| selector.matches(&object.facets));
-            let matches: Vec<_> = request_cost::work(selector.effort(read), || matches().collect());
-            for (at, (object, selected)) in listing.objects.into_iter().zip(matches).enumerate() {
-                last = Some(object.key.clone());
-                evaluated += 1;
-                if selected {
+            let matches: Vec<_> =
+                request_cost::run_blocking(selector.comparison_cost(page_len), || {
+                    matches().collect()
+                });
+            for (index, (object, is_selected)) in
+                listing.objects.into_iter().zip(matches).enumerate()
+            {
+                last_key = Some(object.key.clone());
+                evaluated_count += 1;
+                if is_selected {
                     items.push(object);
                 }
                 if limit > 0 && items.len() == limit {
-                    self.cache.tally().listed(from_store, [fetched, evaluated, items.len()]);
-                    let more = listing.more || at + 1 < read;
+                    self.cache
+                        .tally()
+                        .count_list(from_store, [fetched_count, evaluated_count, items.len()]);
+                    let has_more = listing.more || index + 1 < page_len;
                     let remaining = request.count.then_some(listing.remaining);
-                    let goes_on = last.filter(|_| more).map(|key| (key, remaining));
-                    return Ok(finish((items, share), range, listing.revision, goes_on));
+                    let next_start = last_key.filter(|_| has_more).map(|key| (key, remaining));
+                    return Ok(build_page((items, share), range, listing.revision, next_start));
                 }
             }
-            if !listing.more || last.is_none() {
-                self.cache.tally().listed(from_store, [fetched, evaluated, items.len()]);
-                return Ok(finish((items, share), range, listing.revision, None));
+            if !listing.more || last_key.is_none() {
+                self.cache
+                    .tally()
+                    .count_list(from_store, [fetched_count, evaluated_count, items.len()]);
+                return Ok(build_page((items, share), range, listing.revision, None));
             }
             request.at = Some(listing.revision);
-            request.after = last;
+            request.after = last_key;
         }
     }
 
-    fn list_error(&self, error: cache::Error, expired: impl FnOnce() -> ApiError) -> ApiError {
+    fn list_error(
+        &self,
+        error: cache::Error,
+        expired_error: impl FnOnce() -> ApiError,
+    ) -> ApiError {
         match error {
-            cache::Error::Store(storage::Error::Compacted { .. }) => expired(),
+            cache::Error::Store(storage::Error::Compacted { .. }) => expired_error(),
             error => self.cache_error(error),
         }
     }
 }
 
-fn finish(
+fn build_page(
     (items, share): (Vec<Arc<CachedObject>>, MemoryShare),
     range: &KeyPrefix,
     revision: Revision,
-    goes_on_after: Option<(Key, Option<usize>)>,
+    next_start: Option<(Key, Option<usize>)>,
 ) -> ListPage {
     let rv = i64::try_from(revision.0).unwrap_or(i64::MAX);
-    let remaining = goes_on_after.as_ref().and_then(|(_, remaining)| *remaining);
+    let remaining = next_start.as_ref().and_then(|(_, remaining)| *remaining);
     let continue_token =
-        goes_on_after.map(|(key, _)| ContinueToken::after(&key, range, rv).encode());
+        next_start.map(|(key, _)| ContinueToken::from_last_key(&key, range, rv).encode());
     let resource_version = revision.to_string();
     ListPage { items, meta: ListMeta { resource_version, continue_token, remaining }, share }
 }
@@ -312,7 +334,7 @@ mod tests {
 
     #[test]
     fn a_token_cannot_leave_its_range() {
-        let range = KeyPrefix::namespace("g", "pilots", "a").unwrap();
+        let range = KeyPrefix::for_namespace("g", "pilots", "a").unwrap();
         let encode = |start: &str, rv| {
             ContinueToken { v: TOKEN_VERSION.into(), rv, start: start.into() }.encode()
         };
@@ -320,7 +342,7 @@ mod tests {
         assert_eq!((token.rv, key.as_str()), (5, "g/pilots/a/x"));
         for bad in ["../b/x\0", "..\0", "\0", "x//y\0", "./x\0"] {
             assert_eq!(
-                ContinueToken::decode(&encode(bad, 5), &range).unwrap_err().code(),
+                ContinueToken::decode(&encode(bad, 5), &range).unwrap_err().status_code(),
                 400,
                 "{bad:?}"
             );

@@ -40,59 +40,68 @@ impl<'a> ObjectFieldManager<'a> {
         stored: Option<&'a RegistryObject>,
     ) -> Self {
         let reset = match part {
-            ObjectPart::Main if kind.has_status() => PathSet::of_fields(&["status"]),
-            ObjectPart::Status => PathSet::of_fields(&["metadata", "spec"]),
+            ObjectPart::Main if kind.has_status() => PathSet::from_fields(&["status"]),
+            ObjectPart::Status => PathSet::from_fields(&["metadata", "spec"]),
             ObjectPart::Main | ObjectPart::Other(_) => PathSet::default(),
         };
         Self { kind, part, stored, reset }
     }
 
     /// Returns the field managers after `next` was written over the stored object. `given` holds
-    /// the body's `managedFields`: a client may change entries, or begin anew with none.
+    /// the body's `managedFields`: a client may change entries, or remove all of them.
     pub(super) fn after_update(
         &self,
         call: &RegistryCall<'_>,
         next: &Value,
-        given: Option<&RawManagedFields>,
+        requested_owners: Option<&RawManagedFields>,
     ) -> Option<RawManagedFields> {
-        let given = given.filter(|given| {
+        let requested_owners = requested_owners.filter(|fields| {
             // Entries that are sent back as read change nothing; longer ones than `MAX_GIVEN` are
             // servers' work.
             self.part == ObjectPart::Main
-                && Some(*given) != self.entries()
-                && given.text().len() <= MAX_GIVEN
+                && Some(*fields) != self.entries()
+                && fields.text().len() <= MAX_GIVEN
         });
-        let managed = match given {
-            Some(given) if given.is_reset() => ManagedFields::default(),
-            Some(given) => match ManagedFields::read(given) {
-                Ok(managed) if !managed.managers.is_empty() => managed,
-                _ => self.managed().unwrap_or_default(),
+        let managed_fields = match requested_owners {
+            Some(fields) if fields.is_reset() => ManagedFields::default(),
+            Some(fields) => match ManagedFields::from_raw(fields) {
+                Ok(managed_fields) if !managed_fields.managers.is_empty() => managed_fields,
+                _ => self.stored_managers().unwrap_or_default(),
             },
-            None => self.managed().unwrap_or_default(),
+            None => self.stored_managers().unwrap_or_default(),
         };
-        if self.stored.is_some() && managed.managers.is_empty() {
+        if self.stored.is_some() && managed_fields.managers.is_empty() {
             // The object's field managers were not tracked so far. The first apply begins to.
             return None;
         }
         let version = self.kind.api_version(call.version);
         let is_hub = call.version == self.kind.hub_version();
-        let nobody_else = managed.managers.values().all(|owned| owned.version == version);
-        let (before, after) = match self.stored {
-            None => (Value::Null, self.shown(call.version, next)),
+        let has_one_version =
+            managed_fields.managers.values().all(|manager| manager.version == version);
+        let (old_view, new_view) = match self.stored {
+            None => (Value::Null, self.encode_version(call.version, next)),
             // No version is converted, so equal parts need not be looked at.
-            Some(RegistryObject { hub, .. }) if is_hub && nobody_else => {
-                let (before, after) = differing(hub, next);
-                (self.shown(call.version, &before), self.shown(call.version, &after))
+            Some(RegistryObject { hub, .. }) if is_hub && has_one_version => {
+                let (old_diff, new_diff) = diff_values(hub, next);
+                (
+                    self.encode_version(call.version, &old_diff),
+                    self.encode_version(call.version, &new_diff),
+                )
             }
             Some(RegistryObject { hub, .. }) => {
-                (self.shown(call.version, hub), self.shown(call.version, next))
+                (self.encode_version(call.version, hub), self.encode_version(call.version, next))
             }
         };
-        match self.tracker(&version).update(&before, &after, managed, &call.manager) {
-            Ok(managed) => managed.write(),
-            Err(why) => {
-                let why = text(&why);
-                error!(kind = self.kind.kind(), why, "Failed to track who owns fields");
+        match self.tracker(&version).track_update(
+            &old_view,
+            &new_view,
+            managed_fields,
+            &call.manager,
+        ) {
+            Ok(managed_fields) => managed_fields.to_raw(),
+            Err(source) => {
+                let error = error_text(&source);
+                error!(kind = self.kind.kind(), error, "Failed to track who owns fields");
                 self.entries().cloned()
             }
         }
@@ -103,8 +112,8 @@ impl<'a> ObjectFieldManager<'a> {
     }
 
     /// Returns the field managers as they are stored.
-    fn managed(&self) -> Result<ManagedFields, String> {
-        self.entries().map_or_else(|| Ok(ManagedFields::default()), ManagedFields::read)
+    fn stored_managers(&self) -> Result<ManagedFields, String> {
+        self.entries().map_or_else(|| Ok(ManagedFields::default()), ManagedFields::from_raw)
     }
 
     /// Returns the object with what is applied, as the version shows it, and its field managers
@@ -112,23 +121,29 @@ impl<'a> ObjectFieldManager<'a> {
     pub(super) fn apply(
         &self,
         call: &RegistryCall<'_>,
-        live: Value,
+        live_object: Value,
         config: &Value,
         force: bool,
     ) -> Result<AppliedObject> {
-        let managed = self
-            .managed()
-            .map_err(|why| ApiError::internal(format!("failed to decode managed fields: {why}")))?;
+        let managed_fields = self.stored_managers().map_err(|error| {
+            ApiError::internal_error(format!("failed to decode managed fields: {error}"))
+        })?;
         let version = self.kind.api_version(call.version);
-        let live = without_views(self.kind, live);
-        let applied = self.tracker(&version).apply(&live, config, managed, &call.manager, force);
-        applied.map_err(|error| match error {
-            Error::Conflicts(conflicts) => refuse(&conflicts),
+        let live_object = without_views(self.kind, live_object);
+        let apply_result = self.tracker(&version).apply_config(
+            &live_object,
+            config,
+            managed_fields,
+            &call.manager,
+            force,
+        );
+        apply_result.map_err(|error| match error {
+            Error::Conflicts(conflicts) => conflict_error(&conflicts),
             Error::Mismatch(problems) => {
                 let (meta, kind) = (&config["metadata"], self.kind.kind());
                 let name = meta["name"].as_str().unwrap_or_default();
                 let place = format!("{}/{name}; {version}, Kind={kind}", call.namespace);
-                ApiError::unclassified(format!(
+                ApiError::unclassified_error(format!(
                     "failed to create typed patch object ({place}): {problems}"
                 ))
             }
@@ -141,7 +156,7 @@ impl<'a> ObjectFieldManager<'a> {
     }
 
     /// Returns the object as a version shows it, without the annotation that holds surplus fields.
-    pub(super) fn shown(&self, version: ServedVersion, hub: &Value) -> Value {
+    pub(super) fn encode_version(&self, version: ServedVersion, hub: &Value) -> Value {
         without_views(self.kind, self.kind.encode(version, hub))
     }
 
@@ -150,7 +165,7 @@ impl<'a> ObjectFieldManager<'a> {
         OwnershipTracker { versions: self, version, subresource: self.part.subresource(), now }
     }
 
-    fn version(&self, api_version: &str) -> Option<ServedVersion> {
+    fn find_version(&self, api_version: &str) -> Option<ServedVersion> {
         let versions = self.kind.versions().iter().copied();
         versions.into_iter().find(|version| self.kind.api_version(*version) == api_version)
     }
@@ -160,87 +175,100 @@ impl VersionConverter for ObjectFieldManager<'_> {
     type Error = DecodeError;
 
     fn schema(&self, version: &str) -> Option<&Schema> {
-        self.version(version).map(|version| self.kind.merging(version))
+        self.find_version(version).map(|version| self.kind.merge_schema(version))
     }
 
-    fn convert(&self, object: &Value, from: &str, to: &str) -> Result<Value, DecodeError> {
-        let served = "both versions have a schema, so they are served";
-        let (from, to) = (self.version(from).expect(served), self.version(to).expect(served));
-        let stored = self.stored.map(|stored| &stored.hub);
-        let decoded = self.kind.decode(from, ParsedBody::from(object.clone()), stored)?;
-        Ok(self.shown(to, &decoded.hub))
+    fn convert(
+        &self,
+        object: &Value,
+        source_version: &str,
+        target_version: &str,
+    ) -> Result<Value, DecodeError> {
+        let invariant = "both versions have a schema, so they are served";
+        let (source, target) = (
+            self.find_version(source_version).expect(invariant),
+            self.find_version(target_version).expect(invariant),
+        );
+        let stored_hub = self.stored.map(|stored| &stored.hub);
+        let object_in_hub =
+            self.kind.decode(source, ParsedBody::from(object.clone()), stored_hub)?;
+        Ok(self.encode_version(target, &object_in_hub.hub))
     }
 
-    fn reset(&self, _version: &str) -> Option<&PathSet> {
+    fn reset_fields(&self, _version: &str) -> Option<&PathSet> {
         Some(&self.reset)
     }
 }
 
 /// Returns the stored `managedFields` when nothing but their times changed with `next`, else
 /// `owners`.
-pub(super) fn settled(
+pub(super) fn ignore_time_changes(
     owners: Option<RawManagedFields>,
     next: &Value,
     current: &RegistryObject,
 ) -> Option<RawManagedFields> {
-    let RegistryObject { hub, owners: before, .. } = current;
-    let same = |(now, before): (&RawManagedFields, &RawManagedFields)| now.same_but_times(before);
-    let settled = owners != *before
+    let RegistryObject { hub, owners: stored_owners, .. } = current;
+    let is_same = |(new_fields, old_fields): (&RawManagedFields, &RawManagedFields)| {
+        new_fields.is_equal_but_times(old_fields)
+    };
+    let is_unchanged = owners != *stored_owners
         && same_but(next, hub, &["metadata"])
         && same_but(&next["metadata"], &hub["metadata"], &["resourceVersion"])
-        && owners.as_ref().zip(before.as_ref()).is_some_and(same);
-    if settled { before.clone() } else { owners }
+        && owners.as_ref().zip(stored_owners.as_ref()).is_some_and(is_same);
+    if is_unchanged { stored_owners.clone() } else { owners }
 }
 
 /// Tells whether two values are equal in all fields but `fields`.
-fn same_but(one: &Value, other: &Value, fields: &[&str]) -> bool {
-    let (Some(one), Some(other)) = (one.as_object(), other.as_object()) else {
-        return one == other;
+fn same_but(left: &Value, right: &Value, fields: &[&str]) -> bool {
+    let (Some(left), Some(right)) = (left.as_object(), right.as_object()) else {
+        return left == right;
     };
-    let counts = |name: &String| !fields.contains(&name.as_str());
-    let size = |map: &Map<String, Value>| map.keys().filter(|name| counts(name)).count();
-    let mut own = one.iter().filter(|(name, _)| counts(name));
-    size(one) == size(other) && own.all(|(name, value)| other.get(name) == Some(value))
+    let is_compared = |name: &String| !fields.contains(&name.as_str());
+    let size = |map: &Map<String, Value>| map.keys().filter(|name| is_compared(name)).count();
+    let mut compared_fields = left.iter().filter(|(name, _)| is_compared(name));
+    size(left) == size(right) && compared_fields.all(|(name, value)| right.get(name) == Some(value))
 }
 
 /// Returns two values without their equal parts: fields of maps, and list items at the same place.
-fn differing(old: &Value, new: &Value) -> (Value, Value) {
+fn diff_values(old: &Value, new: &Value) -> (Value, Value) {
     match (old, new) {
         (Value::Object(old), Value::Object(new)) => {
-            let (mut before, mut after) = (Map::new(), Map::new());
+            let (mut old_diff, mut new_diff) = (Map::new(), Map::new());
             for (name, value) in old {
                 match new.get(name) {
-                    Some(now) if now == value => {}
-                    Some(now) => {
-                        let (left, right) = differing(value, now);
-                        before.insert(name.clone(), left);
-                        after.insert(name.clone(), right);
+                    Some(new_value) if new_value == value => {}
+                    Some(new_value) => {
+                        let (left, right) = diff_values(value, new_value);
+                        old_diff.insert(name.clone(), left);
+                        new_diff.insert(name.clone(), right);
                     }
-                    None => drop(before.insert(name.clone(), value.clone())),
+                    None => drop(old_diff.insert(name.clone(), value.clone())),
                 }
             }
             for (name, value) in new.iter().filter(|(name, _)| !old.contains_key(*name)) {
-                after.insert(name.clone(), value.clone());
+                new_diff.insert(name.clone(), value.clone());
             }
-            (before.into(), after.into())
+            (old_diff.into(), new_diff.into())
         }
         (Value::Array(old), Value::Array(new)) => {
-            let without = |list: &[Value], other: &[Value]| {
-                let own =
-                    list.iter().enumerate().filter(|(at, item)| other.get(*at) != Some(*item));
-                own.map(|(_, item)| item.clone()).collect::<Value>()
+            let exclude_equal = |list: &[Value], other: &[Value]| {
+                let different_items = list
+                    .iter()
+                    .enumerate()
+                    .filter(|(index, item)| other.get(*index) != Some(*item));
+                different_items.map(|(_, item)| item.clone()).collect::<Value>()
             };
-            (without(old, new), without(new, old))
+            (exclude_equal(old, new), exclude_equal(new, old))
         }
         _ => (old.clone(), new.clone()),
     }
 }
 
 /// Removes the annotation in which an older version shows surplus fields.
-pub(super) fn without_views(kind: &dyn ServedKind, mut shown: Value) -> Value {
-    let Some(surplus) = kind.surplus_annotation() else { return shown };
-    let Some(metadata) = shown.get_mut("metadata").and_then(Value::as_object_mut) else {
-        return shown;
+pub(super) fn without_views(kind: &dyn ServedKind, mut object: Value) -> Value {
+    let Some(surplus) = kind.surplus_annotation() else { return object };
+    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else {
+        return object;
     };
     if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
         // A map that was empty before stays.
@@ -248,10 +276,10 @@ pub(super) fn without_views(kind: &dyn ServedKind, mut shown: Value) -> Value {
             metadata.remove("annotations");
         }
     }
-    shown
+    object
 }
 
-fn refuse(conflicts: &[FieldConflict]) -> ApiError {
+fn conflict_error(conflicts: &[FieldConflict]) -> ApiError {
     let cause = |conflict: &FieldConflict| {
         let path = crate::machinery::ownership::path_text(&conflict.path);
         (format!("conflict with {}", conflict.manager.text()), path)
@@ -260,7 +288,7 @@ fn refuse(conflicts: &[FieldConflict]) -> ApiError {
     ApiError::apply_conflict(FieldConflict::message(conflicts), &causes)
 }
 
-fn text(error: &Error<DecodeError>) -> String {
+fn error_text(error: &Error<DecodeError>) -> String {
     error.to_string()
 }
 
@@ -272,7 +300,7 @@ mod tests {
     use crate::{
         api::{V1BETA1, scheme::Scheme},
         apiserver::storage::{Key, Revision},
-        machinery::ownership::compare,
+        machinery::ownership::compare_objects,
     };
 
     fn pilot(status: &Value) -> Value {
@@ -287,7 +315,7 @@ mod tests {
     #[test]
     fn what_differs_is_found_in_what_differs_alone() {
         let kind = Scheme::new(&[]).by_plural("pilots").unwrap();
-        let schema = kind.merging(V1BETA1);
+        let schema = kind.merge_schema(V1BETA1);
         let conditions = |list: &[(&str, &str)]| {
             let list: Vec<Value> = list.iter().map(|(type_, is)| condition(type_, is)).collect();
             pilot(&json!({"conditions": list}))
@@ -307,9 +335,13 @@ mod tests {
         let mut found = 0;
         for old in &objects {
             for new in &objects {
-                let whole = compare(schema, old, new).unwrap();
-                let (before, after) = differing(old, new);
-                assert_eq!(compare(schema, &before, &after).unwrap(), whole, "{old}\n{new}");
+                let whole = compare_objects(schema, old, new).unwrap();
+                let (before, after) = diff_values(old, new);
+                assert_eq!(
+                    compare_objects(schema, &before, &after).unwrap(),
+                    whole,
+                    "{old}\n{new}"
+                );
                 found += usize::from(!whole.is_same());
             }
         }
@@ -321,10 +353,10 @@ mod tests {
         let kind = Scheme::new(&[]).by_plural("pilots").unwrap();
         let noted = |annotations: Value| json!({"metadata": {"annotations": annotations}});
         let old = noted(json!({"a": "1"}));
-        let (before, after) = differing(&old, &noted(json!({"a": "1", "b": "2"})));
+        let (before, after) = diff_values(&old, &noted(json!({"a": "1", "b": "2"})));
         let (before, after) = (without_views(kind, before), without_views(kind, after));
-        let added = compare(kind.merging(V1BETA1), &before, &after).unwrap().added;
-        assert_eq!(added, PathSet::of_fields(&["metadata.annotations.b"]));
+        let added = compare_objects(kind.merge_schema(V1BETA1), &before, &after).unwrap().added;
+        assert_eq!(added, PathSet::from_fields(&["metadata.annotations.b"]));
     }
 
     #[test]
@@ -332,7 +364,7 @@ mod tests {
         let object = |entries: &Value, phase: &str, revision: u64| {
             let metadata = json!({"name": "a", "managedFields": entries});
             let mut hub = json!({"metadata": metadata, "spec": {"phase": phase}});
-            let owners = RawManagedFields::take(&mut hub);
+            let owners = RawManagedFields::take_from(&mut hub);
             let key = Key::new("g", "pilots", "db", "a").unwrap();
             RegistryObject::new(key, (hub, owners), Revision(revision))
         };
@@ -347,7 +379,7 @@ mod tests {
         ] {
             let RegistryObject { hub, owners, .. } = object(&entries, phase, 2);
             let expected = if settles { old.owners.clone() } else { owners.clone() };
-            assert_eq!(settled(owners, &hub, &old), expected, "{entries}");
+            assert_eq!(ignore_time_changes(owners, &hub, &old), expected, "{entries}");
         }
     }
 }

@@ -30,7 +30,7 @@ pub(super) fn fields(hub: &mut Value) -> &mut Map<String, Value> {
 }
 
 /// Removes a field of `metadata` and returns it.
-pub(super) fn take(hub: &mut Value, name: &str) -> Option<Value> {
+pub(super) fn take_field(hub: &mut Value, name: &str) -> Option<Value> {
     fields(hub).remove(name)
 }
 
@@ -44,13 +44,13 @@ pub(super) fn now() -> Value {
 }
 
 /// Returns the time `later` seconds from now, as Kubernetes writes times.
-pub(super) fn in_seconds(later: i64) -> Value {
-    let at = jiff::Timestamp::now().as_second().saturating_add(later);
-    json!(jiff::Timestamp::from_second(at).unwrap_or(jiff::Timestamp::MAX).to_string())
+pub(super) fn in_seconds(seconds: i64) -> Value {
+    let timestamp = jiff::Timestamp::now().as_second().saturating_add(seconds);
+    json!(jiff::Timestamp::from_second(timestamp).unwrap_or(jiff::Timestamp::MAX).to_string())
 }
 
 /// Returns the grace period, in seconds, of an object that is being deleted.
-pub(super) fn grace(hub: &Value) -> i64 {
+pub(super) fn grace_period(hub: &Value) -> i64 {
     hub["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0)
 }
 
@@ -64,8 +64,8 @@ pub(super) fn settle_namespace(
         fields(hub).remove("namespace");
         return Ok(());
     }
-    let given = text(hub, "namespace");
-    if !given.is_empty() && given != namespace {
+    let body_namespace = text(hub, "namespace");
+    if !body_namespace.is_empty() && body_namespace != namespace {
         return Err(ApiError::bad_request(
             "the namespace of the provided object does not match the namespace sent on the request",
         ));
@@ -75,17 +75,17 @@ pub(super) fn settle_namespace(
 }
 
 /// Fails unless the object has the name of the URL, which was authorized.
-pub(super) fn same_name(given: &str, name: &str) -> Result<()> {
-    if given == name {
+pub(super) fn check_same_name(body_name: &str, name: &str) -> Result<()> {
+    if body_name == name {
         return Ok(());
     }
     Err(ApiError::bad_request(format!(
-        "the name of the object ({given}) does not match the name on the URL ({name})"
+        "the name of the object ({body_name}) does not match the name on the URL ({name})"
     )))
 }
 
 /// Gives a new object an identity of its own, and removes every trace of an earlier one.
-pub(super) fn begin(hub: &mut Value) {
+pub(super) fn init_metadata(hub: &mut Value) {
     let meta = fields(hub);
     for name in SERVER_FIELDS {
         meta.remove(name);
@@ -96,7 +96,7 @@ pub(super) fn begin(hub: &mut Value) {
 }
 
 /// Keeps the identity of an updated object, whatever the client says.
-pub(super) fn keep(hub: &mut Value, old: &Value) {
+pub(super) fn preserve_identity(hub: &mut Value, old: &Value) {
     let meta = fields(hub);
     for name in SERVER_FIELDS.iter().chain(&["generation", "name", "namespace", "generateName"]) {
         match old["metadata"].get(*name) {
@@ -135,21 +135,21 @@ pub(super) fn generate_name(base: &str) -> String {
 /// Removes owner references that are there twice; returns a warning about them.
 pub(super) fn dedup_owners(hub: &mut Value) -> Option<String> {
     let owners = fields(hub).get_mut("ownerReferences")?.as_array_mut()?;
-    let mut seen = HashSet::new();
-    let mut twice = Vec::new();
+    let mut unique_owners = HashSet::new();
+    let mut duplicate_uids = Vec::new();
     owners.retain(|owner| {
-        let first = seen.insert(owner.to_string());
-        if !first && twice.len() < MAX_FINDINGS {
-            twice.push(owner["uid"].as_str().unwrap_or_default().to_owned());
+        let is_first = unique_owners.insert(owner.to_string());
+        if !is_first && duplicate_uids.len() < MAX_FINDINGS {
+            duplicate_uids.push(owner["uid"].as_str().unwrap_or_default().to_owned());
         }
-        first
+        is_first
     });
-    (!twice.is_empty()).then(|| {
+    (!duplicate_uids.is_empty()).then(|| {
         format!(
             "metadata.ownerReferences contains duplicate entries; API server dedups owner \
              references in 1.20+, and may reject such requests as early as 1.24; please fix your \
              requests; duplicate UID(s) observed: {}",
-            twice.join(", ")
+            duplicate_uids.join(", ")
         )
     })
 }

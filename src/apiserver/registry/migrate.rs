@@ -1,7 +1,7 @@
 //! Rewrites stored objects of an older form, so that a later release need not read that form.
 //!
-//! Safe beside running servers and safe to repeat: an object is written only when it would come out
-//! differently, and by compare-and-swap, so a write that came meanwhile wins.
+//! It can run next to running servers and can be repeated. It writes an object only if the new form
+//! differs, and by compare-and-swap, so a concurrent write wins.
 
 use tracing::{info, warn};
 
@@ -23,8 +23,8 @@ pub struct MigrationReport {
 }
 
 impl MigrationReport {
-    fn fail(&mut self, key: Key, why: &str) {
-        warn!(key = key.as_str(), error = why, "Failed to migrate an object; it stays as it is");
+    fn record_failure(&mut self, key: Key, reason: &str) {
+        warn!(key = key.as_str(), error = reason, "Failed to migrate an object; it stays as it is");
         self.failed.push(key);
     }
 }
@@ -33,8 +33,8 @@ impl Registry {
     /// Writes every object of this kind again in the form that is stored today, unless it has that
     /// form.
     pub async fn migrate(&self) -> Result<MigrationReport> {
-        let range = super::whole(self.kind);
-        let mut found = MigrationReport::default();
+        let range = super::kind_prefix(self.kind);
+        let mut report = MigrationReport::default();
         let mut request = PageRequest { limit: Some(PAGE), ..PageRequest::default() };
         loop {
             // Each page is read as of now: objects that are created meanwhile are in the current
@@ -42,53 +42,53 @@ impl Registry {
             let page = self.store.list(&range, request.clone()).await?;
             request.after = page.entries.last().map(|entry| entry.key.clone());
             for entry in page.entries {
-                self.migrate_one(entry, &mut found).await?;
+                self.migrate_one(entry, &mut report).await?;
             }
             info!(
                 resource = self.kind.plural(),
-                rewritten = found.rewritten,
-                current = found.current,
-                failed = found.failed.len(),
+                rewritten = report.rewritten,
+                current = report.current,
+                failed = report.failed.len(),
                 done = !page.more,
                 "Migrating stored objects"
             );
             if !page.more {
-                return Ok(found);
+                return Ok(report);
             }
         }
     }
 
-    async fn migrate_one(&self, mut entry: StoreEntry, found: &mut MigrationReport) -> Result<()> {
+    async fn migrate_one(&self, mut entry: StoreEntry, report: &mut MigrationReport) -> Result<()> {
         loop {
             let object = match self.read_stored(&entry.key, &entry.value, entry.revision) {
                 Ok(object) => object,
                 Err(error) => {
-                    found.fail(entry.key, error.message());
+                    report.record_failure(entry.key, error.message());
                     return Ok(());
                 }
             };
             let stored = Self::to_stored(&object.hub);
             let bytes = Self::to_bytes(&stored, object.owners.as_ref());
             if bytes == entry.value {
-                found.current += 1;
+                report.current += 1;
                 return Ok(());
             }
             match self.store.update(&entry.key, entry.revision, bytes).await {
                 Ok(_) => {
-                    found.rewritten += 1;
+                    report.rewritten += 1;
                     return Ok(());
                 }
                 Err(Error::Conflict { .. }) => {}
                 Err(Error::NotFound(_)) => return Ok(()),
                 Err(error @ Error::TooLarge { .. }) => {
-                    found.fail(entry.key, &error.to_string());
+                    report.record_failure(entry.key, &error.to_string());
                     return Ok(());
                 }
                 Err(error) => return Err(error),
             }
             // Another writer was faster, perhaps a server of the older release: look again.
             match self.store.get(&entry.key).await? {
-                Some(now) => entry = now,
+                Some(latest_entry) => entry = latest_entry,
                 None => return Ok(()),
             }
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::{Registry, RegistryObject, StorableObject};
 use crate::{
     apiserver::{
-        capacity::{CapacityClaim, CapacityError, GrowthClass, counted},
+        capacity::{CapacityClaim, CapacityError, GrowthClass, counted_bytes},
         status::ApiError,
         storage::{self, Key},
     },
@@ -35,8 +35,8 @@ struct ObjectSize {
 }
 
 impl ObjectSize {
-    fn new(all: usize, owners: Option<&RawManagedFields>) -> Self {
-        Self { all, owners: owners.map_or(0, |owners| owners.text().len()) }
+    fn new(total_bytes: usize, owners: Option<&RawManagedFields>) -> Self {
+        Self { all: total_bytes, owners: owners.map_or(0, |owners| owners.text().len()) }
     }
 
     fn without_owners(self) -> usize {
@@ -45,37 +45,42 @@ impl ObjectSize {
 }
 
 impl Registry {
-    /// Returns the right to store an object in place of `current`, or why it is refused.
-    pub(super) fn room(
+    /// Returns the right to store an object that replaces `current`, or why the server refuses it.
+    pub(super) fn claim_capacity(
         &self,
         key: &Key,
         part: ObjectPart,
         current: Option<&RegistryObject>,
-        new: (&StorableObject, Option<&RawManagedFields>),
+        new_object: (&StorableObject, Option<&RawManagedFields>),
     ) -> Result<CapacityClaim<'_>, SizeRefusal> {
-        let (ready, owners) = new;
-        let new = ObjectSize::new(ready.stored.len(), owners);
-        let old = current.map(|current| ObjectSize::new(current.size, current.owners.as_ref()));
-        let before = old.map_or(0, |old| old.all);
-        if new.all > self.kind.largest().max(before) {
-            return Err(SizeRefusal::TooLarge(storage::Error::TooLarge { size: new.all }));
+        let (storable, owners) = new_object;
+        let new_size = ObjectSize::new(storable.stored.len(), owners);
+        let old_size =
+            current.map(|current| ObjectSize::new(current.size, current.owners.as_ref()));
+        let old_bytes = old_size.map_or(0, |size| size.all);
+        if new_size.all > self.kind.max_size().max(old_bytes) {
+            return Err(SizeRefusal::TooLarge(storage::Error::TooLarge { size: new_size.all }));
         }
-        let grown = counted(new.all).saturating_sub(old.map_or(0, |old| counted(old.all)));
-        let slight = old.is_some_and(|old| new.without_owners() <= old.without_owners() + SLIGHT);
-        let growth = if part == ObjectPart::Status || self.kind.is_vital() || slight {
+        let growth_bytes = counted_bytes(new_size.all)
+            .saturating_sub(old_size.map_or(0, |size| counted_bytes(size.all)));
+        let is_slight = old_size
+            .is_some_and(|size| new_size.without_owners() <= size.without_owners() + SLIGHT);
+        let growth = if part == ObjectPart::Status || self.kind.is_vital() || is_slight {
             GrowthClass::Reserved
         } else {
             GrowthClass::Ordinary
         };
         let cache = Arc::clone(&self.cache) as _;
-        self.capacity.claim(cache, key, growth, grown).map_err(SizeRefusal::Full)
+        self.capacity.claim(cache, key, growth, growth_bytes).map_err(SizeRefusal::Full)
     }
 
     /// Turns a refusal into an error for the client.
-    pub(super) fn refused(&self, name: &str, refused: SizeRefusal) -> ApiError {
-        match refused {
+    pub(super) fn size_error(&self, name: &str, refusal: SizeRefusal) -> ApiError {
+        match refusal {
             SizeRefusal::TooLarge(error) => self.store_error(name, &error),
-            SizeRefusal::Full(full) => ApiError::forbidden(self.resource(), name, full),
+            SizeRefusal::Full(capacity_error) => {
+                ApiError::forbidden(self.resource(), name, capacity_error)
+            }
         }
     }
 }

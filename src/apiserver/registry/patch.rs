@@ -14,7 +14,7 @@ use super::strategic_merge;
 use crate::{
     apiserver::{
         admission::webhook::WebhookPatchError,
-        negotiate::unread,
+        negotiate::body_error,
         status::{ApiError, Result},
     },
     machinery::decode::{
@@ -48,11 +48,14 @@ type TreeWeight = usize;
 
 impl ObjectPatch {
     /// Applies a webhook's JSON patch to an object.
-    pub(super) fn of_webhook(patch: &[u8], object: Value) -> Result<ParsedBody, WebhookPatchError> {
-        let patch = Self::json(patch);
+    pub(super) fn apply_webhook_patch(
+        patch: &[u8],
+        object: Value,
+    ) -> Result<ParsedBody, WebhookPatchError> {
+        let patch = Self::parse_json(patch);
         let patch =
             patch.map_err(|error| WebhookPatchError::Unreadable(error.message().to_owned()))?;
-        patch.apply(object).map_err(|error| WebhookPatchError::Failed(error.why()))
+        patch.apply(object).map_err(|error| WebhookPatchError::Failed(error.full_message()))
     }
 
     /// Returns the bytes of memory that the patch itself takes.
@@ -64,9 +67,9 @@ impl ObjectPatch {
     }
 
     /// Reads a body of `application/json-patch+json`.
-    pub fn json(body: &[u8]) -> Result<Self> {
+    pub fn parse_json(body: &[u8]) -> Result<Self> {
         // Counted before operations are built: a small body can hold very many.
-        let document = decode::json(body).map_err(|error| unread(&error, UNREAD))?;
+        let document = decode::parse_json(body).map_err(|error| body_error(&error, UNREAD))?;
         if let Some(operations) = document.value.as_array()
             && operations.len() > MAX_OPERATIONS
         {
@@ -76,11 +79,12 @@ impl ObjectPatch {
             )));
         }
         let weight = document.weight;
-        let is_list = document.value.as_array().is_some_and(|all| all.iter().all(Value::is_object));
+        let is_list =
+            document.value.as_array().is_some_and(|items| items.iter().all(Value::is_object));
         let patch = serde_json::from_value(document.value).map_err(|error| {
             // Upstream finds an operation that does not exist only when it applies it: 422.
             if is_list {
-                refused(error)
+                unprocessable_error(error)
             } else {
                 ApiError::bad_request(format!("{UNREAD}: {error}"))
             }
@@ -89,8 +93,8 @@ impl ObjectPatch {
     }
 
     /// Reads a body of `application/merge-patch+json`.
-    pub fn merge(body: &[u8]) -> Result<Self> {
-        let document = decode::json(body).map_err(|error| unread(&error, UNREAD))?;
+    pub fn parse_merge(body: &[u8]) -> Result<Self> {
+        let document = decode::parse_json(body).map_err(|error| body_error(&error, UNREAD))?;
         if !document.value.is_object() {
             return Err(ApiError::bad_request("error decoding patch: a merge patch is an object"));
         }
@@ -98,8 +102,8 @@ impl ObjectPatch {
     }
 
     /// Reads a body of `application/strategic-merge-patch+json`.
-    pub fn strategic(body: &[u8]) -> Result<Self> {
-        match Self::merge(body)? {
+    pub fn parse_strategic(body: &[u8]) -> Result<Self> {
+        match Self::parse_merge(body)? {
             Self::Merge(document) => Ok(Self::Strategic(document)),
             other => Ok(other),
         }
@@ -111,8 +115,8 @@ impl ObjectPatch {
         const NAMING: [&str; 2] = ["resourceVersion", "uid"];
         match self {
             Self::Merge(document) | Self::Strategic(document) => {
-                let given = |name: &str| !document.value["metadata"][name].is_null();
-                NAMING.into_iter().any(given)
+                let is_set = |name: &str| !document.value["metadata"][name].is_null();
+                NAMING.into_iter().any(is_set)
             }
             Self::Json(patch, _) => patch.0.iter().any(|operation| {
                 let path = operation.path().to_string();
@@ -123,18 +127,19 @@ impl ObjectPatch {
 
     /// Tells whether the patch must be applied to the object with its `managedFields`.
     pub(super) fn looks_at_owners(&self) -> bool {
-        let meets = |pointer: &Pointer| {
-            let own = Pointer::from_static("/metadata/managedFields");
-            pointer.starts_with(own) || own.starts_with(pointer)
+        let overlaps_owners = |pointer: &Pointer| {
+            let owners_pointer = Pointer::from_static("/metadata/managedFields");
+            pointer.starts_with(owners_pointer) || owners_pointer.starts_with(pointer)
         };
         match self {
             Self::Json(patch, _) => patch.0.iter().any(|operation| {
-                let from = match operation {
+                let source = match operation {
                     PatchOperation::Copy(copy) => Some(&copy.from),
                     PatchOperation::Move(mv) => Some(&mv.from),
                     _ => None,
                 };
-                meets(operation.path()) || from.is_some_and(|from| meets(from))
+                overlaps_owners(operation.path())
+                    || source.is_some_and(|pointer| overlaps_owners(pointer))
             }),
             // `managedFields` in a merge patch replace those of the object.
             Self::Merge(_) | Self::Strategic(_) => false,
@@ -146,29 +151,30 @@ impl ObjectPatch {
         match self {
             Self::Merge(document) => {
                 json_patch::merge(&mut object, &document.value);
-                weight::check(&object).map_err(refused)?;
-                let mut patched = ParsedBody::from(object);
-                patched.duplicates.clone_from(&document.duplicates);
-                patched.numbers.clone_from(&document.numbers);
-                patched.owners.clone_from(&document.owners);
-                Ok(patched)
+                weight::check_limits(&object).map_err(unprocessable_error)?;
+                let mut patched_body = ParsedBody::from(object);
+                patched_body.duplicates.clone_from(&document.duplicates);
+                patched_body.numbers.clone_from(&document.numbers);
+                patched_body.owners.clone_from(&document.owners);
+                Ok(patched_body)
             }
             Self::Strategic(document) => {
-                strategic_merge::merge(&mut object, &document.value).map_err(refused)?;
-                weight::check(&object).map_err(refused)?;
-                let mut patched = ParsedBody::from(object);
-                patched.owners.clone_from(&document.owners);
-                Ok(patched)
+                strategic_merge::merge_object(&mut object, &document.value)
+                    .map_err(unprocessable_error)?;
+                weight::check_limits(&object).map_err(unprocessable_error)?;
+                let mut patched_body = ParsedBody::from(object);
+                patched_body.owners.clone_from(&document.owners);
+                Ok(patched_body)
             }
             Self::Json(patch, _) => {
-                let mut effort = PatchCost::default();
+                let mut cost = PatchCost::default();
                 for operation in &patch.0 {
-                    effort.add(&object, operation)?;
+                    cost.add_operation(&object, operation)?;
                     // The object is a copy, so a half-applied patch is simply dropped.
                     json_patch::patch_unsafe(&mut object, std::slice::from_ref(operation))
-                        .map_err(refused)?;
+                        .map_err(unprocessable_error)?;
                 }
-                weight::check(&object).map_err(refused)?;
+                weight::check_limits(&object).map_err(unprocessable_error)?;
                 Ok(object.into())
             }
         }
@@ -188,26 +194,26 @@ struct PatchCost {
 
 impl PatchCost {
     /// Adds an operation, or refuses it because it would cost too much.
-    fn add(&mut self, object: &Value, operation: &PatchOperation) -> Result<()> {
-        let to = operation.path();
-        let (from, depth) = match operation {
-            PatchOperation::Add(add) => (None, weight::depth(&add.value)),
-            PatchOperation::Replace(replace) => (None, weight::depth(&replace.value)),
+    fn add_operation(&mut self, object: &Value, operation: &PatchOperation) -> Result<()> {
+        let target_pointer = operation.path();
+        let (source_pointer, depth) = match operation {
+            PatchOperation::Add(add) => (None, weight::nesting_depth(&add.value)),
+            PatchOperation::Replace(replace) => (None, weight::nesting_depth(&replace.value)),
             PatchOperation::Test(_) | PatchOperation::Remove(_) => (None, 0),
             PatchOperation::Copy(copy) => {
-                let source = object.resolve(&copy.from).map_err(refused)?;
+                let source = object.resolve(&copy.from).map_err(unprocessable_error)?;
                 self.copied += json_length(source);
-                self.weight += weight::of(source);
-                (Some(&copy.from), weight::depth(source))
+                self.weight += weight::value_bytes(source);
+                (Some(&copy.from), weight::nesting_depth(source))
             }
             PatchOperation::Move(mv) => {
-                let source = object.resolve(&mv.from).map_err(refused)?;
-                self.moved += weight::of(source) / 32;
-                (Some(&mv.from), weight::depth(source))
+                let source = object.resolve(&mv.from).map_err(unprocessable_error)?;
+                self.moved += weight::value_bytes(source) / 32;
+                (Some(&mv.from), weight::nesting_depth(source))
             }
         };
         if self.copied > MAX_COPIED {
-            return Err(refused(format!(
+            return Err(unprocessable_error(format!(
                 "Unable to complete the copy, the accumulated size increase of copy is {}, \
                  exceeding the limit {MAX_COPIED}",
                 self.copied
@@ -215,17 +221,20 @@ impl PatchCost {
         }
         // Small maps take many times the memory of their text.
         if self.weight > MAX_TREE {
-            let most = MAX_TREE >> 20;
-            return Err(refused(format!("copied values take more than {most} MiB of memory")));
+            let limit_mib = MAX_TREE >> 20;
+            return Err(unprocessable_error(format!(
+                "copied values take more than {limit_mib} MiB of memory"
+            )));
         }
         // Even dropping a value that is nested without end overflows the stack.
-        if to.count() + depth > MAX_DEPTH {
+        if target_pointer.count() + depth > MAX_DEPTH {
             let text = format!("it would be nested more than {MAX_DEPTH} levels deep");
-            return Err(refused(text));
+            return Err(unprocessable_error(text));
         }
-        self.moved += items_beside(object, to) + from.map_or(0, |from| items_beside(object, from));
+        self.moved += items_beside(object, target_pointer)
+            + source_pointer.map_or(0, |pointer| items_beside(object, pointer));
         if self.moved > MAX_MOVED {
-            return Err(refused("its operations on long lists would take too long"));
+            return Err(unprocessable_error("its operations on long lists would take too long"));
         }
         Ok(())
     }
@@ -261,9 +270,9 @@ fn items_beside(object: &Value, pointer: &Pointer) -> usize {
 
 /// Returns the 422 error for a patch that cannot be applied. The message is upstream's; the cause
 /// tells what it leaves out.
-fn refused(why: impl std::fmt::Display) -> ApiError {
-    ApiError::unprocessable("the server rejected our request due to an error in our request")
-        .because(why)
+fn unprocessable_error(reason: impl std::fmt::Display) -> ApiError {
+    ApiError::unprocessable_patch("the server rejected our request due to an error in our request")
+        .with_detail(reason)
 }
 
 #[cfg(test)]
@@ -274,30 +283,34 @@ mod tests {
 
     #[test]
     fn a_failed_test_operation_is_422() {
-        let patch = ObjectPatch::json(
+        let patch = ObjectPatch::parse_json(
             br#"[{"op":"test","path":"/a","value":1},{"op":"remove","path":"/a"}]"#,
         )
         .unwrap();
         assert_eq!(patch.apply(json!({"a": 1})).unwrap().value, json!({}));
         let error = patch.apply(json!({"a": 2})).unwrap_err();
-        assert_eq!((error.code().as_u16(), error.reason()), (422, "Invalid"));
+        assert_eq!((error.status_code().as_u16(), error.reason()), (422, "Invalid"));
     }
 
     #[test]
     fn nonsense_is_400() {
-        let error = ObjectPatch::json(b"[{\"op\":\"nope\",\"path\":\"/a\"}]").err().unwrap();
-        assert_eq!(error.code(), 422, "as when a path leads nowhere");
+        let error = ObjectPatch::parse_json(b"[{\"op\":\"nope\",\"path\":\"/a\"}]").err().unwrap();
+        assert_eq!(error.status_code(), 422, "as when a path leads nowhere");
         for body in ["{", "{}", "[1]"] {
-            assert_eq!(ObjectPatch::json(body.as_bytes()).err().unwrap().code(), 400, "{body}");
+            assert_eq!(
+                ObjectPatch::parse_json(body.as_bytes()).err().unwrap().status_code(),
+                400,
+                "{body}"
+            );
         }
-        assert_eq!(ObjectPatch::merge(b"[]").err().unwrap().code(), 400);
+        assert_eq!(ObjectPatch::parse_merge(b"[]").err().unwrap().status_code(), 400);
     }
 
     #[test]
     fn operations_and_growth_are_limited() {
         let many = vec![json!({"op": "add", "path": "/a", "value": 1}); MAX_OPERATIONS + 1];
-        let error = ObjectPatch::json(json!(many).to_string().as_bytes()).err().unwrap();
-        assert_eq!(error.code(), 413);
+        let error = ObjectPatch::parse_json(json!(many).to_string().as_bytes()).err().unwrap();
+        assert_eq!(error.status_code(), 413);
         // Doubles /a again and again.
         let mut operations =
             vec![json!({"op": "add", "path": "/a", "value": {"x": "y".repeat(1000)}})];
@@ -305,12 +318,12 @@ mod tests {
             let path = format!("/a/n{level}");
             operations.push(json!({"op": "copy", "from": "/a", "path": path}));
         }
-        let patch = ObjectPatch::json(json!(operations).to_string().as_bytes()).unwrap();
-        assert_eq!(patch.apply(json!({})).unwrap_err().code(), 422);
+        let patch = ObjectPatch::parse_json(json!(operations).to_string().as_bytes()).unwrap();
+        assert_eq!(patch.apply(json!({})).unwrap_err().status_code(), 422);
     }
 
     fn apply(operations: &[Value], object: Value) -> Result<ParsedBody> {
-        ObjectPatch::json(json!(operations).to_string().as_bytes()).unwrap().apply(object)
+        ObjectPatch::parse_json(json!(operations).to_string().as_bytes()).unwrap().apply(object)
     }
 
     /// Without a limit the patch ends the process: the value overflows the stack when it is
@@ -344,7 +357,7 @@ mod tests {
         let operations: Vec<_> = (0..1000)
             .map(|at| json!({"op": "copy", "from": "/a", "path": format!("/b{at}")}))
             .collect();
-        assert_eq!(apply(&operations, object).unwrap_err().code(), 422);
+        assert_eq!(apply(&operations, object).unwrap_err().status_code(), 422);
     }
 
     /// Upstream's bound and text. Only what is copied counts, and as many bytes as Go writes.
@@ -359,7 +372,7 @@ mod tests {
         let longer = json!({"a": "x".repeat((1 << 20) - 1)});
         let error = apply(&copies(3), longer).unwrap_err();
         let text = "the accumulated size increase of copy is 3145731, exceeding the limit 3145728";
-        assert!(error.code() == 422 && error.why().contains(text), "{error:?}");
+        assert!(error.status_code() == 422 && error.full_message().contains(text), "{error:?}");
         let escaped = json!({"a": "<>&".repeat(60_000)});
         assert!(apply(&copies(2), escaped.clone()).is_ok());
         assert!(apply(&copies(3), escaped).is_err());
@@ -373,11 +386,11 @@ mod tests {
             (json!({"metadata": {"labels": {"a": "b"}}}), false),
         ] {
             assert_eq!(
-                ObjectPatch::merge(body.to_string().as_bytes()).unwrap().names_revision(),
+                ObjectPatch::parse_merge(body.to_string().as_bytes()).unwrap().names_revision(),
                 expected
             );
         }
         let body = br#"[{"op":"replace","path":"/metadata/resourceVersion","value":"5"}]"#;
-        assert!(ObjectPatch::json(body).unwrap().names_revision());
+        assert!(ObjectPatch::parse_json(body).unwrap().names_revision());
     }
 }

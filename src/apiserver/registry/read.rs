@@ -22,39 +22,41 @@ impl Registry {
         &self,
         namespace: &str,
         name: &str,
-        at: ReadConsistency,
+        consistency: ReadConsistency,
     ) -> Result<(Arc<CachedObject>, MemoryShare)> {
         let key = self.key(namespace, name)?;
-        let at_least = match at {
+        let at_least = match consistency {
             ReadConsistency::NotOlderThan(revision) | ReadConsistency::Exact(revision) => {
                 Some(revision)
             }
             ReadConsistency::Any if self.cache.is_ready() => None,
-            ReadConsistency::Any => return self.latest(&key, name).await,
+            ReadConsistency::Any => return self.read_latest(&key, name).await,
             ReadConsistency::Latest => {
-                let latest = self.cache.latest(&key).await;
-                return match latest.map_err(|error| self.cache_error(error))? {
-                    Some(Some(found)) => Ok((found, MemoryShare::NONE)),
+                let cache_result = self.cache.latest_object(&key).await;
+                return match cache_result.map_err(|error| self.cache_error(error))? {
+                    Some(Some(object)) => Ok((object, MemoryShare::NONE)),
                     Some(None) => Err(ApiError::not_found(self.resource(), name)),
-                    None => self.latest(&key, name).await,
+                    None => self.read_latest(&key, name).await,
                 };
             }
         };
-        let found =
+        let cached_object =
             self.cache.get(&key, at_least).await.map_err(|error| self.cache_error(error))?;
-        match found {
-            Some(found) => Ok((found, MemoryShare::NONE)),
+        match cached_object {
+            Some(object) => Ok((object, MemoryShare::NONE)),
             // The cache may be behind, and clients act on "not found", so the store is asked.
-            None if at == ReadConsistency::Any => self.latest(&key, name).await,
+            None if consistency == ReadConsistency::Any => self.read_latest(&key, name).await,
             None => Err(ApiError::not_found(self.resource(), name)),
         }
     }
 
-    async fn latest(&self, key: &Key, name: &str) -> Result<(Arc<CachedObject>, MemoryShare)> {
-        let found = self.fetch(key, name).await?;
-        let (entry, share) = found.ok_or_else(|| ApiError::not_found(self.resource(), name))?;
-        let read = request_cost::work(entry.value.len(), || self.cache.object(&entry));
-        Ok((read.map_err(|error| self.cache_error(error))?, share))
+    async fn read_latest(&self, key: &Key, name: &str) -> Result<(Arc<CachedObject>, MemoryShare)> {
+        let stored_entry = self.fetch_entry(key, name).await?;
+        let (entry, share) =
+            stored_entry.ok_or_else(|| ApiError::not_found(self.resource(), name))?;
+        let decode_result =
+            request_cost::run_blocking(entry.value.len(), || self.cache.object_for_entry(&entry));
+        Ok((decode_result.map_err(|error| self.cache_error(error))?, share))
     }
 
     /// Turns the cache's error into one for the client.
@@ -62,12 +64,13 @@ impl Registry {
         use cache::Error;
         match error {
             Error::NotReady => {
-                let what = format!("{} is not ready: the cache is being filled", self.resource());
-                ApiError::too_many_requests(what, 1)
+                let message =
+                    format!("{} is not ready: the cache is being filled", self.resource());
+                ApiError::too_many_requests(message, 1)
             }
             Error::NotYet { asked, latest } => ApiError::revision_too_high(asked.0, latest.0),
-            Error::TooOld { .. } => ApiError::expired(error.to_string(), None),
-            Error::Undecodable { .. } => ApiError::internal(error::chain(&error)),
+            Error::TooOld { .. } => ApiError::resource_expired(error.to_string(), None),
+            Error::Undecodable { .. } => ApiError::internal_error(error::chain(&error)),
             Error::Store(error) => self.store_error("", &error),
             Error::NoRoom(error) => error,
         }

@@ -31,7 +31,7 @@ enum ListMergeStrategy {
     By(&'static str),
 }
 
-fn lists(field: &str, items: &[Value]) -> ListMergeStrategy {
+fn merge_strategy(field: &str, items: &[Value]) -> ListMergeStrategy {
     match field {
         "containers"
         | "initContainers"
@@ -43,8 +43,8 @@ fn lists(field: &str, items: &[Value]) -> ListMergeStrategy {
         | "resourceClaims"
         | "schedulingGates" => ListMergeStrategy::By("name"),
         "ports" => {
-            let of_container = items.iter().any(|item| item.get("containerPort").is_some());
-            ListMergeStrategy::By(if of_container { "containerPort" } else { "port" })
+            let has_container_port = items.iter().any(|item| item.get("containerPort").is_some());
+            ListMergeStrategy::By(if has_container_port { "containerPort" } else { "port" })
         }
         "volumeMounts" => ListMergeStrategy::By("mountPath"),
         "volumeDevices" => ListMergeStrategy::By("devicePath"),
@@ -58,7 +58,7 @@ fn lists(field: &str, items: &[Value]) -> ListMergeStrategy {
 }
 
 /// Applies the patch to the object.
-pub(super) fn merge(object: &mut Value, patch: &Value) -> Result<(), Error> {
+pub(super) fn merge_object(object: &mut Value, patch: &Value) -> Result<(), Error> {
     let Value::Object(patch) = patch else {
         *object = patch.clone();
         return Ok(());
@@ -80,8 +80,8 @@ pub(super) fn merge(object: &mut Value, patch: &Value) -> Result<(), Error> {
         *object = Value::Object(Map::new());
     }
     let fields = object.as_object_mut().expect("it was just made an object");
-    if let Some(Value::Array(kept)) = patch.get(RETAIN) {
-        fields.retain(|name, _| kept.iter().any(|kept| kept == name));
+    if let Some(Value::Array(retained_keys)) = patch.get(RETAIN) {
+        fields.retain(|name, _| retained_keys.iter().any(|key| key == name));
     }
     for (name, value) in patch {
         if name.starts_with('$') {
@@ -90,7 +90,7 @@ pub(super) fn merge(object: &mut Value, patch: &Value) -> Result<(), Error> {
         match value {
             Value::Null => drop(fields.remove(name)),
             Value::Array(items) => merge_list(fields, name, items)?,
-            _ => merge(fields.entry(name).or_insert(Value::Null), value)?,
+            _ => merge_object(fields.entry(name).or_insert(Value::Null), value)?,
         }
     }
     for (name, values) in patch {
@@ -103,18 +103,18 @@ pub(super) fn merge(object: &mut Value, patch: &Value) -> Result<(), Error> {
         if let Some(field) = name.strip_prefix(ORDER)
             && let Some(Value::Array(list)) = fields.get_mut(field)
         {
-            order(list, values, lists(field, values));
+            sort_items(list, values, merge_strategy(field, values));
         }
     }
     Ok(())
 }
 
 fn merge_list(fields: &mut Map<String, Value>, name: &str, items: &[Value]) -> Result<(), Error> {
-    let how = lists(name, items);
-    let replaces = items.iter().any(|item| item[PATCH] == "replace");
-    if how == ListMergeStrategy::Replace || replaces {
-        let kept = items.iter().filter(|item| item.get(PATCH).is_none());
-        fields.insert(name.to_owned(), kept.cloned().collect());
+    let strategy = merge_strategy(name, items);
+    let has_replace = items.iter().any(|item| item[PATCH] == "replace");
+    if strategy == ListMergeStrategy::Replace || has_replace {
+        let new_items = items.iter().filter(|item| item.get(PATCH).is_none());
+        fields.insert(name.to_owned(), new_items.cloned().collect());
         return Ok(());
     }
     let list = fields.entry(name).or_insert(Value::Null);
@@ -122,7 +122,7 @@ fn merge_list(fields: &mut Map<String, Value>, name: &str, items: &[Value]) -> R
         *list = Value::Array(Vec::new());
     }
     let list = list.as_array_mut().expect("it was just made an array");
-    let ListMergeStrategy::By(key) = how else {
+    let ListMergeStrategy::By(key) = strategy else {
         for item in items {
             if !list.contains(item) {
                 list.push(item.clone());
@@ -131,16 +131,16 @@ fn merge_list(fields: &mut Map<String, Value>, name: &str, items: &[Value]) -> R
         return Ok(());
     };
     for item in items {
-        let named = item.get(key).filter(|value| !value.is_null());
-        let named = named.ok_or_else(|| Error::NoKey { field: name.to_owned(), key })?;
-        let at = list.iter().position(|known| known.get(key) == Some(named));
-        match (item[PATCH].as_str(), at) {
-            (Some("delete"), at) => drop(at.map(|at| list.remove(at))),
-            (_, Some(at)) => merge(&mut list[at], item)?,
+        let item_key = item.get(key).filter(|value| !value.is_null());
+        let item_key = item_key.ok_or_else(|| Error::NoKey { field: name.to_owned(), key })?;
+        let index = list.iter().position(|existing_item| existing_item.get(key) == Some(item_key));
+        match (item[PATCH].as_str(), index) {
+            (Some("delete"), index) => drop(index.map(|index| list.remove(index))),
+            (_, Some(index)) => merge_object(&mut list[index], item)?,
             (_, None) => {
-                let mut new = Value::Null;
-                merge(&mut new, item)?;
-                list.push(new);
+                let mut new_item = Value::Null;
+                merge_object(&mut new_item, item)?;
+                list.push(new_item);
             }
         }
     }
@@ -149,21 +149,21 @@ fn merge_list(fields: &mut Map<String, Value>, name: &str, items: &[Value]) -> R
 
 /// Sorts the items that `wanted` names into its order; the other items keep their places behind
 /// those that they stood behind.
-fn order(list: &mut Vec<Value>, wanted: &[Value], how: ListMergeStrategy) {
-    let id = |item: &Value| match how {
+fn sort_items(list: &mut Vec<Value>, desired_order: &[Value], strategy: ListMergeStrategy) {
+    let id = |item: &Value| match strategy {
         ListMergeStrategy::By(key) => item[key].clone(),
         ListMergeStrategy::Add | ListMergeStrategy::Replace => item.clone(),
     };
-    let rank = |item: &Value| wanted.iter().position(|wanted| id(wanted) == id(item));
-    let mut last = 0;
-    let mut ranked: Vec<(usize, Value)> = Vec::with_capacity(list.len());
+    let rank = |item: &Value| desired_order.iter().position(|entry| id(entry) == id(item));
+    let mut last_rank = 0;
+    let mut ranked_items: Vec<(usize, Value)> = Vec::with_capacity(list.len());
     for item in list.drain(..) {
-        last = rank(&item).unwrap_or(last);
-        ranked.push((last, item));
+        last_rank = rank(&item).unwrap_or(last_rank);
+        ranked_items.push((last_rank, item));
     }
     // The sort is stable: an item that is not named stays behind its neighbour.
-    ranked.sort_by_key(|(rank, _)| *rank);
-    list.extend(ranked.into_iter().map(|(_, item)| item));
+    ranked_items.sort_by_key(|(rank, _)| *rank);
+    list.extend(ranked_items.into_iter().map(|(_, item)| item));
 }
 
 #[cfg(test)]
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     fn merged(mut object: Value, patch: &Value) -> Value {
-        merge(&mut object, patch).unwrap();
+        merge_object(&mut object, patch).unwrap();
         object
     }
 
@@ -229,8 +229,8 @@ mod tests {
             assert_eq!(got["strategy"], expected, "{patch}");
         }
         let mut object = object;
-        assert!(merge(&mut object, &json!({"$patch": "nope"})).is_err());
+        assert!(merge_object(&mut object, &json!({"$patch": "nope"})).is_err());
         let nameless = json!({"containers": [{"image": "x"}]});
-        assert!(merge(&mut object, &nameless).is_err());
+        assert!(merge_object(&mut object, &nameless).is_err());
     }
 }

@@ -70,24 +70,25 @@ impl Registry {
         options: WriteOptions,
     ) -> Result<RegistryObject> {
         let key = self.key(call.namespace, name)?;
-        let spoken = call.warnings.len();
+        let warning_count = call.warnings.len();
         let mut attempt = 1;
         // The cache's object may be old. A write based on it is compared by the store; every other
         // outcome is checked against the store, or worked out again from its object.
-        let fresh = options.dry_run || self.asks_webhooks(call, AdmissionOperation::Update, part);
-        let mut known = (!fresh).then(|| self.known(&key)).flatten();
+        let needs_latest =
+            options.dry_run || self.asks_webhooks(call, AdmissionOperation::Update, part);
+        let mut cached_object = (!needs_latest).then(|| self.cached_object(&key)).flatten();
         loop {
-            call.warnings.truncate(spoken);
-            let (current, stored) = if let Some(known) = known.take() {
-                (known, None)
+            call.warnings.truncate(warning_count);
+            let (current, stored_bytes) = if let Some(cached_object) = cached_object.take() {
+                (cached_object, None)
             } else {
-                let (current, stored) = self.stored(&key, name).await?;
-                (current, Some(stored))
+                let (current, stored_bytes) = self.fetch_object(&key, name).await?;
+                (current, Some(stored_bytes))
             };
-            let next = self.next(call, name, part, change, &current, options).await;
+            let next = self.prepare_update(call, name, part, change, &current, options).await;
             let (next, mut owners) = match next {
                 Ok(next) => next,
-                Err(error) if stored.is_some() => return Err(error),
+                Err(error) if stored_bytes.is_some() => return Err(error),
                 Err(error) => match self.is_at(&key, current.revision).await {
                     Ok(true) => return Err(error),
                     Ok(false) => continue,
@@ -95,33 +96,41 @@ impl Registry {
                 },
             };
 
-            let ends = current.is_deleting() && self.may_end(&next);
-            let ready = |owners: Option<&RawManagedFields>| {
-                request_cost::work(current.size, || self.ready(&next, owners))
+            let is_removal = current.is_deleting() && self.may_end(&next);
+            let make_storable = |owners: Option<&RawManagedFields>| {
+                request_cost::run_blocking(current.size, || self.build_storable(&next, owners))
             };
-            let mut new = ready(owners.as_ref())?;
-            let same = match (&stored, &current.shown) {
-                (Some(stored), _) => new.stored == *stored,
-                (None, Some(shown)) => shown.is_kept_as(&new.stored),
+            let mut storable = make_storable(owners.as_ref())?;
+            let is_unchanged = match (&stored_bytes, &current.shown) {
+                (Some(bytes), _) => storable.stored == *bytes,
+                (None, Some(object)) => object.is_kept_as(&storable.stored),
                 (None, None) => false,
             };
-            if same && !ends {
-                match stored {
+            if is_unchanged && !is_removal {
+                match stored_bytes {
                     Some(_) => return Ok(current),
                     None => continue,
                 }
             }
-            let mut room = self.room_for(&key, part, &current, ends, (&new, owners.as_ref()));
-            if room.is_err() && !change.is_apply() {
+            let mut claim = self.claim_for_change(
+                &key,
+                part,
+                &current,
+                is_removal,
+                (&storable, owners.as_ref()),
+            );
+            if claim.is_err() && !change.is_apply() {
                 // Only an apply needs the field managers; for other changes they are dropped, so
                 // that the object fits.
                 owners = None;
-                new = ready(None)?;
-                room = self.room_for(&key, part, &current, ends, (&new, None));
+                storable = make_storable(None)?;
+                claim = self.claim_for_change(&key, part, &current, is_removal, (&storable, None));
             }
-            let room = match room {
-                Ok(room) => room,
-                Err(refused) if stored.is_some() => return Err(self.refused(name, refused)),
+            let claim = match claim {
+                Ok(claim) => claim,
+                Err(refusal) if stored_bytes.is_some() => {
+                    return Err(self.size_error(name, refusal));
+                }
                 // The new object may be smaller than the one that the store holds now.
                 Err(_) => continue,
             };
@@ -131,23 +140,23 @@ impl Registry {
                     ..RegistryObject::new(key, (next, owners), current.revision)
                 });
             }
-            let read = current.revision;
-            let mut written = if ends {
-                self.store.delete(&key, read).await.map(|revision| (revision, None))
+            let base_revision = current.revision;
+            let mut write_result = if is_removal {
+                self.store.delete(&key, base_revision).await.map(|revision| (revision, None))
             } else {
-                self.store_changed(&key, read, new).await
+                self.store_changed(&key, base_revision, storable).await
             };
-            if matches!(written, Err(storage::Error::TooLarge { .. }))
+            if matches!(write_result, Err(storage::Error::TooLarge { .. }))
                 && !change.is_apply()
                 && owners.take().is_some()
             {
-                new = ready(None)?;
-                written = self.store_changed(&key, read, new).await;
+                storable = make_storable(None)?;
+                write_result = self.store_changed(&key, base_revision, storable).await;
             }
-            match written {
+            match write_result {
                 Ok((revision, shown)) => {
-                    if let Some(room) = room {
-                        room.written(revision);
+                    if let Some(claim) = claim {
+                        claim.mark_written(revision);
                     }
                     let share = current.share;
                     return Ok(RegistryObject {
@@ -157,7 +166,7 @@ impl Registry {
                     });
                 }
                 Err(storage::Error::Conflict { .. } | storage::Error::NotFound(_))
-                    if stored.is_none() => {}
+                    if stored_bytes.is_none() => {}
                 Err(storage::Error::Conflict { .. })
                     if change.may_be_tried_again() && attempt < ATTEMPTS =>
                 {
@@ -169,40 +178,45 @@ impl Registry {
     }
 
     /// Returns the right to store a change; `None` for a change that removes the object.
-    fn room_for(
+    fn claim_for_change(
         &self,
         key: &Key,
         part: ObjectPart,
         current: &RegistryObject,
-        ends: bool,
-        new: (&StorableObject, Option<&RawManagedFields>),
+        is_removal: bool,
+        new_object: (&StorableObject, Option<&RawManagedFields>),
     ) -> Result<Option<CapacityClaim<'_>>, SizeRefusal> {
-        (!ends).then(|| self.room(key, part, Some(current), new)).transpose()
+        (!is_removal).then(|| self.claim_capacity(key, part, Some(current), new_object)).transpose()
     }
 
     /// Hands the object to the store and the cache.
     async fn store_changed(
         &self,
         key: &Key,
-        read: Revision,
-        new: StorableObject,
+        base_revision: Revision,
+        storable: StorableObject,
     ) -> storage::Result<(Revision, Option<Arc<CachedObject>>)> {
-        let StorableObject { form, stored } = new;
-        let offered = self.cache.offer(key, form, stored.clone(), EventType::Modified);
-        let revision = self.store.update(key, read, stored).await?;
-        Ok((revision, self.cache.written(offered, revision)))
+        let StorableObject { form, stored } = storable;
+        let offer = self.cache.announce_write(key, form, stored.clone(), EventType::Modified);
+        let revision = self.store.update(key, base_revision, stored).await?;
+        Ok((revision, self.cache.finish_write(offer, revision)))
     }
 
     /// Returns the object as the store holds it, and its stored bytes.
-    pub(super) async fn stored(&self, key: &Key, name: &str) -> Result<(RegistryObject, Bytes)> {
-        let found = self.fetch(key, name).await?;
-        let (entry, share) = found.ok_or_else(|| ApiError::not_found(self.resource(), name))?;
-        Ok((self.object(&entry, share)?, entry.value))
+    pub(super) async fn fetch_object(
+        &self,
+        key: &Key,
+        name: &str,
+    ) -> Result<(RegistryObject, Bytes)> {
+        let fetched_entry = self.fetch_entry(key, name).await?;
+        let (entry, share) =
+            fetched_entry.ok_or_else(|| ApiError::not_found(self.resource(), name))?;
+        Ok((self.decode_entry(&entry, share)?, entry.value))
     }
 
     /// Returns the object and its field managers as they shall be stored: decoded, merged,
     /// admitted, valid, without a revision.
-    async fn next(
+    async fn prepare_update(
         &self,
         call: &mut RegistryCall<'_>,
         name: &str,
@@ -212,28 +226,28 @@ impl Registry {
         options: WriteOptions,
     ) -> Result<(Value, Option<RawManagedFields>)> {
         let hub = Some(&current.hub);
-        let mut managed = None;
-        let (weight, understood) = match change {
+        let mut applied_fields = None;
+        let (weight, decoded_body) = match change {
             ObjectChange::Replace(body) => {
-                (body.weight, self.decode(call, body.clone(), name, hub, options)?)
+                (body.weight, self.decode_body(call, body.clone(), name, hub, options)?)
             }
             ObjectChange::Patch(patch) => {
                 let size = current.size.max(patch.weight());
-                let apply = || self.patched(call, name, patch, current);
-                let patched = request_cost::work(size, apply)?;
-                (patched.weight, self.decode(call, patched, name, hub, options)?)
+                let apply = || self.apply_patch(call, name, patch, current);
+                let patched_body = request_cost::run_blocking(size, apply)?;
+                (patched_body.weight, self.decode_body(call, patched_body, name, hub, options)?)
             }
             ObjectChange::Apply(apply) => {
-                let shown = self.kind.encode(call.version, &current.hub);
-                let merge = || apply.merge(call, self.kind, part, Some(current), shown);
-                let merged = request_cost::work(current.size.max(apply.weight()), merge)?;
-                let ApplyOutcome { object, managed: fields, warnings } = merged;
-                managed = Some(fields);
+                let live_object = self.kind.encode(call.version, &current.hub);
+                let merge = || apply.merge(call, self.kind, part, Some(current), live_object);
+                let outcome = request_cost::run_blocking(current.size.max(apply.weight()), merge)?;
+                let ApplyOutcome { object, managed: fields, warnings } = outcome;
+                applied_fields = Some(fields);
                 call.warnings.extend(warnings);
-                (object.weight, self.decode(call, object, name, hub, options)?)
+                (object.weight, self.decode_body(call, object, name, hub, options)?)
             }
         };
-        let DecodedBody { hub: mut given, strict, owners: entries } = understood;
+        let DecodedBody { hub: mut requested_object, strict, owners: entries } = decoded_body;
         if !strict.is_empty() {
             return Err(match change {
                 ObjectChange::Replace(_) => self.strict_error(call, &strict, &Vec::new()),
@@ -241,50 +255,52 @@ impl Registry {
                 ObjectChange::Apply(_) => apply::strict_error(&strict),
             });
         }
-        self.check_identity(call, name, &mut given, current)?;
+        self.check_identity(call, name, &mut requested_object, current)?;
         if part == ObjectPart::Main && self.kind.has_status() {
-            call.warnings.extend(warning::status_ignored(&given, Some(&current.hub)));
+            call.warnings.extend(warning::status_ignored(&requested_object, Some(&current.hub)));
         }
-        call.warnings.extend(meta::dedup_owners(&mut given));
+        call.warnings.extend(meta::dedup_owners(&mut requested_object));
 
-        let mut next = self.prepared(part, given, current);
-        let track = || match managed {
-            Some(managed) => managed.write(),
+        let mut next = self.merge_change(part, requested_object, current);
+        let track = || match applied_fields {
+            Some(fields) => fields.to_raw(),
             None => ObjectFieldManager::new(self.kind, part, Some(current)).after_update(
                 call,
                 &next,
                 entries.as_ref(),
             ),
         };
-        let mut owners = request_cost::work(weight, track);
+        let mut owners = request_cost::run_blocking(weight, track);
         let write =
             AdmissionWrite::new(AdmissionOperation::Update, name, OperationOptions::Write(options));
-        let old = self.seen(call, AdmissionOperation::Update, part, current);
-        let write = AdmissionWrite { part, old: Some(old.as_ref()), ..write };
+        let old_object = self.review_object(call, AdmissionOperation::Update, part, current);
+        let write = AdmissionWrite { part, old: Some(old_object.as_ref()), ..write };
         self.admit_change(call, write, (&mut next, &mut owners), current).await?;
         // It is known only now whether anything but the times in `managedFields` changes.
-        let owners = request_cost::work(weight, || managed_fields::settled(owners, &next, current));
+        let owners = request_cost::run_blocking(weight, || {
+            managed_fields::ignore_time_changes(owners, &next, current)
+        });
         let validate = || self.kind.validate_update(call.version, part, &next, &current.hub);
-        let validation = request_cost::work(weight, validate);
-        self.accept(call, name, validation)?;
+        let validation = request_cost::run_blocking(weight, validate);
+        self.check_validation(call, name, validation)?;
         if part == ObjectPart::Main && next["spec"] != current.hub["spec"] {
             self.validate_beside(call, name, &next, Some(&current.hub)).await?;
         }
-        self.confirm(call, write, Some((&next, owners.as_ref()))).await?;
+        self.call_validating_webhooks(call, write, Some((&next, owners.as_ref()))).await?;
         Ok((next, owners))
     }
 
     /// Merges the object that is `given` through a part into the stored one; returns it with the
     /// server's own fields, and without a revision.
-    pub(super) fn prepared(
+    pub(super) fn merge_change(
         &self,
         part: ObjectPart,
-        given: Value,
+        requested_object: Value,
         current: &RegistryObject,
     ) -> Value {
-        let mut next = self.kind.merge_update(part, given, &current.hub);
-        meta::keep(&mut next, &current.hub);
-        drop(meta::take(&mut next, "resourceVersion"));
+        let mut next = self.kind.merge_update(part, requested_object, &current.hub);
+        meta::preserve_identity(&mut next, &current.hub);
+        drop(meta::take_field(&mut next, "resourceVersion"));
         if part == ObjectPart::Main && next.get("spec") != current.hub.get("spec") {
             meta::bump_generation(&mut next);
         }
@@ -292,29 +308,29 @@ impl Registry {
     }
 
     /// Returns the object as the version shows it, with the patch applied.
-    fn patched(
+    fn apply_patch(
         &self,
         call: &mut RegistryCall<'_>,
         name: &str,
         patch: &ObjectPatch,
         current: &RegistryObject,
     ) -> Result<ParsedBody> {
-        let mut shown = self.kind.encode(call.version, &current.hub);
+        let mut live_object = self.kind.encode(call.version, &current.hub);
         if let Some(owners) = current.owners.as_ref().filter(|_| patch.looks_at_owners()) {
-            owners.put_into(&mut shown);
+            owners.put_into(&mut live_object);
         }
         match patch {
-            // An older name of a field would contradict the object's own field beside it. The hub's
-            // own version has no older names.
+            // The merged object would have the older name of a field next to the field itself, and
+            // the two could contradict each other. The hub version has no older names.
             ObjectPatch::Merge(document) if call.version != self.kind.hub_version() => {
                 let mut document = document.clone();
-                let normalized = self.kind.normalize(call.version, &mut document);
-                let warnings = normalized.map_err(|e| not_understood(self.kind, name, e))?;
+                let result = self.kind.normalize(call.version, &mut document);
+                let warnings = result.map_err(|e| not_understood(self.kind, name, e))?;
                 call.warnings.extend(warnings);
-                ObjectPatch::Merge(document).apply(shown)
+                ObjectPatch::Merge(document).apply(live_object)
             }
             ObjectPatch::Json(..) | ObjectPatch::Merge(_) | ObjectPatch::Strategic(_) => {
-                patch.apply(shown)
+                patch.apply(live_object)
             }
         }
     }
@@ -324,33 +340,33 @@ impl Registry {
         &self,
         call: &RegistryCall<'_>,
         name: &str,
-        given: &mut Value,
+        requested_object: &mut Value,
         current: &RegistryObject,
     ) -> Result<()> {
-        meta::settle_namespace(given, self.kind, call.namespace)?;
-        let body_name = meta::text(given, "name");
+        meta::settle_namespace(requested_object, self.kind, call.namespace)?;
+        let body_name = meta::text(requested_object, "name");
         if body_name.is_empty() {
             return Err(ApiError::bad_request(format!(
                 "the name of the object ({name} based on URL) was undeterminable: name must be \
                  provided"
             )));
         }
-        meta::same_name(body_name, name)?;
-        let uid = meta::text(given, "uid");
+        meta::check_same_name(body_name, name)?;
+        let uid = meta::text(requested_object, "uid");
         if !uid.is_empty() && uid != current.uid() {
-            let why = format!(
+            let message = format!(
                 "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, \
                  AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in \
                  object meta: {}",
                 current.key.as_str(),
                 current.uid()
             );
-            return Err(ApiError::conflict(self.resource(), name, why));
+            return Err(ApiError::conflict(self.resource(), name, message));
         }
-        let revision = meta::text(given, "resourceVersion");
+        let revision = meta::text(requested_object, "resourceVersion");
         match revision.parse::<u64>() {
             Ok(revision) if revision == current.revision.0 => Ok(()),
-            Ok(revision) if revision != 0 => Err(ApiError::modified(self.resource(), name)),
+            Ok(revision) if revision != 0 => Err(ApiError::object_modified(self.resource(), name)),
             Err(_) if !revision.is_empty() => {
                 let path = FieldPath::new("metadata").child("resourceVersion");
                 let problem = FieldErrorKind::Invalid(json!(revision));

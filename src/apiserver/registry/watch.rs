@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Registry, list::SelectedObjects};
 use crate::apiserver::{
     cache::{CacheEvent, CacheWatcher, CachedObject, KeyRange},
-    options::{ListOptions, revision},
+    options::{ListOptions, parse_revision},
     selector::Selector,
     status::{ApiError, Result},
     storage::Revision,
@@ -43,22 +43,22 @@ impl Registry {
         selector: Selector,
         options: &ListOptions,
     ) -> Result<ClientWatch> {
-        let range = self.prefix(namespace)?;
-        let asked = revision(&options.resource_version)?;
+        let range = self.namespace_prefix(namespace)?;
+        let requested_revision = parse_revision(&options.resource_version)?;
         // Without a revision to start from, a watch has always shown what exists first.
-        let from_scratch = asked.is_none_or(|asked| asked == Revision(0));
+        let from_scratch = requested_revision.is_none_or(|revision| revision == Revision(0));
         let shows_state = options.send_initial_events.unwrap_or(from_scratch);
-        let at_least = match asked {
+        let at_least = match requested_revision {
             None => Some(self.cache.catch_up().await.map_err(|e| self.cache_error(e))?),
             Some(Revision(0)) => None,
-            Some(asked) => {
-                self.not_of_another_life(asked).await?;
-                Some(asked)
+            Some(revision) => {
+                self.check_reached_revision(revision).await?;
+                Some(revision)
             }
         };
-        let (initial, from) = if shows_state {
-            let shown = self.shown(namespace, &range, &selector, at_least).await?;
-            let SelectedObjects { objects, revision, .. } = shown;
+        let (initial, start_revision) = if shows_state {
+            let selection = self.select_cached(namespace, &range, &selector, at_least).await?;
+            let SelectedObjects { objects, revision, .. } = selection;
             (Some(InitialState { objects, revision }), revision)
         } else {
             (None, at_least.unwrap_or_else(|| self.cache.revision()))
@@ -67,22 +67,25 @@ impl Registry {
             Some(key) => KeyRange::One(key),
             None => KeyRange::Under(range),
         };
-        let watcher =
-            self.cache.watch(range, from).await.map_err(|error| self.cache_error(error))?;
+        let watcher = self
+            .cache
+            .watch(range, start_revision)
+            .await
+            .map_err(|error| self.cache_error(error))?;
         Ok(ClientWatch { selector, watcher, initial })
     }
 
     /// Fails for a revision that the store has not reached. The store never gave it out: the state
-    /// that the client knows was lost, so the client has to list again. Waiting would let it go on
-    /// across the gap.
-    async fn not_of_another_life(&self, asked: Revision) -> Result<()> {
-        if asked <= self.cache.revision() {
+    /// that the client knows was lost, so the client has to list again. If the server waited, the
+    /// client would continue across the gap.
+    async fn check_reached_revision(&self, revision: Revision) -> Result<()> {
+        if revision <= self.cache.revision() {
             return Ok(());
         }
         let latest = self.store.current_revision().await.map_err(|e| self.store_error("", &e))?;
-        if asked > latest {
-            let why = format!("too large resource version: {asked}, current: {latest}");
-            return Err(ApiError::expired(why, None));
+        if revision > latest {
+            let message = format!("too large resource version: {revision}, current: {latest}");
+            return Err(ApiError::resource_expired(message, None));
         }
         Ok(())
     }
@@ -98,32 +101,32 @@ impl ClientWatch {
     pub async fn next(&mut self) -> Result<WatchEvent, crate::apiserver::cache::Error> {
         loop {
             let event = self.watcher.next().await?;
-            if let Some(observed) = observe(&self.selector, event) {
-                return Ok(observed);
+            if let Some(client_event) = filter_event(&self.selector, event) {
+                return Ok(client_event);
             }
         }
     }
 
     /// Returns the next change that the client sees, if it needs not be waited for.
-    pub fn ready(&mut self) -> Option<WatchEvent> {
+    pub fn try_next(&mut self) -> Option<WatchEvent> {
         let Self { selector, watcher, .. } = self;
-        std::iter::from_fn(|| watcher.ready()).find_map(|event| observe(selector, event))
+        std::iter::from_fn(|| watcher.next_ready()).find_map(|event| filter_event(selector, event))
     }
 
     /// Returns the revision up to which the client has seen all changes.
     pub fn bookmark(&mut self) -> Revision {
-        self.watcher.bookmark()
+        self.watcher.bookmark_revision()
     }
 }
 
 /// Returns a change as the client sees it: an object that becomes selected is ADDED, one that is
-/// selected no more is DELETED.
-fn observe(selector: &Selector, event: CacheEvent) -> Option<WatchEvent> {
+/// no longer selected is DELETED.
+fn filter_event(selector: &Selector, event: CacheEvent) -> Option<WatchEvent> {
     let selects = |object: &CachedObject| selector.matches(&object.facets);
     match event {
         CacheEvent::Put { object, previous } => {
-            let before = previous.filter(|previous| selects(previous));
-            match (before, selects(&object)) {
+            let old_object = previous.filter(|previous| selects(previous));
+            match (old_object, selects(&object)) {
                 (None, false) => None,
                 (None, true) => Some(WatchEvent::Added(object)),
                 (Some(_), true) => Some(WatchEvent::Modified(object)),

@@ -29,28 +29,30 @@ impl PilotLeaseRestriction {
         Self { scheme, controller }
     }
 
-    fn check(&self, attributes: AdmissionAttributes<'_>) -> Result<(), ApiError> {
+    fn check_lease_write(&self, attributes: AdmissionAttributes<'_>) -> Result<(), ApiError> {
         let AdmissionAttributes { operation, user, group, resource, namespace, name, .. } =
             attributes;
-        let written = matches!(operation, AdmissionOperation::Create | AdmissionOperation::Update);
-        if group != GROUP || resource != "leaderleases" || !written {
+        let is_write = matches!(operation, AdmissionOperation::Create | AdmissionOperation::Update);
+        if group != GROUP || resource != "leaderleases" || !is_write {
             return Ok(());
         }
         let account = user.name.strip_prefix("system:serviceaccount:");
         let account = account.filter(|_| user.name != self.controller);
-        let Some((own, account)) = account.and_then(|account| account.split_once(':')) else {
+        let Some((account_namespace, account)) =
+            account.and_then(|account| account.split_once(':'))
+        else {
             return Ok(());
         };
         let mut leases = self.scheme.leases_of(account).peekable();
-        let is_a_clusters = own == namespace && leases.peek().is_some();
-        if !is_a_clusters || leases.any(|lease| lease == name) {
+        let is_cluster_account = account_namespace == namespace && leases.peek().is_some();
+        if !is_cluster_account || leases.any(|lease| lease == name) {
             return Ok(());
         }
-        let why = format!(
+        let message = format!(
             "ServiceAccount {account:?} may write the LeaderLease of the cluster that it belongs \
              to only"
         );
-        Err(ApiError::forbidden(GroupResource { group: GROUP, resource }, name, why))
+        Err(ApiError::forbidden(GroupResource { group: GROUP, resource }, name, message))
     }
 }
 
@@ -59,6 +61,6 @@ impl AdmissionPlugin for PilotLeaseRestriction {
         &'a self,
         attributes: AdmissionAttributes<'a>,
     ) -> BoxFuture<'a, Result<(), ApiError>> {
-        Box::pin(std::future::ready(self.check(attributes)))
+        Box::pin(std::future::ready(self.check_lease_write(attributes)))
     }
 }

@@ -1,8 +1,9 @@
-//! The coordinator may ask a node to leave its machine, and changes nothing else of a Pilot.
+//! The coordinator may request the eviction of a node's pod, and may change nothing else of a
+//! Pilot.
 //!
-//! RBAC cannot say this: who may patch an object may patch all of it, and a Pilot's spec says what
-//! its node runs and whether it is fenced. The rule is for ServiceAccounts of the coordinator's name,
-//! whichever namespace it was installed into.
+//! RBAC cannot express this: a client that may patch an object may patch all of it. A Pilot's spec
+//! sets what its node runs and whether it is fenced. The rule is for ServiceAccounts with the
+//! coordinator's name, in any namespace that it was installed into.
 
 use futures::future::BoxFuture;
 use serde_json::{Map, Value};
@@ -21,32 +22,33 @@ use crate::{
 /// The plugin.
 pub struct PilotLeaveRestriction;
 
-fn check(attributes: AdmissionAttributes<'_>) -> Result<(), ApiError> {
+fn check_pilot_write(attributes: AdmissionAttributes<'_>) -> Result<(), ApiError> {
     let AdmissionAttributes { user, group, resource, name, object, old, .. } = attributes;
     let account = user.name.strip_prefix("system:serviceaccount:").unwrap_or_default();
-    let is_coordinator = account.split_once(':').is_some_and(|(_, of)| of == names::COORDINATOR);
+    let is_coordinator =
+        account.split_once(':').is_some_and(|(_, account_name)| account_name == names::COORDINATOR);
     if group != GROUP || resource != "pilots" || !is_coordinator {
         return Ok(());
     }
     if let (Some(object), Some(old)) = (object, old)
-        && apart_from_the_request(object) == apart_from_the_request(old)
+        && without_evict_request(object) == without_evict_request(old)
     {
         return Ok(());
     }
-    let why = format!(
+    let message = format!(
         "ServiceAccount {:?} may change a Pilot's annotation {} and nothing else of it",
         names::COORDINATOR,
         annotation::LEAVE
     );
-    Err(ApiError::forbidden(GroupResource { group: GROUP, resource }, name, why))
+    Err(ApiError::forbidden(GroupResource { group: GROUP, resource }, name, message))
 }
 
 /// Returns a Pilot without the request to leave, and without what the server keeps in it.
-fn apart_from_the_request(pilot: &Value) -> Map<String, Value> {
+fn without_evict_request(pilot: &Value) -> Map<String, Value> {
     let mut pilot = pilot.as_object().cloned().unwrap_or_default();
     if let Some(Value::Object(meta)) = pilot.get_mut("metadata") {
-        for kept in ["generation", "managedFields", "resourceVersion"] {
-            meta.remove(kept);
+        for field in ["generation", "managedFields", "resourceVersion"] {
+            meta.remove(field);
         }
         if let Some(Value::Object(annotations)) = meta.get_mut("annotations") {
             annotations.remove(annotation::LEAVE);
@@ -64,7 +66,7 @@ impl AdmissionPlugin for PilotLeaveRestriction {
         &'a self,
         attributes: AdmissionAttributes<'a>,
     ) -> BoxFuture<'a, Result<(), ApiError>> {
-        Box::pin(std::future::ready(check(attributes)))
+        Box::pin(std::future::ready(check_pilot_write(attributes)))
     }
 }
 
@@ -77,7 +79,7 @@ mod tests {
 
     fn is_admitted(user: &str, old: Option<&Value>, object: Option<&Value>) -> bool {
         let user = User { name: user.into(), ..User::default() };
-        check(AdmissionAttributes {
+        check_pilot_write(AdmissionAttributes {
             operation: AdmissionOperation::Update,
             user: &user,
             group: GROUP,

@@ -26,7 +26,7 @@ impl PilotStatusRestriction {
         Self { controller: format!("system:serviceaccount:{namespace}:{}", names::CONTROLLER) }
     }
 
-    fn check(&self, attributes: AdmissionAttributes<'_>) -> Result<(), ApiError> {
+    fn check_status_write(&self, attributes: AdmissionAttributes<'_>) -> Result<(), ApiError> {
         let AdmissionAttributes { operation, user, resource, subresource, namespace, name, .. } =
             attributes;
         if resource != "pilots"
@@ -41,16 +41,16 @@ impl PilotStatusRestriction {
         if user.name == self.controller {
             return Ok(());
         }
-        let own_namespace = account.split(':').next() == Some(namespace);
-        if own_namespace && user.extra(well_known::POD_NAME) == Some(name) {
+        let is_own_namespace = account.split(':').next() == Some(namespace);
+        if is_own_namespace && user.extra(well_known::POD_NAME) == Some(name) {
             return Ok(());
         }
-        let why = format!(
+        let message = format!(
             "a ServiceAccount may write the status of the Pilot of its own pod only; this token \
              is of pod {:?}",
             user.extra(well_known::POD_NAME).unwrap_or_default()
         );
-        Err(ApiError::forbidden(GroupResource { group: GROUP, resource }, name, why))
+        Err(ApiError::forbidden(GroupResource { group: GROUP, resource }, name, message))
     }
 }
 
@@ -59,7 +59,7 @@ impl AdmissionPlugin for PilotStatusRestriction {
         &'a self,
         attributes: AdmissionAttributes<'a>,
     ) -> BoxFuture<'a, Result<(), ApiError>> {
-        Box::pin(std::future::ready(self.check(attributes)))
+        Box::pin(std::future::ready(self.check_status_write(attributes)))
     }
 }
 
@@ -96,9 +96,12 @@ mod tests {
                 old: None,
                 dry_run: false,
             };
-            assert_eq!(plugin.check(attributes).is_ok(), admitted, "{name} {pod:?}");
+            assert_eq!(plugin.check_status_write(attributes).is_ok(), admitted, "{name} {pod:?}");
             attributes.subresource = "";
-            assert!(plugin.check(attributes).is_ok(), "RBAC alone decides about {name}");
+            assert!(
+                plugin.check_status_write(attributes).is_ok(),
+                "RBAC alone decides about {name}"
+            );
         }
     }
 }

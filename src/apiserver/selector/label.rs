@@ -53,12 +53,12 @@ impl LabelValues {
         Self { text: values.concat().into(), ends }
     }
 
-    fn get(&self, at: usize) -> &str {
-        let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);
-        &self.text[start as usize..self.ends[at] as usize]
+    fn get(&self, index: usize) -> &str {
+        let start = index.checked_sub(1).map_or(0, |previous| self.ends[previous]);
+        &self.text[start as usize..self.ends[index] as usize]
     }
 
-    fn contain(&self, value: &str) -> bool {
+    fn contains(&self, value: &str) -> bool {
         let (mut low, mut high) = (0, self.ends.len());
         while low < high {
             let middle = low.midpoint(high);
@@ -72,7 +72,7 @@ impl LabelValues {
     }
 
     fn to_strings(&self) -> Vec<String> {
-        (0..self.ends.len()).map(|at| self.get(at).to_owned()).collect()
+        (0..self.ends.len()).map(|index| self.get(index).to_owned()).collect()
     }
 }
 
@@ -82,7 +82,7 @@ pub struct ObjectLabels(Box<[(Box<str>, Box<str>)]>);
 
 impl ObjectLabels {
     /// Reads `metadata.labels`, which is null when absent.
-    pub fn of(labels: &Value) -> Self {
+    pub fn from_json(labels: &Value) -> Self {
         let pairs = labels.as_object().into_iter().flatten();
         let text =
             pairs.filter_map(|(key, value)| Some((key.as_str().into(), value.as_str()?.into())));
@@ -98,8 +98,8 @@ impl ObjectLabels {
     }
 
     fn get(&self, key: &str) -> Option<&str> {
-        let at = self.0.binary_search_by(|(own, _)| (**own).cmp(key)).ok()?;
-        Some(&self.0[at].1)
+        let index = self.0.binary_search_by(|(label_key, _)| (**label_key).cmp(key)).ok()?;
+        Some(&self.0[index].1)
     }
 }
 
@@ -108,10 +108,10 @@ impl LabelSelector {
     /// compared.
     pub fn parse(text: &str) -> Result<Self, String> {
         check_length("labelSelector", text)?;
-        let mut parser = SelectorParser { tokens: tokens(text), at: 0 };
+        let mut parser = SelectorParser { tokens: tokenize(text), at: 0 };
         let mut requirements = Vec::new();
         while parser.peek() != &SelectorToken::End {
-            requirements.push(parser.requirement()?);
+            requirements.push(parser.parse_requirement()?);
             match parser.next() {
                 SelectorToken::Comma if parser.peek() == &SelectorToken::End => {
                     return Err("found '', expected: identifier after ','".into());
@@ -121,7 +121,7 @@ impl LabelSelector {
             }
         }
         let selector = Self(requirements);
-        let values = selector.values();
+        let values = selector.value_count();
         if values > MOST_VALUES {
             return Err(format!(
                 "labelSelector has {values} requirements and values; at most {MOST_VALUES} are \
@@ -132,7 +132,7 @@ impl LabelSelector {
     }
 
     /// Returns the number of values that the requirements list; one without values counts as one.
-    pub fn values(&self) -> usize {
+    pub fn value_count(&self) -> usize {
         let values = self.0.iter().map(|requirement| match &requirement.operator {
             RequirementOperator::In(values) | RequirementOperator::NotIn(values) => {
                 values.ends.len()
@@ -167,10 +167,10 @@ impl LabelSelector {
         Ok(Self(labels.chain(expressions).collect::<Result<_, String>>()?))
     }
 
-    /// Returns the requirements as authorization is told of them. Comparisons of numbers have no
-    /// form there: with these, authorization is asked for more than is selected.
+    /// Returns the requirements in the form that authorization receives. This form has no
+    /// comparisons of numbers: with these, authorization checks more than is selected.
     pub fn requirements(&self) -> Vec<meta::LabelSelectorRequirement> {
-        let told = self.0.iter().filter_map(|LabelRequirement { key, operator }| {
+        let requirements = self.0.iter().filter_map(|LabelRequirement { key, operator }| {
             let (operator, values) = match operator {
                 RequirementOperator::Exists => ("Exists", None),
                 RequirementOperator::Absent => ("DoesNotExist", None),
@@ -181,12 +181,12 @@ impl LabelSelector {
             let (key, operator) = (key.clone(), operator.to_owned());
             Some(meta::LabelSelectorRequirement { key, operator, values })
         });
-        told.collect()
+        requirements.collect()
     }
 
     /// Returns the bytes of memory that the selector keeps.
     pub fn weight(&self) -> usize {
-        let own = self.0.iter().map(|LabelRequirement { key, operator }| {
+        let sizes = self.0.iter().map(|LabelRequirement { key, operator }| {
             let values = match operator {
                 RequirementOperator::In(values) | RequirementOperator::NotIn(values) => {
                     values.text.len() + size_of_val(&*values.ends)
@@ -195,7 +195,7 @@ impl LabelSelector {
             };
             size_of::<LabelRequirement>() + key.len() + values
         });
-        own.sum()
+        sizes.sum()
     }
 
     pub fn is_everything(&self) -> bool {
@@ -209,8 +209,8 @@ impl LabelSelector {
             match &requirement.operator {
                 RequirementOperator::Exists => value.is_some(),
                 RequirementOperator::Absent => value.is_none(),
-                RequirementOperator::In(list) => value.is_some_and(|value| list.contain(value)),
-                RequirementOperator::NotIn(list) => value.is_none_or(|value| !list.contain(value)),
+                RequirementOperator::In(list) => value.is_some_and(|value| list.contains(value)),
+                RequirementOperator::NotIn(list) => value.is_none_or(|value| !list.contains(value)),
                 RequirementOperator::Greater(limit) => {
                     number().is_some_and(|number| number > *limit)
                 }
@@ -252,8 +252,8 @@ impl std::fmt::Display for SelectorToken {
 }
 
 /// Splits the text into tokens; the last one is `End`.
-fn tokens(text: &str) -> Vec<SelectorToken> {
-    let mut found = Vec::new();
+fn tokenize(text: &str) -> Vec<SelectorToken> {
+    let mut tokens = Vec::new();
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
         let token = match c {
@@ -269,19 +269,19 @@ fn tokens(text: &str) -> Vec<SelectorToken> {
                 chars.next_if_eq(&'=');
                 SelectorToken::Equal
             }
-            first => {
-                let mut word = String::from(first);
-                let within = |c: &char| !c.is_whitespace() && !",()><!=".contains(*c);
-                while let Some(c) = chars.next_if(within) {
+            first_char => {
+                let mut word = String::from(first_char);
+                let is_word_char = |c: &char| !c.is_whitespace() && !",()><!=".contains(*c);
+                while let Some(c) = chars.next_if(is_word_char) {
                     word.push(c);
                 }
                 SelectorToken::Word(word)
             }
         };
-        found.push(token);
+        tokens.push(token);
     }
-    found.push(SelectorToken::End);
-    found
+    tokens.push(SelectorToken::End);
+    tokens
 }
 
 struct SelectorParser {
@@ -300,53 +300,56 @@ impl SelectorParser {
         token
     }
 
-    fn requirement(&mut self) -> Result<LabelRequirement, String> {
-        let refuse = |why: String| format!("unable to parse requirement: {why}");
+    fn parse_requirement(&mut self) -> Result<LabelRequirement, String> {
+        let parse_error = |message: String| format!("unable to parse requirement: {message}");
         let values = |list: &[String]| LabelValues::new(list.iter().map(String::as_str));
         if self.peek() == &SelectorToken::Not {
             self.next();
-            let key = self.key().map_err(refuse)?;
+            let key = self.parse_key().map_err(parse_error)?;
             return Ok(LabelRequirement { key, operator: RequirementOperator::Absent });
         }
-        let key = self.key().map_err(refuse)?;
+        let key = self.parse_key().map_err(parse_error)?;
         let operator = match self.peek().clone() {
             SelectorToken::Comma | SelectorToken::End => RequirementOperator::Exists,
             SelectorToken::Equal => {
                 self.next();
-                RequirementOperator::In(LabelValues::new([self.value().map_err(refuse)?.as_str()]))
+                RequirementOperator::In(LabelValues::new([self
+                    .parse_value()
+                    .map_err(parse_error)?
+                    .as_str()]))
             }
             SelectorToken::NotEqual => {
                 self.next();
                 RequirementOperator::NotIn(LabelValues::new([self
-                    .value()
-                    .map_err(refuse)?
+                    .parse_value()
+                    .map_err(parse_error)?
                     .as_str()]))
             }
             SelectorToken::Greater => {
                 self.next();
-                RequirementOperator::Greater(self.number().map_err(refuse)?)
+                RequirementOperator::Greater(self.parse_number().map_err(parse_error)?)
             }
             SelectorToken::Less => {
                 self.next();
-                RequirementOperator::Less(self.number().map_err(refuse)?)
+                RequirementOperator::Less(self.parse_number().map_err(parse_error)?)
             }
             SelectorToken::Word(word) if word == "in" => {
                 self.next();
-                RequirementOperator::In(values(&self.values().map_err(refuse)?))
+                RequirementOperator::In(values(&self.parse_values().map_err(parse_error)?))
             }
             SelectorToken::Word(word) if word == "notin" => {
                 self.next();
-                RequirementOperator::NotIn(values(&self.values().map_err(refuse)?))
+                RequirementOperator::NotIn(values(&self.parse_values().map_err(parse_error)?))
             }
             other => {
                 let expected = "in, notin, =, ==, !=, gt, lt";
-                return Err(refuse(format!("found '{other}', expected: {expected}")));
+                return Err(parse_error(format!("found '{other}', expected: {expected}")));
             }
         };
         Ok(LabelRequirement { key, operator })
     }
 
-    fn key(&mut self) -> Result<String, String> {
+    fn parse_key(&mut self) -> Result<String, String> {
         match self.next() {
             SelectorToken::Word(key) if is_qualified_name(&key) => Ok(key),
             SelectorToken::Word(key) => Err(format!(
@@ -360,7 +363,7 @@ impl SelectorParser {
     }
 
     /// A value after `=`, which may be empty.
-    fn value(&mut self) -> Result<String, String> {
+    fn parse_value(&mut self) -> Result<String, String> {
         match self.peek().clone() {
             SelectorToken::Word(value) => {
                 self.next();
@@ -371,7 +374,7 @@ impl SelectorParser {
         }
     }
 
-    fn values(&mut self) -> Result<Vec<String>, String> {
+    fn parse_values(&mut self) -> Result<Vec<String>, String> {
         match self.next() {
             SelectorToken::Open => {}
             other => return Err(format!("found '{other}' expected: '('")),
@@ -403,7 +406,7 @@ impl SelectorParser {
         }
     }
 
-    fn number(&mut self) -> Result<i64, String> {
+    fn parse_number(&mut self) -> Result<i64, String> {
         match self.next() {
             SelectorToken::Word(word) => word.parse().map_err(|_| {
                 format!("values[0][]: Invalid value: {word:?}: for 'Gt', 'Lt' operators, the value must be an integer")
@@ -426,24 +429,24 @@ fn checked_value(value: String) -> Result<String, String> {
 }
 
 fn is_name_part(text: &str) -> bool {
-    let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    let is_inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let is_edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     text.len() <= 63
-        && text.chars().all(inner)
-        && edge(text.chars().next())
-        && edge(text.chars().next_back())
+        && text.chars().all(is_inner)
+        && is_edge(text.chars().next())
+        && is_edge(text.chars().next_back())
 }
 
 fn is_qualified_name(text: &str) -> bool {
     match text.split_once('/') {
         None => is_name_part(text),
         Some((prefix, name)) => {
-            let label = |part: &str| {
+            let is_label = |part: &str| {
                 is_name_part(part)
                     && !part.contains(['_', '.'])
                     && part == part.to_ascii_lowercase()
             };
-            prefix.len() <= 253 && prefix.split('.').all(label) && is_name_part(name)
+            prefix.len() <= 253 && prefix.split('.').all(is_label) && is_name_part(name)
         }
     }
 }
@@ -478,7 +481,7 @@ mod tests {
             ("app>1", false),
         ] {
             let selector = LabelSelector::parse(text).unwrap();
-            assert_eq!(selector.matches(&ObjectLabels::of(&labels)), expected, "{text}");
+            assert_eq!(selector.matches(&ObjectLabels::from_json(&labels)), expected, "{text}");
         }
         assert!(!LabelSelector::parse("a").unwrap().matches(&ObjectLabels::default()));
     }
@@ -490,9 +493,13 @@ mod tests {
             format!("a in ({})", values.join(","))
         };
         let longest = LabelSelector::parse(&list(1000)).unwrap();
-        assert_eq!(longest.values(), 1000);
+        assert_eq!(longest.value_count(), 1000);
         for (value, found) in [("000", true), ("3e7", true), ("3e8", false), ("", false)] {
-            assert_eq!(longest.matches(&ObjectLabels::of(&json!({"a": value}))), found, "{value}");
+            assert_eq!(
+                longest.matches(&ObjectLabels::from_json(&json!({"a": value}))),
+                found,
+                "{value}"
+            );
         }
         assert_eq!(longest.requirements()[0].values.as_ref().map(Vec::len), Some(1000));
         let error = LabelSelector::parse(&list(1001)).unwrap_err();

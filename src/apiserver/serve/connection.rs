@@ -24,7 +24,7 @@ use tracing::{debug, error};
 
 use super::{
     connection_slots::{ConnectionUse, ConnectionUseGuard},
-    paced_body::{PacedBody, StreamExecutor, pace},
+    paced_body::{PacedBody, StreamExecutor, stream_pace},
     timeout_stream::TimeoutStream,
 };
 use crate::{
@@ -47,8 +47,8 @@ const IDLE_CHECK: Duration = Duration::from_secs(30);
 /// Pause between HTTP/2 pings, which find peers that are gone.
 const PING: Duration = Duration::from_secs(30);
 const PING_ANSWER: Duration = Duration::from_secs(15);
-/// Most bytes of a request's head on a connection whose client's certificate a CA vouches for:
-/// through the aggregator come the headers of users with many groups.
+/// Most bytes of a request's head on a connection whose client certificate is signed by a trusted
+/// CA. The aggregator sends the headers of users with many groups.
 const HEAD: u32 = 64 * 1024;
 /// Most bytes of a request's head on any other connection.
 const STRANGERS_HEAD: u32 = 16 * 1024;
@@ -70,15 +70,15 @@ trait DrainableConnection: Future<Output = ConnectionResult> {
 }
 
 /// Serves one connection to its end. A panic that escapes a body ends this connection only.
-pub(super) async fn run(
+pub(super) async fn serve_connection(
     stream: TlsStream<TimeoutStream<TcpStream>>,
     address: SocketAddr,
     chain: Arc<FilterChain>,
-    used: &Arc<ConnectionUse>,
+    connection_use: &Arc<ConnectionUse>,
     drain: Shutdown,
 ) {
     let (_, tls) = stream.get_ref();
-    let http2 = tls.alpn_protocol() == Some(b"h2");
+    let is_http2 = tls.alpn_protocol() == Some(b"h2");
     let certificates = tls.peer_certificates().unwrap_or_default();
     let certificates = certificates.iter().map(|der| der.clone().into_owned()).collect();
     let certificates = Arc::new(PeerCertificates::new(certificates));
@@ -87,23 +87,25 @@ pub(super) async fn run(
 
     let farewell = ConnectionFarewell::default();
     let service = {
-        let (used, farewell) = (Arc::clone(used), farewell.clone());
+        let (connection_use, farewell) = (Arc::clone(connection_use), farewell.clone());
         service_fn(move |mut request: Request<Incoming>| {
-            let (chain, in_use) = (Arc::clone(&chain), ConnectionUseGuard::new(&used));
+            let (chain, in_use) = (Arc::clone(&chain), ConnectionUseGuard::new(&connection_use));
             request.extensions_mut().insert(peer.clone());
-            if http2 {
+            if is_http2 {
                 farewell.another_request();
                 request.extensions_mut().insert(farewell.clone());
             }
             async move {
                 let response: Response<Body> = chain.handle(request.map(Body::new)).await;
-                Ok::<_, Infallible>(response.map(|body| PacedBody::new(body, pace(), in_use)))
+                Ok::<_, Infallible>(
+                    response.map(|body| PacedBody::new(body, stream_pace(), in_use)),
+                )
             }
         })
     };
     let io = TokioIo::new(stream);
-    let served = async {
-        if http2 {
+    let connection_future = async {
+        if is_http2 {
             let mut builder = http2::Builder::new(StreamExecutor);
             builder
                 .timer(TokioTimer::new())
@@ -115,7 +117,13 @@ pub(super) async fn run(
                 .max_pending_accept_reset_streams(PENDING_RESETS)
                 .keep_alive_interval(PING)
                 .keep_alive_timeout(PING_ANSWER);
-            until_done(builder.serve_connection(io, service), used, &farewell, &drain).await
+            drive_connection(
+                builder.serve_connection(io, service),
+                connection_use,
+                &farewell,
+                &drain,
+            )
+            .await
         } else {
             let mut builder = http1::Builder::new();
             builder
@@ -123,10 +131,16 @@ pub(super) async fn run(
                 .header_read_timeout(HEADER_READ)
                 // The limit bounds what is read ahead of a body, too. The aggregator speaks HTTP/2.
                 .max_buf_size(head as usize);
-            until_done(builder.serve_connection(io, service), used, &farewell, &drain).await
+            drive_connection(
+                builder.serve_connection(io, service),
+                connection_use,
+                &farewell,
+                &drain,
+            )
+            .await
         }
     };
-    match AssertUnwindSafe(served).catch_unwind().await {
+    match AssertUnwindSafe(connection_future).catch_unwind().await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => debug!(%address, %error, "Connection ended"),
         Err(_) => error!(%address, "A connection panicked"),
@@ -136,41 +150,41 @@ pub(super) async fn run(
 /// Drives a connection. The connection is asked to end when the process drains, when a filter says
 /// farewell, or when it has been without a request for long. A connection that never had a request
 /// is cut, and so is one whose client ignores that it is to end.
-async fn until_done(
+async fn drive_connection(
     connection: impl DrainableConnection,
-    used: &ConnectionUse,
+    connection_use: &ConnectionUse,
     farewell: &ConnectionFarewell,
     drain: &Shutdown,
 ) -> ConnectionResult {
     let mut connection = pin!(connection);
-    let mut ending = false;
+    let mut is_ending = false;
     let mut idle = Duration::ZERO;
     let mut checks = tokio::time::interval(IDLE_CHECK);
     checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     checks.tick().await;
     let mut first_request = pin!(tokio::time::sleep(FIRST_REQUEST));
-    let mut expected = true;
+    let mut needs_first_request = true;
     loop {
         // Neither a tick nor a signal is lost by being dropped.
         tokio::select! {
             done = connection.as_mut() => return done,
-            () = drain.triggered(), if !ending => {
-                ending = true;
+            () = drain.triggered(), if !is_ending => {
+                is_ending = true;
                 connection.as_mut().drain();
             }
-            () = farewell.ignored() => return Ok(()),
-            () = farewell.said(), if !ending => {
-                ending = true;
+            () = farewell.wait_until_ignored() => return Ok(()),
+            () = farewell.wait_until_requested(), if !is_ending => {
+                is_ending = true;
                 connection.as_mut().drain();
             }
-            () = first_request.as_mut(), if expected => {
-                if !used.was_used() {
+            () = first_request.as_mut(), if needs_first_request => {
+                if !connection_use.was_used() {
                     return Ok(());
                 }
-                expected = false;
+                needs_first_request = false;
             }
             _ = checks.tick() => {
-                if used.had_requests() {
+                if connection_use.had_requests() {
                     idle = Duration::ZERO;
                     continue;
                 }
@@ -179,8 +193,8 @@ async fn until_done(
                     // The connection was asked to end and did not: its peer does not read.
                     return Ok(());
                 }
-                if idle > IDLE && !ending {
-                    ending = true;
+                if idle > IDLE && !is_ending {
+                    is_ending = true;
                     connection.as_mut().drain();
                 }
             }
@@ -247,7 +261,7 @@ mod tests {
         let began = Instant::now();
         let mut connection = Scripted::default();
         let (used, farewell) = (ConnectionUse::default(), ConnectionFarewell::default());
-        until_done(&mut connection, &used, &farewell, &Shutdown::new()).await.unwrap();
+        drive_connection(&mut connection, &used, &farewell, &Shutdown::new()).await.unwrap();
         assert_eq!((began.elapsed(), connection.0), (FIRST_REQUEST, None));
     }
 
@@ -258,7 +272,7 @@ mod tests {
         let request = ConnectionUseGuard::new(&used);
         let busy = Duration::from_secs(600);
         let (farewell, drain) = (ConnectionFarewell::default(), Shutdown::new());
-        let served = until_done(&mut connection, &used, &farewell, &drain);
+        let served = drive_connection(&mut connection, &used, &farewell, &drain);
         let request = async {
             tokio::time::sleep(busy).await;
             drop(request);
@@ -275,7 +289,7 @@ mod tests {
     async fn a_connection_of_short_requests_is_not_idle() {
         let (mut connection, used) = (Scripted::default(), Arc::<ConnectionUse>::default());
         let (farewell, drain) = (ConnectionFarewell::default(), Shutdown::new());
-        let served = until_done(&mut connection, &used, &farewell, &drain);
+        let served = drive_connection(&mut connection, &used, &farewell, &drain);
         let client = async {
             for _ in 0..1000 {
                 drop(ConnectionUseGuard::new(&used));
@@ -297,10 +311,10 @@ mod tests {
         let (mut connection, used) = (Scripted::default(), Arc::<ConnectionUse>::default());
         let (farewell, drain) = (ConnectionFarewell::default(), Shutdown::new());
         let _request = ConnectionUseGuard::new(&used);
-        let served = until_done(&mut connection, &used, &farewell, &drain);
+        let served = drive_connection(&mut connection, &used, &farewell, &drain);
         let client = async {
             tokio::time::sleep(Duration::from_secs(1)).await;
-            farewell.say();
+            farewell.request_close();
             loop {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 farewell.another_request();

@@ -29,7 +29,7 @@ pub(super) const STALLED: Duration = Duration::from_secs(10);
 /// Most bytes of a piece: a TLS record.
 const PIECE: usize = 16 * 1024;
 /// Most bytes of the last piece of a body whose end is known. HTTP/2 keeps this piece after the
-/// server has let go of the stream.
+/// server has released the stream.
 const LAST: usize = 1024;
 
 /// Whether a response waits for its client or for the server, and since when.
@@ -48,29 +48,29 @@ impl ResponsePace {
         Arc::new(Self { began: Instant::now(), handed: AtomicU64::new(Self::OURS) })
     }
 
-    fn hand(&self) {
+    fn start_timer(&self) {
         let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(0);
         self.handed.store(now, Ordering::Relaxed);
     }
 
-    fn wait(&self) {
+    fn stop_timer(&self) {
         self.handed.store(Self::OURS, Ordering::Relaxed);
     }
 
     /// Waits until the client has taken nothing for [`STALLED`].
-    async fn stalled(&self) {
+    async fn wait_until_stalled(&self) {
         loop {
-            let left = match self.handed.load(Ordering::Relaxed) {
+            let remaining_time = match self.handed.load(Ordering::Relaxed) {
                 Self::OURS => STALLED,
-                handed => {
-                    let since = Duration::from_millis(handed);
-                    (since + STALLED).saturating_sub(self.began.elapsed())
+                handed_ms => {
+                    let handed_at = Duration::from_millis(handed_ms);
+                    (handed_at + STALLED).saturating_sub(self.began.elapsed())
                 }
             };
-            if left.is_zero() {
+            if remaining_time.is_zero() {
                 return;
             }
-            sleep(left).await;
+            sleep(remaining_time).await;
         }
     }
 }
@@ -82,7 +82,7 @@ tokio::task_local! {
 
 /// Returns the pace of this task's HTTP/2 stream. For an HTTP/1 connection, which has only its
 /// socket to watch, it returns a new one.
-pub(super) fn pace() -> Arc<ResponsePace> {
+pub(super) fn stream_pace() -> Arc<ResponsePace> {
     STREAM.try_with(Arc::clone).unwrap_or_else(|_| ResponsePace::new())
 }
 
@@ -101,7 +101,7 @@ where
         TokioExecutor::new().execute(STREAM.scope(Arc::clone(&pace), async move {
             tokio::select! {
                 _ = stream => {}
-                () = pace.stalled() => {}
+                () = pace.wait_until_stalled() => {}
             }
         }));
     }
@@ -119,17 +119,17 @@ pub(super) struct PacedBody<G> {
 
 impl<G> PacedBody<G> {
     pub(super) fn new(body: Body, pace: Arc<ResponsePace>, guard: G) -> Self {
-        let done = body.is_end_stream();
-        Self { body, rest: Bytes::new(), pace, done, _guard: guard }
+        let is_done = body.is_end_stream();
+        Self { body, rest: Bytes::new(), pace, done: is_done, _guard: guard }
     }
 
-    fn piece(&mut self) -> Frame<Bytes> {
+    fn take_piece(&mut self) -> Frame<Bytes> {
         let length = match self.rest.len() {
             length if length > PIECE => PIECE,
             length if length > LAST && self.body.size_hint().upper() == Some(0) => length - LAST,
             length => length,
         };
-        self.pace.hand();
+        self.pace.start_timer();
         Frame::data(self.rest.split_to(length))
     }
 }
@@ -142,7 +142,7 @@ impl<G: Unpin> HttpBody for PacedBody<G> {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        self.pace.wait();
+        self.pace.stop_timer();
         if self.rest.is_empty() {
             match ready!(Pin::new(&mut self.body).poll_frame(context)) {
                 Some(Ok(frame)) => match frame.into_data() {
@@ -155,7 +155,7 @@ impl<G: Unpin> HttpBody for PacedBody<G> {
                 }
             }
         }
-        Poll::Ready(Some(Ok(self.piece())))
+        Poll::Ready(Some(Ok(self.take_piece())))
     }
 
     // The body ends not with its last piece, but after the client took it.
@@ -188,7 +188,7 @@ mod tests {
         let mut lengths = Vec::new();
         let began = Instant::now();
         tokio::select! {
-            () = pace.stalled() => panic!("it was taken piece by piece"),
+            () = pace.wait_until_stalled() => panic!("it was taken piece by piece"),
             () = async {
                 while let Some(frame) = body.frame().await {
                     lengths.push(frame.unwrap().into_data().unwrap().len());
@@ -203,7 +203,7 @@ mod tests {
         let mut body = PacedBody::new(Body::from(vec![7; 40_000]), Arc::clone(&pace), ());
         let handed = Instant::now();
         drop(body.frame().await);
-        pace.stalled().await;
+        pace.wait_until_stalled().await;
         assert!(handed.elapsed() >= STALLED && handed.elapsed() < STALLED * 2);
     }
 

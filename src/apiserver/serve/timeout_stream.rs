@@ -45,28 +45,28 @@ impl<S> TimeoutStream<S> {
     }
 
     /// Records that the handshake is over and left a certificate chain of `chain` bytes behind.
-    pub(super) fn shook_hands(&mut self, chain: usize) {
+    pub(super) fn finish_handshake(&mut self, chain: usize) {
         self.came = None;
         self.share.shrink(if chain > FREE { CHAIN * chain } else { 0 });
     }
 
     /// Counts the bytes that came during a handshake. Fails when they are too many.
-    fn count(&mut self, came: usize) -> io::Result<()> {
-        let Some(before) = self.came else { return Ok(()) };
-        let now = before + came;
-        self.came = Some(now);
-        let refuse = |text| Err(io::Error::new(io::ErrorKind::InvalidData, text));
-        if now > HANDSHAKE {
-            return refuse(format!("a handshake has {HANDSHAKE} bytes at most"));
+    fn count_bytes(&mut self, new_bytes: usize) -> io::Result<()> {
+        let Some(previous_bytes) = self.came else { return Ok(()) };
+        let total_bytes = previous_bytes + new_bytes;
+        self.came = Some(total_bytes);
+        let invalid_data = |text| Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        if total_bytes > HANDSHAKE {
+            return invalid_data(format!("a handshake has {HANDSHAKE} bytes at most"));
         }
-        if now > FREE && !self.share.try_grow(MemoryUse::Kept, CHAIN * came) {
-            return refuse("too many long handshakes at one time".to_owned());
+        if total_bytes > FREE && !self.share.try_grow(MemoryUse::Kept, CHAIN * new_bytes) {
+            return invalid_data("too many long handshakes at one time".to_owned());
         }
         Ok(())
     }
 
     /// Passes the outcome of a write on. Fails when there has been none for [`STALLED`].
-    fn bounded<T>(
+    fn check_timeout<T>(
         &mut self,
         context: &mut Context<'_>,
         outcome: Poll<io::Result<T>>,
@@ -92,11 +92,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimeoutStream<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
+        let old_length = buffer.filled().len();
         let outcome = Pin::new(&mut self.stream).poll_read(context, buffer);
-        let came = buffer.filled().len() - before;
+        let new_bytes = buffer.filled().len() - old_length;
         match outcome {
-            Poll::Ready(Ok(())) => Poll::Ready(self.count(came)),
+            Poll::Ready(Ok(())) => Poll::Ready(self.count_bytes(new_bytes)),
             outcome => outcome,
         }
     }
@@ -109,7 +109,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimeoutStream<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let outcome = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.bounded(context, outcome)
+        self.check_timeout(context, outcome)
     }
 
     fn poll_write_vectored(
@@ -118,7 +118,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimeoutStream<S> {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let outcome = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.bounded(context, outcome)
+        self.check_timeout(context, outcome)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -127,12 +127,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimeoutStream<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let outcome = Pin::new(&mut self.stream).poll_flush(context);
-        self.bounded(context, outcome)
+        self.check_timeout(context, outcome)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let outcome = Pin::new(&mut self.stream).poll_shutdown(context);
-        self.bounded(context, outcome)
+        self.check_timeout(context, outcome)
     }
 }
 

@@ -40,14 +40,14 @@ pub enum TlsVersion {
 
 /// Returns the suite that Go's `crypto/tls` calls `name`. Fails for one that is not offered here.
 pub fn cipher_suite(name: &str) -> Result<CipherSuite, String> {
-    let known = rustls::crypto::ring::default_provider().cipher_suites;
-    let known = known.iter().map(|suite| (suite.suite(), name_of(suite.suite())));
+    let suites = rustls::crypto::ring::default_provider().cipher_suites;
+    let named_suites = suites.iter().map(|suite| (suite.suite(), name_of(suite.suite())));
     let mut names = Vec::new();
-    for (suite, own) in known {
-        if own == name {
+    for (suite, suite_name) in named_suites {
+        if suite_name == name {
             return Ok(suite);
         }
-        names.push(own);
+        names.push(suite_name);
     }
     Err(format!("it is none of {}", names.join(", ")))
 }
@@ -61,18 +61,18 @@ fn name_of(suite: CipherSuite) -> String {
 /// servers do, and so kube-apiserver: AES with 128 bits, which costs least.
 pub fn server_config(
     resolver: Arc<dyn ResolvesServerCert>,
-    spoken: &SecureServingOptions,
+    options: &SecureServingOptions,
 ) -> Arc<rustls::ServerConfig> {
     let mut provider = rustls::crypto::ring::default_provider();
     // The sort is stable: other suites stay in the order of rustls.
     provider.cipher_suites.sort_by_key(|suite| !AES_128.contains(&suite.suite()));
-    if !spoken.cipher_suites.is_empty() {
-        let is_wanted = |suite: &SupportedCipherSuite| {
-            suite.tls13().is_some() || spoken.cipher_suites.contains(&suite.suite())
+    if !options.cipher_suites.is_empty() {
+        let is_enabled = |suite: &SupportedCipherSuite| {
+            suite.tls13().is_some() || options.cipher_suites.contains(&suite.suite())
         };
-        provider.cipher_suites.retain(is_wanted);
+        provider.cipher_suites.retain(is_enabled);
     }
-    let versions: &[_] = match spoken.oldest {
+    let versions: &[_] = match options.oldest {
         TlsVersion::Tls12 => &[&TLS13, &TLS12],
         TlsVersion::Tls13 => &[&TLS13],
     };
@@ -84,7 +84,7 @@ pub fn server_config(
         .with_cert_resolver(resolver);
     config.ignore_client_order = true;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    if spoken.only_http1 {
+    if options.only_http1 {
         config.alpn_protocols.remove(0);
     }
     Arc::new(config)

@@ -10,11 +10,11 @@ pub(super) struct AwaitedRevision(watch::Sender<Revision>);
 
 impl AwaitedRevision {
     /// Wakes watches that have not come to `revision`, unless a later one is waited for already.
-    pub(super) fn raise(&self, revision: Revision) {
-        self.0.send_if_modified(|wanted| {
-            let more = revision > *wanted;
-            *wanted = revision.max(*wanted);
-            more
+    pub(super) fn raise_to(&self, revision: Revision) {
+        self.0.send_if_modified(|current| {
+            let is_later = revision > *current;
+            *current = revision.max(*current);
+            is_later
         });
     }
 

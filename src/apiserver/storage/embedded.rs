@@ -54,12 +54,12 @@ pub struct HistoryLimits {
 impl Default for HistoryLimits {
     fn default() -> Self {
         // A quarter of the default claim of 1 GiB: the file also holds the objects, and
-        // copy-on-write needs room beside them.
+        // copy-on-write needs space in addition to them.
         Self { age: Duration::from_secs(600), events: 20_000, bytes: 256 << 20 }
     }
 }
 
-/// The embedded store. Dropping it ends the writer's thread and lets go of the file.
+/// The embedded store. Dropping it ends the writer's thread and releases the file.
 pub struct EmbeddedStore {
     shared: Arc<SharedDatabase>,
     /// The store's file; absent where a test decides what a disk does.
@@ -75,7 +75,7 @@ pub struct EmbeddedStore {
 impl EmbeddedStore {
     /// Opens the store in `directory`, or makes one when there is not a trace of one.
     pub async fn open(directory: &Path, history: HistoryLimits) -> Result<Self, StoreOpenError> {
-        Self::open_by(open::open, directory, history).await
+        Self::open_by(open::open_store, directory, history).await
     }
 
     /// Opens the store in `directory` and never makes one: for tools, whose user may have
@@ -87,12 +87,17 @@ impl EmbeddedStore {
         Self::open_by(open::open_present, directory, history).await
     }
 
-    /// Makes a store with the id of another one, where there is not a trace of one. The store says
-    /// that its latest writes may be missing, and why, until a person accepts it.
-    pub async fn make(directory: &Path, id: &str, doubt: &str) -> Result<Self, StoreOpenError> {
-        let new = open::NewStore { id: id.to_owned(), doubt: Some(doubt.to_owned()) };
-        let make = move |directory: &Path| open::make(directory, &new);
-        Self::open_by(make, directory, HistoryLimits::default()).await
+    /// Creates a store with the id of another one, if the directory has no trace of a store. The
+    /// store reports that its latest writes may be missing, and why, until an administrator accepts
+    /// it.
+    pub async fn create_with_id(
+        directory: &Path,
+        id: &str,
+        doubt: &str,
+    ) -> Result<Self, StoreOpenError> {
+        let new_store = open::NewStore { id: id.to_owned(), doubt: Some(doubt.to_owned()) };
+        let create_store = move |directory: &Path| open::create_store(directory, &new_store);
+        Self::open_by(create_store, directory, HistoryLimits::default()).await
     }
 
     async fn open_by(
@@ -101,30 +106,30 @@ impl EmbeddedStore {
         history: HistoryLimits,
     ) -> Result<Self, StoreOpenError> {
         let path = directory.to_owned();
-        let opened =
+        let opened_store =
             tokio::task::spawn_blocking(move || open(&path)).await.map_err(|error| {
                 StoreOpenError::Open { file: directory.to_owned(), source: error.into() }
             })??;
-        let file = opened.file.clone();
-        Self::begin(opened, Some(file), history)
+        let file = opened_store.file.clone();
+        Self::start_writer(opened_store, Some(file), history)
     }
 
     /// Opens a store in a backend that a test made, to decide what a disk does.
-    pub fn on(
+    pub fn open_backend(
         backend: impl StorageBackend,
         history: HistoryLimits,
     ) -> Result<Self, StoreOpenError> {
-        Self::begin(open::on(backend)?, None, history)
+        Self::start_writer(open::open_backend(backend)?, None, history)
     }
 
-    fn begin(
-        opened: open::OpenedStore,
+    fn start_writer(
+        opened_store: open::OpenedStore,
         file: Option<PathBuf>,
         history: HistoryLimits,
     ) -> Result<Self, StoreOpenError> {
-        let open::OpenedStore { database, file: named, summary, sync_failed } = opened;
+        let open::OpenedStore { database, file: named_file, summary, sync_failed } = opened_store;
         let shared = Arc::new(SharedDatabase::new(database, summary.revision));
-        shared.doubt(summary.doubt);
+        shared.set_doubt(summary.doubt);
         let (commands, receiver) = mpsc::channel(QUEUE);
         let path = file.clone();
         let writer = StoreWriter {
@@ -138,7 +143,7 @@ impl EmbeddedStore {
         let writer = thread::Builder::new()
             .name("store-writer".to_owned())
             .spawn(move || writer.run())
-            .map_err(|source| StoreOpenError::Open { file: named, source: source.into() })?;
+            .map_err(|source| StoreOpenError::Open { file: named_file, source: source.into() })?;
         Ok(Self {
             shared,
             file: path,
@@ -149,28 +154,28 @@ impl EmbeddedStore {
         })
     }
 
-    async fn write(&self, key: &Key, change: EntryChange) -> Result<Revision> {
-        let updates = matches!(change, EntryChange::Update { .. });
+    async fn write_entry(&self, key: &Key, change: EntryChange) -> Result<Revision> {
+        let is_update = matches!(change, EntryChange::Update { .. });
         let (reply, answer) = oneshot::channel();
-        self.send(WriterCommand::Write { key: key.clone(), change, reply }).await?;
-        let written = answer.await.map_err(|_| closed())??;
-        if !updates {
+        self.send_command(WriterCommand::Write { key: key.clone(), change, reply }).await?;
+        let revision = answer.await.map_err(|_| closed_error())??;
+        if !is_update {
             self.births_and_deaths.fetch_add(1, Ordering::SeqCst);
         }
-        Ok(written)
+        Ok(revision)
     }
 
-    async fn send(&self, command: WriterCommand) -> Result<()> {
-        let commands = self.commands.as_ref().ok_or_else(closed)?;
-        commands.send(command).await.map_err(|_| closed())
+    async fn send_command(&self, command: WriterCommand) -> Result<()> {
+        let commands = self.commands.as_ref().ok_or_else(closed_error)?;
+        commands.send(command).await.map_err(|_| closed_error())
     }
 
-    async fn read<T: Send + 'static>(
+    async fn read_snapshot<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Snapshot) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let shared = Arc::clone(&self.shared);
-        blocking(move || read(&shared.snapshot()?)).await
+        run_blocking(move || read(&shared.snapshot()?)).await
     }
 }
 
@@ -187,7 +192,7 @@ impl Drop for EmbeddedStore {
 impl Storage for EmbeddedStore {
     fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<StoreEntry>>> {
         let key = key.clone();
-        Box::pin(self.read(move |snapshot| snapshot.get(&key)))
+        Box::pin(self.read_snapshot(move |snapshot| snapshot.get(&key)))
     }
 
     fn list<'a>(
@@ -196,13 +201,13 @@ impl Storage for EmbeddedStore {
         request: PageRequest,
     ) -> BoxFuture<'a, Result<StorePage>> {
         let prefix = prefix.clone();
-        Box::pin(self.read(move |snapshot| snapshot.page(&prefix, &request)))
+        Box::pin(self.read_snapshot(move |snapshot| snapshot.read_page(&prefix, &request)))
     }
 
     fn create<'a>(&'a self, key: &'a Key, value: Bytes) -> BoxFuture<'a, Result<Revision>> {
         Box::pin(async move {
-            fits(&value)?;
-            self.write(key, EntryChange::Create(value)).await
+            check_value_size(&value)?;
+            self.write_entry(key, EntryChange::Create(value)).await
         })
     }
 
@@ -213,13 +218,13 @@ impl Storage for EmbeddedStore {
         value: Bytes,
     ) -> BoxFuture<'a, Result<Revision>> {
         Box::pin(async move {
-            fits(&value)?;
-            self.write(key, EntryChange::Update { expected, value }).await
+            check_value_size(&value)?;
+            self.write_entry(key, EntryChange::Update { expected, value }).await
         })
     }
 
     fn delete<'a>(&'a self, key: &'a Key, expected: Revision) -> BoxFuture<'a, Result<Revision>> {
-        Box::pin(self.write(key, EntryChange::Delete { expected }))
+        Box::pin(self.write_entry(key, EntryChange::Delete { expected }))
     }
 
     fn watch<'a>(
@@ -228,16 +233,16 @@ impl Storage for EmbeddedStore {
         from: Revision,
     ) -> BoxFuture<'a, Result<WatchStream>> {
         Box::pin(async move {
-            self.read(move |snapshot| snapshot.reaches(from)).await?;
-            Ok(watch::events(Arc::clone(&self.shared), prefix.clone(), from))
+            self.read_snapshot(move |snapshot| snapshot.check_history(from)).await?;
+            Ok(watch::watch_events(Arc::clone(&self.shared), prefix.clone(), from))
         })
     }
 
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let (reply, answer) = oneshot::channel();
-            self.send(WriterCommand::Compact { revision, reply }).await?;
-            answer.await.map_err(|_| closed())?
+            self.send_command(WriterCommand::Compact { revision, reply }).await?;
+            answer.await.map_err(|_| closed_error())?
         })
     }
 
@@ -247,27 +252,27 @@ impl Storage for EmbeddedStore {
         Box::pin(async { self.shared.database().map(|_| *self.shared.published.borrow()) })
     }
 
-    fn id(&self) -> BoxFuture<'_, Result<String>> {
+    fn store_id(&self) -> BoxFuture<'_, Result<String>> {
         Box::pin(async { Ok(self.id.clone()) })
     }
 
-    fn sight(&self) -> BoxFuture<'_, Result<StoreStatus>> {
+    fn store_status(&self) -> BoxFuture<'_, Result<StoreStatus>> {
         Box::pin(async {
             let (id, revision) = (Some(self.id.clone()), self.current_revision().await?);
-            let lost = self.shared.doubts().map(|why| WriteLoss { why, reached: revision });
+            let lost = self.shared.read_doubt().map(|why| WriteLoss { why, reached: revision });
             Ok(StoreStatus { id, revision, other: None, lost })
         })
     }
 
-    fn advance(&self, past: Revision) -> BoxFuture<'_, Result<Revision>> {
+    fn advance_revision(&self, past: Revision) -> BoxFuture<'_, Result<Revision>> {
         Box::pin(async move {
             let (reply, answer) = oneshot::channel();
-            self.send(WriterCommand::Advance { past, reply }).await?;
-            answer.await.map_err(|_| closed())?
+            self.send_command(WriterCommand::Advance { past, reply }).await?;
+            answer.await.map_err(|_| closed_error())?
         })
     }
 
-    fn size(&self) -> BoxFuture<'_, Option<StoreSize>> {
+    fn disk_size(&self) -> BoxFuture<'_, Option<StoreSize>> {
         Box::pin(async move {
             let file = tokio::fs::metadata(self.file.as_ref()?).await.ok()?;
             Some(StoreSize { of: "embedded", bytes: file.len() })
@@ -278,12 +283,13 @@ impl Storage for EmbeddedStore {
         self.births_and_deaths.load(Ordering::SeqCst)
     }
 
-    fn failed(&self) -> BoxFuture<'_, String> {
-        let mut ended = self.shared.ended.subscribe();
+    fn until_failed(&self) -> BoxFuture<'_, String> {
+        let mut end_receiver = self.shared.ended.subscribe();
         Box::pin(async move {
-            let said = ended.wait_for(Option::is_some).await.ok().and_then(|why| *why);
-            match said {
-                Some(why) => why.to_owned(),
+            let end_reason =
+                end_receiver.wait_for(Option::is_some).await.ok().and_then(|reason| *reason);
+            match end_reason {
+                Some(reason) => reason.to_owned(),
                 // The store is dropped, and no server uses it.
                 None => std::future::pending().await,
             }
@@ -312,42 +318,42 @@ impl SharedDatabase {
         }
     }
 
-    fn doubt(&self, why: Option<String>) {
-        *self.doubt.write().unwrap_or_else(PoisonError::into_inner) = why;
+    fn set_doubt(&self, reason: Option<String>) {
+        *self.doubt.write().unwrap_or_else(PoisonError::into_inner) = reason;
     }
 
-    fn doubts(&self) -> Option<String> {
+    fn read_doubt(&self) -> Option<String> {
         self.doubt.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn latest(&self) -> Revision {
+    fn latest_revision(&self) -> Revision {
         *self.published.borrow()
     }
 
     /// Ends the store for this process: only a new process can help.
-    fn end(&self, why: &'static str) {
-        self.ended.send_replace(Some(why));
+    fn shut_down(&self, reason: &'static str) {
+        self.ended.send_replace(Some(reason));
         self.close();
     }
 
     fn database(&self) -> Result<Arc<Database>> {
         let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
-        database.clone().ok_or_else(closed)
+        database.clone().ok_or_else(closed_error)
     }
 
     /// Begins a read of what was committed last, and publishes its revision: the writer's thread may
     /// not have done so yet, and no later reader may see less.
     fn snapshot(&self) -> Result<Snapshot> {
-        let snapshot = Snapshot::begin(&*self.database()?)?;
-        self.publish(snapshot.revision()?);
+        let snapshot = Snapshot::begin_read(&*self.database()?)?;
+        self.publish_revision(snapshot.revision()?);
         Ok(snapshot)
     }
 
-    fn publish(&self, revision: Revision) {
-        self.published.send_if_modified(|published| {
-            let rises = revision > *published;
-            *published = revision.max(*published);
-            rises
+    fn publish_revision(&self, revision: Revision) {
+        self.published.send_if_modified(|current| {
+            let is_later = revision > *current;
+            *current = revision.max(*current);
+            is_later
         });
     }
 
@@ -355,32 +361,32 @@ impl SharedDatabase {
         self.published.subscribe()
     }
 
-    /// Makes reads and writes fail until [`SharedDatabase::replace`]. Watchers are woken, so that
+    /// Makes reads and writes fail until [`SharedDatabase::replace_database`]. Watchers are woken, so that
     /// they notice.
     fn close(&self) {
         *self.database.write().unwrap_or_else(PoisonError::into_inner) = None;
         self.published.send_modify(|_| {});
     }
 
-    fn replace(&self, database: Database, revision: Revision) {
+    fn replace_database(&self, database: Database, revision: Revision) {
         *self.database.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(database));
-        self.publish(revision);
+        self.publish_revision(revision);
     }
 }
 
-fn fits(value: &Bytes) -> Result<()> {
+fn check_value_size(value: &Bytes) -> Result<()> {
     if value.len() > MAX_VALUE_BYTES {
         return Err(Error::TooLarge { size: value.len() });
     }
     Ok(())
 }
 
-fn closed() -> Error {
+fn closed_error() -> Error {
     Error::Unavailable { source: io::Error::other("the store is closed").into() }
 }
 
 /// Runs a read on the blocking pool. A read whose caller no longer waits ends by itself.
-async fn blocking<T: Send + 'static>(
+async fn run_blocking<T: Send + 'static>(
     read: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
     match tokio::task::spawn_blocking(read).await {

@@ -1,10 +1,9 @@
 //! A store in etcd, for any number of API servers.
 //!
-//! Owns the shapes of the requests. One object is read or written by one transaction that also
-//! looks at the id of the store (`identity`), so kine, which answers only Kubernetes' own shapes,
-//! is no etcd for this. Nothing is retried here: whether a write that was not answered happened is
-//! unknown, and readers have their own patience. The connection is made when it is first needed and
-//! made again by itself.
+//! Owns the shapes of the requests. One transaction reads or writes one object and also reads the
+//! id of the store (`identity`). So kine, which answers only Kubernetes' own request shapes, does
+//! not work here. Nothing is retried here: it is unknown whether an unanswered write happened, and
+//! readers decide how long they retry. The client connects on first use and reconnects by itself.
 
 mod compaction;
 mod connect;
@@ -85,7 +84,7 @@ impl EtcdStore {
     /// Reads the certificates and makes the client. Sends nothing yet: an etcd that cannot be
     /// reached is [`Error::Unavailable`] for each request.
     pub async fn connect(config: &Config) -> Result<Self, EtcdConnectError> {
-        let client = connect::client(config).await?;
+        let client = connect::build_client(config).await?;
         let root = format!("{}/", config.prefix.trim_end_matches('/'));
         Ok(Self {
             client,
@@ -102,17 +101,17 @@ impl EtcdStore {
         self.client.kv_client().max_decoding_message_size(usize::MAX)
     }
 
-    fn path(&self, key: &Key) -> String {
+    fn key_path(&self, key: &Key) -> String {
         format!("{}{}", self.root, key.as_str())
     }
 
-    fn entry(&self, kv: &KeyValue) -> Result<StoreEntry> {
-        let key = self.key(kv.key())?;
+    fn parse_entry(&self, kv: &KeyValue) -> Result<StoreEntry> {
+        let key = self.parse_key(kv.key())?;
         let value = Bytes::copy_from_slice(kv.value());
-        Ok(StoreEntry { key, value, revision: revision(kv.mod_revision()) })
+        Ok(StoreEntry { key, value, revision: to_revision(kv.mod_revision()) })
     }
 
-    fn key(&self, path: &[u8]) -> Result<Key> {
+    fn parse_key(&self, path: &[u8]) -> Result<Key> {
         let key = std::str::from_utf8(path).ok().and_then(|path| path.strip_prefix(&self.root));
         key.map(|key| Key::from_stored(key.to_owned())).ok_or_else(|| Error::Corrupt {
             reason: format!("etcd answered with the foreign key {:?}", path.escape_ascii()),
@@ -121,31 +120,36 @@ impl EtcdStore {
 
     /// Reads a range of keys. Refuses an answer that is older than what this process has seen
     /// already.
-    async fn range(
+    async fn read_range(
         &self,
-        from: impl Into<Vec<u8>>,
+        start_key: impl Into<Vec<u8>>,
         options: Option<GetOptions>,
         limit: Duration,
     ) -> Result<(GetResponse, Revision)> {
-        let asked = self.standing.latest();
-        let answer = within(limit, self.kv().get(from, options)).await?;
-        let now = header(answer.header())?;
-        if let Some(sign) = self.standing.went_back(asked, now) {
-            return Err(self.refused(sign).await);
+        let revision_before = self.standing.latest_revision();
+        let answer = with_timeout(limit, self.kv().get(start_key, options)).await?;
+        let answer_revision = header_revision(answer.header())?;
+        if let Some(write_loss) = self.standing.detect_rollback(revision_before, answer_revision) {
+            return Err(self.loss_error(write_loss).await);
         }
-        Ok((answer, now))
+        Ok((answer, answer_revision))
     }
 
     /// Changes `key` if it is at `expected`, in one request: the request's conditions demand that
     /// the store is the one that was opened and still has the witness.
-    async fn write(&self, key: &Key, expected: Revision, then: KeyWrite) -> Result<Revision> {
-        self.standing.whole()?;
-        let mut witness = self.written.witness(self.standing.latest());
+    async fn write_key(
+        &self,
+        key: &Key,
+        expected: Revision,
+        key_write: KeyWrite,
+    ) -> Result<Revision> {
+        self.standing.check_loss()?;
+        let mut witness = self.written.witness(self.standing.latest_revision());
         loop {
             if witness.is_none() {
                 self.verify(ANSWER_WITHIN).await?;
             }
-            match self.attempt(key, expected, &then, witness.take()).await? {
+            match self.try_write(key, expected, &key_write, witness.take()).await? {
                 TransactionOutcome::Done(revision) => return Ok(revision),
                 TransactionOutcome::Refused(error) => return Err(error),
                 // Another server deleted the witness's key, or the store lost it: `verify` tells.
@@ -154,43 +158,48 @@ impl EtcdStore {
         }
     }
 
-    async fn attempt(
+    async fn try_write(
         &self,
         key: &Key,
         expected: Revision,
-        then: &KeyWrite,
+        key_write: &KeyWrite,
         witness: Option<WriteWitness>,
     ) -> Result<TransactionOutcome> {
-        let path = self.path(key);
+        let path = self.key_path(key);
         let mut conditions =
-            vec![Compare::mod_revision(path.clone(), CompareOp::Equal, number(expected))];
+            vec![Compare::mod_revision(path.clone(), CompareOp::Equal, revision_number(expected))];
         conditions.extend(
             self.standing.id().map(|id| Compare::value(self.id_path(), CompareOp::Equal, id)),
         );
         conditions.extend(witness.map(|WriteWitness { path, written }| {
-            Compare::mod_revision(path, CompareOp::Greater, number(written) - 1)
+            Compare::mod_revision(path, CompareOp::Greater, revision_number(written) - 1)
         }));
-        let change = match then {
+        let change = match key_write {
             KeyWrite::Put(value) => TxnOp::put(path.clone(), value.clone(), None),
             KeyWrite::Delete => TxnOp::delete(path.clone(), None),
         };
-        let look = vec![TxnOp::get(path.clone(), None), TxnOp::get(self.id_path(), None)];
-        let transaction = Txn::new().when(conditions).and_then(vec![change]).or_else(look);
-        let asked = self.standing.latest();
-        let answer = within(ANSWER_WITHIN, self.kv().txn(transaction)).await?;
-        let now = header(answer.header())?;
+        let reads = vec![TxnOp::get(path.clone(), None), TxnOp::get(self.id_path(), None)];
+        let transaction = Txn::new().when(conditions).and_then(vec![change]).or_else(reads);
+        let revision_before = self.standing.latest_revision();
+        let answer = with_timeout(ANSWER_WITHIN, self.kv().txn(transaction)).await?;
+        let answer_revision = header_revision(answer.header())?;
         if answer.succeeded() {
             // A write comes after everything that was seen before it was sent.
-            if let Some(sign) = self.standing.went_back(Revision(asked.0 + 1), now) {
-                return Err(self.refused(sign).await);
+            if let Some(write_loss) =
+                self.standing.detect_rollback(Revision(revision_before.0 + 1), answer_revision)
+            {
+                return Err(self.loss_error(write_loss).await);
             }
-            self.standing.reached(now);
-            self.written.wrote(matches!(then, KeyWrite::Put(_)).then_some(path), now);
-            return Ok(TransactionOutcome::Done(now));
+            self.standing.record_revision(answer_revision);
+            self.written.record_write(
+                matches!(key_write, KeyWrite::Put(_)).then_some(path),
+                answer_revision,
+            );
+            return Ok(TransactionOutcome::Done(answer_revision));
         }
-        let [found, id] = <[_; 2]>::try_from(gets(&answer)).unwrap_or_default();
-        self.opened(asked, now, id.as_ref())?;
-        let actual = found.map_or(Revision(0), |kv| revision(kv.mod_revision()));
+        let [key_value, id] = <[_; 2]>::try_from(get_responses(&answer)).unwrap_or_default();
+        self.verify_answer(revision_before, answer_revision, id.as_ref())?;
+        let actual = key_value.map_or(Revision(0), |kv| to_revision(kv.mod_revision()));
         Ok(if actual == expected {
             TransactionOutcome::WithoutWitness
         } else if expected == Revision(0) {
@@ -204,9 +213,14 @@ impl EtcdStore {
 
     /// Changes an object that must exist. Revision 0 would mean "absent" to etcd, so the object is
     /// read instead.
-    async fn change(&self, key: &Key, expected: Revision, then: KeyWrite) -> Result<Revision> {
+    async fn change_existing(
+        &self,
+        key: &Key,
+        expected: Revision,
+        key_write: KeyWrite,
+    ) -> Result<Revision> {
         if expected > Revision(0) {
-            return self.write(key, expected, then).await;
+            return self.write_key(key, expected, key_write).await;
         }
         Err(match self.get(key).await? {
             Some(entry) => Error::Conflict { key: key.clone(), expected, actual: entry.revision },
@@ -216,7 +230,9 @@ impl EtcdStore {
 
     async fn list_page(&self, prefix: &KeyPrefix, request: PageRequest) -> Result<StorePage> {
         let start = match &request.after {
-            Some(after) if after.as_str() >= prefix.as_str() => format!("{}\0", self.path(after)),
+            Some(after) if after.as_str() >= prefix.as_str() => {
+                format!("{}\0", self.key_path(after))
+            }
             _ => format!("{}{}", self.root, prefix.as_str()),
         };
         // The prefix ends with `/`, so its end is the same with the next character, `0`.
@@ -226,7 +242,7 @@ impl EtcdStore {
             // etcd would take 0 for "latest".
             return Err(self.before_everything(prefix).await);
         }
-        let (mut start, mut at) = (start, request.at);
+        let (mut start, mut page_revision) = (start, request.at);
         let mut entries: Vec<StoreEntry> = Vec::new();
         // An answer comes whole, so it is of few keys where bytes count.
         let step = if request.bytes.is_some() { FEW } else { PAGE };
@@ -237,45 +253,53 @@ impl EtcdStore {
             let mut options = GetOptions::new()
                 .with_range(end.clone())
                 .with_limit(i64::try_from(size.max(1)).unwrap_or(i64::MAX));
-            if let Some(at) = at {
-                options = options.with_revision(number(at));
+            if let Some(page_revision) = page_revision {
+                options = options.with_revision(revision_number(page_revision));
             }
-            let answer = self.range(start.clone(), Some(options), ANSWER_WITHIN).await;
-            let (answer, now) = match answer {
-                Ok(answered) => answered,
+            let answer = self.read_range(start.clone(), Some(options), ANSWER_WITHIN).await;
+            let (answer, answer_revision) = match answer {
+                Ok(answer) => answer,
                 Err(Error::Compacted { .. }) => {
-                    return Err(self.compacted(at.unwrap_or_default()).await);
+                    return Err(self.compacted_error(page_revision.unwrap_or_default()).await);
                 }
                 Err(Error::FutureRevision { .. }) => {
                     let latest = self.current_revision().await?;
-                    return Err(Error::FutureRevision { asked: at.unwrap_or_default(), latest });
+                    return Err(Error::FutureRevision {
+                        asked: page_revision.unwrap_or_default(),
+                        latest,
+                    });
                 }
                 Err(error) => return Err(error),
             };
-            let shown = *at.get_or_insert(now);
+            let list_revision = *page_revision.get_or_insert(answer_revision);
             if size == 0 {
                 self.verify(ANSWER_WITHIN).await?;
                 let remaining = usize::try_from(answer.count()).unwrap_or_default();
-                return Ok(StorePage { entries, revision: shown, more: remaining > 0, remaining });
+                return Ok(StorePage {
+                    entries,
+                    revision: list_revision,
+                    more: remaining > 0,
+                    remaining,
+                });
             }
             for kv in answer.kvs() {
                 bytes += kv.value().len();
-                entries.push(self.entry(kv)?);
+                entries.push(self.parse_entry(kv)?);
             }
-            let full = request.bytes.is_some_and(|most| bytes >= most);
-            let last = answer.kvs().last().map(|kv| kv.key().to_vec());
-            match last {
-                Some(last) if answer.more() && entries.len() < limit && !full => {
-                    start = format!("{}\0", String::from_utf8_lossy(&last));
+            let is_full = request.bytes.is_some_and(|max_bytes| bytes >= max_bytes);
+            let last_key = answer.kvs().last().map(|kv| kv.key().to_vec());
+            match last_key {
+                Some(last_key) if answer.more() && entries.len() < limit && !is_full => {
+                    start = format!("{}\0", String::from_utf8_lossy(&last_key));
                 }
                 _ => {
                     self.verify(ANSWER_WITHIN).await?;
                     // etcd counts the whole range, whatever the limit.
-                    let counted = usize::try_from(answer.count()).unwrap_or_default();
-                    let remaining = counted.saturating_sub(answer.kvs().len());
+                    let count = usize::try_from(answer.count()).unwrap_or_default();
+                    let remaining = count.saturating_sub(answer.kvs().len());
                     return Ok(StorePage {
                         entries,
-                        revision: shown,
+                        revision: list_revision,
                         more: answer.more(),
                         remaining,
                     });
@@ -296,12 +320,12 @@ impl EtcdStore {
     }
 
     /// Returns the error for a revision that etcd forgot. Only a watch says what the oldest is.
-    async fn compacted(&self, asked: Revision) -> Error {
+    async fn compacted_error(&self, requested_revision: Revision) -> Error {
         if let Err(error) = self.verify(ANSWER_WITHIN).await {
             return error;
         }
-        match timeout(HEALTHY_WITHIN, watch::oldest(self)).await {
-            Ok(Ok(oldest)) => Error::Compacted { asked, oldest },
+        match timeout(HEALTHY_WITHIN, watch::read_oldest(self)).await {
+            Ok(Ok(oldest)) => Error::Compacted { asked: requested_revision, oldest },
             Ok(Err(error)) => error,
             Err(elapsed) => Error::Unavailable { source: Box::new(elapsed) },
         }
@@ -313,14 +337,14 @@ impl Storage for EtcdStore {
         Box::pin(async move {
             // The object is read together with the id: if the store was replaced before, the answer
             // shows it.
-            let look = [self.path(key), self.id_path()].map(|path| TxnOp::get(path, None));
-            let asked = self.standing.latest();
-            let transaction = Txn::new().and_then(look.to_vec());
-            let answer = within(ANSWER_WITHIN, self.kv().txn(transaction)).await?;
-            let now = header(answer.header())?;
-            let [found, id] = <[_; 2]>::try_from(gets(&answer)).unwrap_or_default();
-            self.opened(asked, now, id.as_ref())?;
-            found.map(|kv| self.entry(&kv)).transpose()
+            let reads = [self.key_path(key), self.id_path()].map(|path| TxnOp::get(path, None));
+            let revision_before = self.standing.latest_revision();
+            let transaction = Txn::new().and_then(reads.to_vec());
+            let answer = with_timeout(ANSWER_WITHIN, self.kv().txn(transaction)).await?;
+            let answer_revision = header_revision(answer.header())?;
+            let [key_value, id] = <[_; 2]>::try_from(get_responses(&answer)).unwrap_or_default();
+            self.verify_answer(revision_before, answer_revision, id.as_ref())?;
+            key_value.map(|kv| self.parse_entry(&kv)).transpose()
         })
     }
 
@@ -335,10 +359,10 @@ impl Storage for EtcdStore {
     fn create<'a>(&'a self, key: &'a Key, value: Bytes) -> BoxFuture<'a, Result<Revision>> {
         Box::pin(async move {
             let size = value.len();
-            let created = self.write(key, Revision(0), KeyWrite::Put(value)).await;
-            let created = created.map_err(|error| error.of_value(size))?;
+            let write_result = self.write_key(key, Revision(0), KeyWrite::Put(value)).await;
+            let revision = write_result.map_err(|error| error.of_value(size))?;
             self.births_and_deaths.fetch_add(1, Ordering::SeqCst);
-            Ok(created)
+            Ok(revision)
         })
     }
 
@@ -350,16 +374,16 @@ impl Storage for EtcdStore {
     ) -> BoxFuture<'a, Result<Revision>> {
         Box::pin(async move {
             let size = value.len();
-            let changed = self.change(key, expected, KeyWrite::Put(value)).await;
-            changed.map_err(|error| error.of_value(size))
+            let write_result = self.change_existing(key, expected, KeyWrite::Put(value)).await;
+            write_result.map_err(|error| error.of_value(size))
         })
     }
 
     fn delete<'a>(&'a self, key: &'a Key, expected: Revision) -> BoxFuture<'a, Result<Revision>> {
         Box::pin(async move {
-            let deleted = self.change(key, expected, KeyWrite::Delete).await?;
+            let revision = self.change_existing(key, expected, KeyWrite::Delete).await?;
             self.births_and_deaths.fetch_add(1, Ordering::SeqCst);
-            Ok(deleted)
+            Ok(revision)
         })
     }
 
@@ -375,7 +399,7 @@ impl Storage for EtcdStore {
             if from > latest {
                 return Err(Error::FutureRevision { asked: from, latest });
             }
-            let events = watch::events(self, prefix, from).await?;
+            let events = watch::watch_events(self, prefix, from).await?;
             // The watch may have reached another etcd than the one that was asked before.
             self.verify(ANSWER_WITHIN).await?;
             Ok(events)
@@ -384,7 +408,9 @@ impl Storage for EtcdStore {
 
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            let answer = within(ANSWER_WITHIN, self.kv().compact(number(revision), None)).await;
+            let answer =
+                with_timeout(ANSWER_WITHIN, self.kv().compact(revision_number(revision), None))
+                    .await;
             match answer {
                 Ok(_) | Err(Error::Compacted { .. }) => Ok(()),
                 Err(Error::FutureRevision { .. }) => {
@@ -401,28 +427,28 @@ impl Storage for EtcdStore {
     }
 
     fn request_progress(&self, revision: Revision) {
-        self.wanted.raise(revision);
+        self.wanted.raise_to(revision);
     }
 
-    fn id(&self) -> BoxFuture<'_, Result<String>> {
+    fn store_id(&self) -> BoxFuture<'_, Result<String>> {
         Box::pin(async move {
-            let sight = self.sight().await?;
-            self.standing.id_of(sight)
+            let status = self.store_status().await?;
+            self.standing.require_id(status)
         })
     }
 
-    fn sight(&self) -> BoxFuture<'_, Result<StoreStatus>> {
-        Box::pin(self.look(ANSWER_WITHIN))
+    fn store_status(&self) -> BoxFuture<'_, Result<StoreStatus>> {
+        Box::pin(self.read_status(ANSWER_WITHIN))
     }
 
-    fn advance(&self, past: Revision) -> BoxFuture<'_, Result<Revision>> {
-        Box::pin(self.burn(past))
+    fn advance_revision(&self, past: Revision) -> BoxFuture<'_, Result<Revision>> {
+        Box::pin(self.skip_revisions(past))
     }
 
-    fn size(&self) -> BoxFuture<'_, Option<StoreSize>> {
+    fn disk_size(&self) -> BoxFuture<'_, Option<StoreSize>> {
         Box::pin(async move {
             let mut client = self.client.maintenance_client();
-            let status = within(SIZE_WITHIN, client.status()).await.ok()?;
+            let status = with_timeout(SIZE_WITHIN, client.status()).await.ok()?;
             Some(StoreSize { of: "etcd-0", bytes: u64::try_from(status.db_size()).ok()? })
         })
     }
@@ -437,30 +463,30 @@ impl Storage for EtcdStore {
 }
 
 /// Returns the key-values that the reads of a transaction found, in their order.
-fn gets(answer: &TxnResponse) -> Vec<Option<KeyValue>> {
-    let found = |response| match response {
-        TxnOpResponse::Get(found) => found.kvs().first().cloned(),
+fn get_responses(answer: &TxnResponse) -> Vec<Option<KeyValue>> {
+    let first_value = |response| match response {
+        TxnOpResponse::Get(get_response) => get_response.kvs().first().cloned(),
         TxnOpResponse::Put(_) | TxnOpResponse::Delete(_) | TxnOpResponse::Txn(_) => None,
     };
-    answer.op_responses().into_iter().map(found).collect()
+    answer.op_responses().into_iter().map(first_value).collect()
 }
 
 /// Turns etcd's number of a revision into ours. etcd's are signed, and none is below zero.
-fn revision(number: i64) -> Revision {
+fn to_revision(number: i64) -> Revision {
     Revision(number.try_into().unwrap_or_default())
 }
 
-fn number(revision: Revision) -> i64 {
+fn revision_number(revision: Revision) -> i64 {
     revision.0.try_into().unwrap_or(i64::MAX)
 }
 
-fn header(header: Option<&etcd_client::ResponseHeader>) -> Result<Revision> {
+fn header_revision(header: Option<&etcd_client::ResponseHeader>) -> Result<Revision> {
     let header = header
         .ok_or_else(|| Error::Unavailable { source: "etcd answered without a header".into() })?;
-    Ok(revision(header.revision()))
+    Ok(to_revision(header.revision()))
 }
 
-async fn within<T>(
+async fn with_timeout<T>(
     limit: Duration,
     answer: impl Future<Output = Result<T, etcd_client::Error>>,
 ) -> Result<T> {
@@ -468,12 +494,12 @@ async fn within<T>(
         let source = format!("etcd did not answer within {limit:?}").into();
         return Err(Error::Unavailable { source });
     };
-    answer.map_err(failed)
+    answer.map_err(store_error)
 }
 
 /// Turns etcd's error into the store's. The callers fill in the numbers in `Compacted`,
 /// `FutureRevision` and `TooLarge`.
-fn failed(error: etcd_client::Error) -> Error {
+fn store_error(error: etcd_client::Error) -> Error {
     if let etcd_client::Error::GRpcStatus(status) = &error {
         let text = status.message();
         if text.contains("required revision has been compacted") {

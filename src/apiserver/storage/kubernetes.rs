@@ -32,7 +32,7 @@ pub use self::{
     connect::{Config, KubernetesConnectError},
     object::StoredObjectKind,
 };
-use self::{lists::RangeSnapshot, object::StoredObject, requests::unavailable};
+use self::{lists::RangeSnapshot, object::StoredObject, requests::unavailable_error};
 use super::{
     Error, Key, KeyPrefix, PageRequest, ReplacementAlarm, Result, Revision, ScanStream, Storage,
     StoreEntry, StorePage, StoreStatus, WatchStream, awaited_revision::AwaitedRevision,
@@ -80,11 +80,11 @@ impl KubernetesStore {
     /// Reads credentials. Sends nothing yet: a kube-apiserver that cannot be reached is
     /// [`Error::Unavailable`] for each request.
     pub async fn connect(config: &Config) -> Result<Self, KubernetesConnectError> {
-        let client = connect::client(config).await?;
+        let client = connect::build_client(config).await?;
         let namespace = &config.namespace;
         Ok(Self {
             client,
-            base: config.kind.path(namespace),
+            base: config.kind.collection_path(namespace),
             kind: config.kind,
             standing: Arc::new(StoreTrust::new("kube-apiserver")),
             shared: Arc::new(KubernetesStoreState {
@@ -100,67 +100,78 @@ impl KubernetesStore {
 
     /// Returns the object under a key, even one that was deleted. An absent object, and an absent
     /// definition, may be a sign of another store: the caller checks.
-    async fn stored(&self, key: &Key) -> Result<Option<StoredObject>> {
-        let answer = self.read(&path(key), ANSWER_WITHIN).await?;
+    async fn read_stored(&self, key: &Key) -> Result<Option<StoredObject>> {
+        let answer = self.read_path(&object_path(key), ANSWER_WITHIN).await?;
         if answer.status == StatusCode::NOT_FOUND {
             return Ok(None);
         }
-        let stored: StoredObject = answer.read()?;
-        let held = stored.key()?;
-        if held == *key {
-            return Ok(Some(stored));
+        let stored_object: StoredObject = answer.decode_body()?;
+        let stored_key = stored_object.key()?;
+        if stored_key == *key {
+            return Ok(Some(stored_object));
         }
-        let (held, key) = (held.as_str(), key.as_str());
-        Err(Error::Corrupt { reason: format!("{held:?} is where {key:?} belongs") })
+        let (stored_key, key) = (stored_key.as_str(), key.as_str());
+        Err(Error::Corrupt { reason: format!("{stored_key:?} is where {key:?} belongs") })
     }
 
     /// Returns the revision of a write that was acknowledged. A revision that is not later than
     /// `asked`, the latest one before the write was sent, is a sign of loss.
-    async fn acknowledged(&self, asked: Revision, written: Revision) -> Result<Revision> {
-        if let Some(sign) = self.standing.went_back(Revision(asked.0 + 1), written) {
-            return Err(self.refused(sign).await);
+    async fn confirm_write(
+        &self,
+        revision_before: Revision,
+        revision: Revision,
+    ) -> Result<Revision> {
+        if let Some(write_loss) =
+            self.standing.detect_rollback(Revision(revision_before.0 + 1), revision)
+        {
+            return Err(self.loss_error(write_loss).await);
         }
-        self.standing.reached(written);
-        Ok(written)
+        self.standing.record_revision(revision);
+        Ok(revision)
     }
 
     async fn put_new(&self, key: &Key, value: &[u8]) -> Result<Revision> {
-        let asked = self.identified().await?;
-        let object = self.kind.live(key, value, None);
+        let revision_before = self.check_identity().await?;
+        let object = self.kind.live_object(key, value, None);
         for _ in 0..TRIES {
-            let answer = self.write(Method::POST, "", &object).await?;
+            let answer = self.send_write(Method::POST, "", &object).await?;
             if answer.status != StatusCode::CONFLICT {
-                return self.acknowledged(asked, answer.revision()?).await;
+                return self.confirm_write(revision_before, answer.revision()?).await;
             }
-            match self.stored(key).await? {
-                Some(there) if !there.deleted => {
+            match self.read_stored(key).await? {
+                Some(existing_object) if !existing_object.deleted => {
                     self.verify(ANSWER_WITHIN).await?;
                     return Err(Error::Exists(key.clone()));
                 }
-                Some(left) => self.purge(key, left.revision()?).await,
+                Some(deleted_object) => self.purge_deleted(key, deleted_object.revision()?).await,
                 None => {}
             }
         }
-        Err(unavailable("others create and delete the object all the time"))
+        Err(unavailable_error("others create and delete the object all the time"))
     }
 
-    /// Writes an object in place of the one that was written at `expected`.
-    async fn change(&self, key: &Key, expected: Revision, object: &Value) -> Result<Revision> {
+    /// Replaces the object that was written at `expected`.
+    async fn change_object(
+        &self,
+        key: &Key,
+        expected: Revision,
+        object: &Value,
+    ) -> Result<Revision> {
         // Revision 0 would mean "any" to Kubernetes, so the object is read instead.
         if expected > Revision(0) {
-            let asked = self.identified().await?;
-            let answer = self.write(Method::PUT, &path(key), object).await?;
+            let revision_before = self.check_identity().await?;
+            let answer = self.send_write(Method::PUT, &object_path(key), object).await?;
             match answer.status {
                 // The object is absent, at another revision, or deleted, which is final.
                 StatusCode::NOT_FOUND | StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY => {
                 }
-                _ => return self.acknowledged(asked, answer.revision()?).await,
+                _ => return self.confirm_write(revision_before, answer.revision()?).await,
             }
         }
         Err(match Storage::get(self, key).await? {
             // The revision is read, never inferred: the object may be as it was expected.
             Some(entry) if entry.revision == expected => {
-                unavailable("kube-apiserver refused a write without a reason")
+                unavailable_error("kube-apiserver refused a write without a reason")
             }
             Some(entry) => Error::Conflict { key: key.clone(), expected, actual: entry.revision },
             None => Error::NotFound(key.clone()),
@@ -168,31 +179,34 @@ impl KubernetesStore {
     }
 
     /// Removes the object that a deletion left. If it stays, it counts as deleted all the same.
-    async fn purge(&self, key: &Key, at: Revision) {
+    async fn purge_deleted(&self, key: &Key, revision: Revision) {
         let options = json!({
             "apiVersion": "v1",
             "kind": "DeleteOptions",
-            "preconditions": {"resourceVersion": at.to_string()},
+            "preconditions": {"resourceVersion": revision.to_string()},
             "propagationPolicy": "Background",
         });
-        match self.write(Method::DELETE, &path(key), &options).await {
+        match self.send_write(Method::DELETE, &object_path(key), &options).await {
             Ok(_) => {}
             Err(error) => debug!(error = %chain(&error), "Failed to remove a deleted object"),
         }
     }
 }
 
-fn path(key: &Key) -> String {
-    format!("/{}", object::name(key))
+fn object_path(key: &Key) -> String {
+    format!("/{}", object::object_name(key))
 }
 
 impl Storage for KubernetesStore {
     fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<StoreEntry>>> {
         Box::pin(async move {
-            let stored = self.stored(key).await?;
+            let stored_object = self.read_stored(key).await?;
             // The check comes after the answer: a store that was replaced before it shows by now.
             self.verify(ANSWER_WITHIN).await?;
-            stored.filter(|stored| !stored.deleted).map(|stored| stored.entry()).transpose()
+            stored_object
+                .filter(|object| !object.deleted)
+                .map(|object| object.to_entry())
+                .transpose()
         })
     }
 
@@ -210,10 +224,10 @@ impl Storage for KubernetesStore {
 
     fn create<'a>(&'a self, key: &'a Key, value: Bytes) -> BoxFuture<'a, Result<Revision>> {
         Box::pin(async move {
-            let created = self.put_new(key, &value).await;
-            let created = created.map_err(|error| error.of_value(value.len()))?;
+            let write_result = self.put_new(key, &value).await;
+            let revision = write_result.map_err(|error| error.of_value(value.len()))?;
             self.shared.births_and_deaths.fetch_add(1, Ordering::SeqCst);
-            Ok(created)
+            Ok(revision)
         })
     }
 
@@ -224,19 +238,19 @@ impl Storage for KubernetesStore {
         value: Bytes,
     ) -> BoxFuture<'a, Result<Revision>> {
         Box::pin(async move {
-            let object = self.kind.live(key, &value, Some(expected));
-            let updated = self.change(key, expected, &object).await;
-            updated.map_err(|error| error.of_value(value.len()))
+            let object = self.kind.live_object(key, &value, Some(expected));
+            let write_result = self.change_object(key, expected, &object).await;
+            write_result.map_err(|error| error.of_value(value.len()))
         })
     }
 
     fn delete<'a>(&'a self, key: &'a Key, expected: Revision) -> BoxFuture<'a, Result<Revision>> {
         Box::pin(async move {
-            let deletion = self.kind.deletion(key, expected);
-            let deleted = self.change(key, expected, &deletion).await?;
+            let deletion = self.kind.deletion_object(key, expected);
+            let revision = self.change_object(key, expected, &deletion).await?;
             self.shared.births_and_deaths.fetch_add(1, Ordering::SeqCst);
-            self.purge(key, deleted).await;
-            Ok(deleted)
+            self.purge_deleted(key, revision).await;
+            Ok(revision)
         })
     }
 
@@ -246,8 +260,8 @@ impl Storage for KubernetesStore {
         from: Revision,
     ) -> BoxFuture<'a, Result<WatchStream>> {
         Box::pin(async move {
-            self.reachable(from).await?;
-            watch::events(self, prefix, from).await
+            self.check_reachable(from).await?;
+            watch::watch_events(self, prefix, from).await
         })
     }
 
@@ -267,22 +281,22 @@ impl Storage for KubernetesStore {
     }
 
     fn request_progress(&self, revision: Revision) {
-        self.wanted.raise(revision);
+        self.wanted.raise_to(revision);
     }
 
-    fn id(&self) -> BoxFuture<'_, Result<String>> {
+    fn store_id(&self) -> BoxFuture<'_, Result<String>> {
         Box::pin(async move {
-            let sight = self.sight().await?;
-            self.standing.id_of(sight)
+            let status = self.store_status().await?;
+            self.standing.require_id(status)
         })
     }
 
-    fn sight(&self) -> BoxFuture<'_, Result<StoreStatus>> {
-        Box::pin(async { Ok(self.look(ANSWER_WITHIN).await?.1) })
+    fn store_status(&self) -> BoxFuture<'_, Result<StoreStatus>> {
+        Box::pin(async { Ok(self.read_status(ANSWER_WITHIN).await?.1) })
     }
 
-    fn advance(&self, past: Revision) -> BoxFuture<'_, Result<Revision>> {
-        Box::pin(self.burn(past))
+    fn advance_revision(&self, past: Revision) -> BoxFuture<'_, Result<Revision>> {
+        Box::pin(self.skip_revisions(past))
     }
 
     fn births_and_deaths(&self) -> u64 {

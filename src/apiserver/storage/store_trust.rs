@@ -28,9 +28,9 @@ pub(super) struct StoreTrust {
 }
 
 impl StoreTrust {
-    pub(super) fn new(who: &'static str) -> Self {
+    pub(super) fn new(store_name: &'static str) -> Self {
         Self {
-            who,
+            who: store_name,
             id: OnceLock::new(),
             lost: OnceLock::new(),
             latest: AtomicU64::new(0),
@@ -40,7 +40,7 @@ impl StoreTrust {
 
     /// Keeps the id of the store that was found first, and returns it: this store stays the one
     /// that is meant.
-    pub(super) fn open(&self, id: String) -> String {
+    pub(super) fn pin_id(&self, id: String) -> String {
         self.id.get_or_init(|| id).clone()
     }
 
@@ -49,78 +49,84 @@ impl StoreTrust {
         self.id.get().map(String::as_str)
     }
 
-    pub(super) fn latest(&self) -> Revision {
+    pub(super) fn latest_revision(&self) -> Revision {
         Revision(self.latest.load(Ordering::SeqCst))
     }
 
     /// Records that the store that was opened has shown `revision`.
-    pub(super) fn reached(&self, revision: Revision) {
+    pub(super) fn record_revision(&self, revision: Revision) {
         self.latest.fetch_max(revision.0, Ordering::SeqCst);
     }
 
     /// Fails if the store is known to have lost writes.
-    pub(super) fn whole(&self) -> Result<()> {
+    pub(super) fn check_loss(&self) -> Result<()> {
         match self.lost.get() {
-            Some(lost) => Err(self.replaced(lost.why.clone())),
+            Some(write_loss) => Err(self.replaced_error(write_loss.why.clone())),
             None => Ok(()),
         }
     }
 
     /// Returns the sign of loss in an answer at `now`, if `now` is below `least`, the lowest
     /// revision that it can show.
-    pub(super) fn went_back(&self, least: Revision, now: Revision) -> Option<WriteLoss> {
-        let (who, reached) = (self.who, self.latest());
-        (self.id.get().is_some() && now < least).then(|| {
-            let why = format!(
-                "{who} answered at revision {now} and was at {reached} before: it was wiped or \
+    pub(super) fn detect_rollback(
+        &self,
+        min_revision: Revision,
+        answer_revision: Revision,
+    ) -> Option<WriteLoss> {
+        let (store_name, reached) = (self.who, self.latest_revision());
+        (self.id.get().is_some() && answer_revision < min_revision).then(|| {
+            let reason = format!(
+                "{store_name} answered at revision {answer_revision} and was at {reached} before: it was wiped or \
                  restored"
             );
-            WriteLoss { why, reached }
+            WriteLoss { why: reason, reached }
         })
     }
 
     /// Remembers the first sign that the store lost writes, until the process ends, and returns it.
-    pub(super) fn lost(&self, sign: Option<WriteLoss>) -> Option<WriteLoss> {
-        if let Some(sign) = sign {
-            drop(self.lost.set(sign));
+    pub(super) fn first_loss(&self, write_loss: Option<WriteLoss>) -> Option<WriteLoss> {
+        if let Some(write_loss) = write_loss {
+            drop(self.lost.set(write_loss));
         }
         self.lost.get().cloned()
     }
 
     /// Returns why the store that was found is not the one that was opened; `None` if it is.
-    pub(super) fn differs(&self, found: Option<&str>) -> Option<String> {
-        let who = self.who;
-        match (self.id(), found) {
+    pub(super) fn id_mismatch(&self, actual_id: Option<&str>) -> Option<String> {
+        let store_name = self.who;
+        match (self.id(), actual_id) {
             (None, _) => None,
-            (Some(known), Some(found)) if known == found => None,
-            (Some(known), Some(found)) => {
-                Some(format!("{who} holds the store {found:?}, not {known:?} as before"))
+            (Some(expected_id), Some(actual_id)) if expected_id == actual_id => None,
+            (Some(expected_id), Some(actual_id)) => Some(format!(
+                "{store_name} holds the store {actual_id:?}, not {expected_id:?} as before"
+            )),
+            (Some(expected_id), None) => {
+                Some(format!("{}, where {expected_id:?} was", self.missing_reason()))
             }
-            (Some(known), None) => Some(format!("{}, where {known:?} was", self.nothing())),
         }
     }
 
     /// Returns the reason for an error where no store was ever made.
-    fn nothing(&self) -> String {
+    fn missing_reason(&self) -> String {
         format!("{} holds no store of ours", self.who)
     }
 
     /// Returns the error for a store that was never made.
-    pub(super) fn absent(&self) -> Error {
-        Error::Replaced { reason: self.nothing() }
+    pub(super) fn missing_error(&self) -> Error {
+        Error::Replaced { reason: self.missing_reason() }
     }
 
     /// Returns the id of the store that was seen. Fails if that store was lost or replaced.
-    pub(super) fn id_of(&self, sight: StoreStatus) -> Result<String> {
-        let StoreStatus { id, revision: _, other, lost } = sight;
+    pub(super) fn require_id(&self, status: StoreStatus) -> Result<String> {
+        let StoreStatus { id, revision: _, other, lost } = status;
         match other.or(lost.map(|lost| lost.why)) {
             Some(reason) => Err(Error::Replaced { reason }),
-            None => id.ok_or_else(|| self.absent()),
+            None => id.ok_or_else(|| self.missing_error()),
         }
     }
 
     /// Returns the error for a replaced store. Raises the alarm before the caller gets its answer.
-    pub(super) fn replaced(&self, reason: String) -> Error {
+    pub(super) fn replaced_error(&self, reason: String) -> Error {
         if let Some(alarm) = self.alarm.get() {
             alarm(&reason);
         }
@@ -128,7 +134,7 @@ impl StoreTrust {
     }
 
     pub(super) fn on_replaced(&self, alarm: ReplacementAlarm) {
-        // One guard watches over a store; a second one would be told nothing.
+        // A store has one guard; a second one would receive no alarm.
         drop(self.alarm.set(alarm));
     }
 }

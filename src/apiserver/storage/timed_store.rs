@@ -1,7 +1,7 @@
 //! Any store, with the time that each of its answers took.
 //!
-//! Owns the metrics of the store and changes no answer. Their names are our own, because the store
-//! may be no etcd; when it is one, they are told under kube-apiserver's names, too.
+//! Owns the metrics of the store and changes no answer. The metrics have names of our own, because
+//! the store may be no etcd. For an etcd, they are exported under kube-apiserver's names, too.
 
 use std::{sync::Arc, time::Instant};
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::apiserver::latency::{self, LatencyLayer};
 
-/// Histogram buckets for the seconds of an answer: from a look into memory up to what no store
+/// Histogram buckets for the seconds of an answer: from a read of memory up to what no store
 /// should take.
 const BUCKETS: &[f64] =
     &[0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
@@ -71,11 +71,17 @@ impl EtcdMetrics {
         }
     }
 
-    fn count(&self, operation: &str, [group, resource]: [&str; 2], seconds: f64, failed: bool) {
+    fn record_request(
+        &self,
+        operation: &str,
+        [group, resource]: [&str; 2],
+        seconds: f64,
+        is_failed: bool,
+    ) {
         let labels = [operation, group, resource];
         self.seconds.with_label_values(&labels).observe(seconds);
         self.requests.with_label_values(&labels).inc();
-        if failed {
+        if is_failed {
             self.errors.with_label_values(&labels).inc();
         }
     }
@@ -127,27 +133,27 @@ impl StoreMetrics {
         }
     }
 
-    async fn timed<T>(
+    async fn time_request<T>(
         &self,
         operation: &'static str,
         kind: [&str; 2],
         answer: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let mut asked =
+        let mut timer =
             StoreRequestTimer { metrics: self, operation, at: Instant::now(), answered: false };
-        let answer = latency::spend(LatencyLayer::Store, answer).await;
-        asked.answered = true;
-        let seconds = asked.at.elapsed().as_secs_f64();
+        let answer = latency::measure_time(LatencyLayer::Store, answer).await;
+        timer.answered = true;
+        let seconds = timer.at.elapsed().as_secs_f64();
         self.seconds.with_label_values(&[operation]).observe(seconds);
-        let failed = matches!(
+        let is_failed = matches!(
             &answer,
             Err(Error::Unavailable { .. } | Error::Corrupt { .. } | Error::Replaced { .. })
         );
-        if failed {
+        if is_failed {
             self.errors.with_label_values(&[operation]).inc();
         }
         if let Some(etcd) = &self.etcd {
-            etcd.count(operation, kind, seconds, failed);
+            etcd.record_request(operation, kind, seconds, is_failed);
         }
         answer
     }
@@ -184,7 +190,7 @@ impl TimedStore {
 
 impl Storage for TimedStore {
     fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<StoreEntry>>> {
-        Box::pin(self.metrics.timed("get", key.kind(), self.store.get(key)))
+        Box::pin(self.metrics.time_request("get", key.group_resource(), self.store.get(key)))
     }
 
     fn list<'a>(
@@ -192,19 +198,30 @@ impl Storage for TimedStore {
         prefix: &'a KeyPrefix,
         request: PageRequest,
     ) -> BoxFuture<'a, Result<StorePage>> {
-        Box::pin(self.metrics.timed("list", prefix.kind(), self.store.list(prefix, request)))
+        Box::pin(self.metrics.time_request(
+            "list",
+            prefix.group_resource(),
+            self.store.list(prefix, request),
+        ))
     }
 
     fn scan<'a>(&'a self, prefix: &'a KeyPrefix, at: Option<Revision>) -> ScanStream<'a> {
         let pages = self.store.scan(prefix, at);
         Box::pin(stream::try_unfold(pages, move |mut pages| async move {
-            let next = self.metrics.timed("list", prefix.kind(), pages.try_next()).await?;
-            Ok(next.map(|page| (page, pages)))
+            let next_page = self
+                .metrics
+                .time_request("list", prefix.group_resource(), pages.try_next())
+                .await?;
+            Ok(next_page.map(|page| (page, pages)))
         }))
     }
 
     fn create<'a>(&'a self, key: &'a Key, value: Bytes) -> BoxFuture<'a, Result<Revision>> {
-        Box::pin(self.metrics.timed("create", key.kind(), self.store.create(key, value)))
+        Box::pin(self.metrics.time_request(
+            "create",
+            key.group_resource(),
+            self.store.create(key, value),
+        ))
     }
 
     fn update<'a>(
@@ -213,11 +230,19 @@ impl Storage for TimedStore {
         expected: Revision,
         value: Bytes,
     ) -> BoxFuture<'a, Result<Revision>> {
-        Box::pin(self.metrics.timed("update", key.kind(), self.store.update(key, expected, value)))
+        Box::pin(self.metrics.time_request(
+            "update",
+            key.group_resource(),
+            self.store.update(key, expected, value),
+        ))
     }
 
     fn delete<'a>(&'a self, key: &'a Key, expected: Revision) -> BoxFuture<'a, Result<Revision>> {
-        Box::pin(self.metrics.timed("delete", key.kind(), self.store.delete(key, expected)))
+        Box::pin(self.metrics.time_request(
+            "delete",
+            key.group_resource(),
+            self.store.delete(key, expected),
+        ))
     }
 
     fn watch<'a>(
@@ -225,43 +250,47 @@ impl Storage for TimedStore {
         prefix: &'a KeyPrefix,
         from: Revision,
     ) -> BoxFuture<'a, Result<WatchStream>> {
-        Box::pin(self.metrics.timed("watch", prefix.kind(), self.store.watch(prefix, from)))
+        Box::pin(self.metrics.time_request(
+            "watch",
+            prefix.group_resource(),
+            self.store.watch(prefix, from),
+        ))
     }
 
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.metrics.timed("compact", NO_KIND, self.store.compact(revision)))
+        Box::pin(self.metrics.time_request("compact", NO_KIND, self.store.compact(revision)))
     }
 
     fn current_revision(&self) -> BoxFuture<'_, Result<Revision>> {
-        Box::pin(self.metrics.timed("revision", NO_KIND, self.store.current_revision()))
+        Box::pin(self.metrics.time_request("revision", NO_KIND, self.store.current_revision()))
     }
 
     fn request_progress(&self, revision: Revision) {
         self.store.request_progress(revision);
     }
 
-    fn id(&self) -> BoxFuture<'_, Result<String>> {
-        self.store.id()
+    fn store_id(&self) -> BoxFuture<'_, Result<String>> {
+        self.store.store_id()
     }
 
-    fn sight(&self) -> BoxFuture<'_, Result<StoreStatus>> {
-        self.store.sight()
+    fn store_status(&self) -> BoxFuture<'_, Result<StoreStatus>> {
+        self.store.store_status()
     }
 
-    fn advance(&self, past: Revision) -> BoxFuture<'_, Result<Revision>> {
-        self.store.advance(past)
+    fn advance_revision(&self, past: Revision) -> BoxFuture<'_, Result<Revision>> {
+        self.store.advance_revision(past)
     }
 
-    fn size(&self) -> BoxFuture<'_, Option<StoreSize>> {
-        self.store.size()
+    fn disk_size(&self) -> BoxFuture<'_, Option<StoreSize>> {
+        self.store.disk_size()
     }
 
     fn births_and_deaths(&self) -> u64 {
         self.store.births_and_deaths()
     }
 
-    fn failed(&self) -> BoxFuture<'_, String> {
-        self.store.failed()
+    fn until_failed(&self) -> BoxFuture<'_, String> {
+        self.store.until_failed()
     }
 
     fn on_replaced(&self, alarm: ReplacementAlarm) {

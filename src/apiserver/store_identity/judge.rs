@@ -1,8 +1,8 @@
-//! Compares the store with its record: what may be served, and what a person has to do.
+//! Compares the store with its record: what may be served, and what an administrator has to do.
 //!
-//! The record is read first: other replicas only move it forward, so the store is never behind a
-//! record that was read before it. The record's revision is moved in steps, so that heartbeats
-//! alone hardly write it, and at once after an object was created or deleted.
+//! The guard reads the record first. Other replicas only move it forward, so the store is never
+//! behind a record that was read before it. The guard moves the record's revision in steps, so that
+//! heartbeats alone rarely write it, and at once after an object was created or deleted.
 
 use std::sync::Arc;
 
@@ -62,94 +62,102 @@ impl StoreJudge {
         }
     }
 
-    pub(super) async fn look(&mut self) -> Result<StoreVerdict, Error> {
+    pub(super) async fn evaluate_store(&mut self) -> Result<StoreVerdict, Error> {
         let births = self.store.births_and_deaths();
-        let record = self.read().await?;
-        let StoreStatus { id, revision, other, lost } = self.store.sight().await?;
+        let record = self.read_record().await?;
+        let StoreStatus { id, revision, other, lost } = self.store.store_status().await?;
         let Some(record) = record else {
-            let opened = id.filter(|_| other.is_none());
-            return match opened {
-                Some(id) => match self.without_record(&id, revision).await {
+            let opened_id = id.filter(|_| other.is_none());
+            return match opened_id {
+                Some(id) => match self.handle_missing_record(&id, revision).await {
                     // The store was replaced since this process opened it.
                     Err(Error::Store(storage::Error::Replaced { .. })) => {
                         Ok(StoreVerdict::Over(ACCEPTED.to_owned()))
                     }
-                    judged => judged,
+                    result => result,
                 },
                 None => Ok(StoreVerdict::Over(ACCEPTED.to_owned())),
             };
         };
-        let accepted = id.is_some() && record.accepted == id;
-        let found = id.clone();
-        let Some(id) = id.filter(|id| accepted || *id == record.id) else {
-            return Ok(StoreVerdict::Foreign(self.explain_other(found.as_deref(), &record.id)));
+        let is_accepted = id.is_some() && record.accepted == id;
+        let found_id = id.clone();
+        let Some(id) = id.filter(|id| is_accepted || *id == record.id) else {
+            return Ok(StoreVerdict::Foreign(self.explain_other(found_id.as_deref(), &record.id)));
         };
         if other.is_some() {
-            let why = if id == record.id { BACK } else { ACCEPTED };
-            return Ok(StoreVerdict::Over(why.to_owned()));
+            let reason = if id == record.id { BACK } else { ACCEPTED };
+            return Ok(StoreVerdict::Over(reason.to_owned()));
         }
-        if accepted {
-            return self.accept(&id, revision, record).await;
+        if is_accepted {
+            return self.accept_store(&id, revision, record).await;
         }
-        if let Some(lost) = lost {
+        if let Some(write_loss) = lost {
             self.seen_lost = true;
-            let explanation = self.explain_loss(&id, &lost.why);
+            let explanation = self.explain_loss(&id, &write_loss.why);
             if record.lost.is_none() {
                 // The next process will not have seen the loss, so the record tells it.
-                let revision = record.revision.map_or(lost.reached, |old| old.max(lost.reached));
-                let (revision, lost) = (Some(revision), Some(lost.why));
-                self.write(StoreRecord { revision, lost, ..record }).await?;
+                let revision = record.revision.map_or(write_loss.reached, |recorded_revision| {
+                    recorded_revision.max(write_loss.reached)
+                });
+                let (revision, lost) = (Some(revision), Some(write_loss.why));
+                self.write_record(StoreRecord { revision, lost, ..record }).await?;
             }
             return Ok(StoreVerdict::Foreign(explanation));
         }
-        if let Some(lost) = &record.lost {
+        if let Some(loss_reason) = &record.lost {
             self.seen_lost = true;
-            return Ok(StoreVerdict::Foreign(self.explain_loss(&id, lost)));
+            return Ok(StoreVerdict::Foreign(self.explain_loss(&id, loss_reason)));
         }
-        if let Some(reached) = record.revision.filter(|reached| revision < *reached) {
+        if let Some(recorded_revision) =
+            record.revision.filter(|recorded_revision| revision < *recorded_revision)
+        {
             self.seen_lost = true;
-            let lost = format!("it is at revision {revision} and had reached {reached}");
-            return Ok(StoreVerdict::Foreign(self.explain_loss(&id, &lost)));
+            let loss_reason =
+                format!("it is at revision {revision} and had reached {recorded_revision}");
+            return Ok(StoreVerdict::Foreign(self.explain_loss(&id, &loss_reason)));
         }
         if self.seen_lost {
             return Ok(StoreVerdict::Over(ACCEPTED.to_owned()));
         }
-        let due = record.revision.is_none_or(|reached| {
-            revision.0 >= reached.0 + STEP || (births != self.noted && revision > reached)
+        let needs_write = record.revision.is_none_or(|recorded_revision| {
+            revision.0 >= recorded_revision.0 + STEP
+                || (births != self.noted && revision > recorded_revision)
         });
-        if due && self.write(StoreRecord { revision: Some(revision), ..record }).await? {
+        if needs_write
+            && self.write_record(StoreRecord { revision: Some(revision), ..record }).await?
+        {
             self.noted = births;
         }
         Ok(StoreVerdict::Ours)
     }
 
-    /// Records how far the store has come, before the process ends.
-    pub(super) async fn last_word(&self) -> Result<(), Error> {
-        let record = self.read().await?;
-        let StoreStatus { id, revision, other, lost } = self.store.sight().await?;
+    /// Records the latest revision of the store before the process ends.
+    pub(super) async fn write_final_revision(&self) -> Result<(), Error> {
+        let record = self.read_record().await?;
+        let StoreStatus { id, revision, other, lost } = self.store.store_status().await?;
         if let (Some(record), None, None) = (record, other, lost)
             && id.as_ref() == Some(&record.id)
             && record.lost.is_none()
-            && record.revision.is_none_or(|reached| reached < revision)
+            && record.revision.is_none_or(|recorded_revision| recorded_revision < revision)
         {
-            self.write(StoreRecord { revision: Some(revision), ..record }).await?;
+            self.write_record(StoreRecord { revision: Some(revision), ..record }).await?;
         }
         Ok(())
     }
 
     /// Reads the record; `None` when there is none.
-    async fn read(&self) -> Result<Option<StoreRecord>, Error> {
-        let found = self.records.get_opt(self.names.store_record).await;
-        let found = found.map_err(|error| self.not_recorded(error))?;
-        Ok(found.map(|found| StoreRecord::read(self.names, found)))
+    async fn read_record(&self) -> Result<Option<StoreRecord>, Error> {
+        let config_map = self.records.get_opt(self.names.store_record).await;
+        let config_map = config_map.map_err(|error| self.record_error(error))?;
+        Ok(config_map.map(|config_map| StoreRecord::from_config_map(self.names, config_map)))
     }
 
-    fn not_recorded(&self, error: kube::Error) -> Error {
+    fn record_error(&self, error: kube::Error) -> Error {
         Error::ConfigMap { name: self.names.store_record, source: Box::new(error) }
     }
 
     /// Replaces the record that was read; returns false when another replica was faster.
-    async fn write(&self, record: StoreRecord) -> Result<bool, Error> {
+    async fn write_record(&self, record: StoreRecord) -> Result<bool, Error> {
         let config_map = record.into_config_map(self.names);
         match self
             .records
@@ -158,20 +166,22 @@ impl StoreJudge {
         {
             Ok(_) => Ok(true),
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
-            Err(error) => Err(self.not_recorded(error)),
+            Err(error) => Err(self.record_error(error)),
         }
     }
 
-    /// Accepts the store as it is, because a person asked for it. Clients that know a later state
-    /// of the store list again.
-    async fn accept(
+    /// Accepts the store as it is, because an administrator requested it. Clients that know a later
+    /// state of the store list again.
+    async fn accept_store(
         &self,
         id: &str,
-        now: Revision,
+        current_revision: Revision,
         record: StoreRecord,
     ) -> Result<StoreVerdict, Error> {
-        let past = record.revision.map_or(now, |reached| reached.max(now));
-        let revision = match self.store.advance(past).await {
+        let past_revision = record
+            .revision
+            .map_or(current_revision, |recorded_revision| recorded_revision.max(current_revision));
+        let revision = match self.store.advance_revision(past_revision).await {
             Ok(revision) => revision,
             // The store was replaced since this process opened it.
             Err(storage::Error::Replaced { .. }) => {
@@ -186,18 +196,23 @@ impl StoreJudge {
             accepted: None,
             ..record
         };
-        if self.write(record).await? {
+        if self.write_record(record).await? {
             warn!(id, revision = revision.0, "The store is accepted as it is");
-            let over = StoreVerdict::Over(ACCEPTED.to_owned());
-            return Ok(if self.seen_lost { over } else { StoreVerdict::Ours });
+            let verdict = StoreVerdict::Over(ACCEPTED.to_owned());
+            return Ok(if self.seen_lost { verdict } else { StoreVerdict::Ours });
         }
         Ok(StoreVerdict::Unknown("another replica has just accepted the store".to_owned()))
     }
 
     /// Records the store in use when there is no record, unless databases would be deleted for it.
     /// When several replicas try, one succeeds and the others compare their store with its record.
-    async fn without_record(&self, id: &str, revision: Revision) -> Result<StoreVerdict, Error> {
-        let orphans = orphans::find(&self.client, &*self.store, self.kinds, self.names).await?;
+    async fn handle_missing_record(
+        &self,
+        id: &str,
+        revision: Revision,
+    ) -> Result<StoreVerdict, Error> {
+        let orphans =
+            orphans::find_orphans(&self.client, &*self.store, self.kinds, self.names).await?;
         if !orphans.is_empty() {
             return Ok(StoreVerdict::Foreign(self.explain_orphans(id, &orphans)));
         }
@@ -209,8 +224,8 @@ impl StoreJudge {
                 "The record of the store is missing although the store holds objects; recording \
                  the store again"
             );
-            // The record is missing, so how far the store had come is not known.
-            revision = self.store.advance(revision).await?;
+            // The record is missing, so the revision that the store had reached is not known.
+            revision = self.store.advance_revision(revision).await?;
         }
         let record = StoreRecord::new(self.names, id, revision).into_config_map(self.names);
         match self.records.create(&PostParams::default(), &record).await {
@@ -221,13 +236,13 @@ impl StoreJudge {
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 Ok(StoreVerdict::Unknown("another replica has just recorded its store".to_owned()))
             }
-            Err(error) => Err(self.not_recorded(error)),
+            Err(error) => Err(self.record_error(error)),
         }
     }
 
     async fn holds_objects(&self) -> Result<bool, Error> {
-        for kind in self.kinds.own() {
-            let prefix = KeyPrefix::resource(kind.group(), kind.plural())
+        for kind in self.kinds.own_kinds() {
+            let prefix = KeyPrefix::for_resource(kind.group(), kind.plural())
                 .expect("served groups and plurals are valid parts of a key");
             let request = PageRequest { limit: Some(1), ..PageRequest::default() };
             if !self.store.list(&prefix, request).await?.entries.is_empty() {
@@ -237,25 +252,25 @@ impl StoreJudge {
         Ok(false)
     }
 
-    fn explain_other(&self, id: Option<&str>, recorded: &str) -> String {
+    fn explain_other(&self, id: Option<&str>, recorded_id: &str) -> String {
         let (namespace, record) = (&self.namespace, self.names.store_record);
         let product = self.names.product;
-        let has = id.map_or("is empty".to_owned(), |id| format!("has the id {id:?}"));
+        let store_state = id.map_or("is empty".to_owned(), |id| format!("has the id {id:?}"));
         format!(
-            "the store of {product}'s API server {has}, but this installation has been using \
-             {recorded:?}, says ConfigMap {namespace}/{record}: the store was lost or replaced. No \
+            "the store of {product}'s API server {store_state}, but this installation has been using \
+             {recorded_id:?}, says ConfigMap {namespace}/{record}: the store was lost or replaced. No \
              object is served, so that no database is run by what another store says. Bring the \
              old store back; or read docs/store.md and accept the new one with: kubectl --namespace {namespace} \
              delete configmap {record}"
         )
     }
 
-    fn explain_loss(&self, id: &str, lost: &str) -> String {
+    fn explain_loss(&self, id: &str, loss_reason: &str) -> String {
         let (namespace, record, accept) =
             (&self.namespace, self.names.store_record, self.names.accept_store);
         let product = self.names.product;
         format!(
-            "the store of {product}'s API server lost its latest writes: {lost}. No object is \
+            "the store of {product}'s API server lost its latest writes: {loss_reason}. No object is \
              served, so that no database is run by what it was to be once. Bring the latest state \
              back; or read docs/store.md and accept the store as it is with: kubectl --namespace {namespace} \
              annotate configmap {record} {accept}={id}"
@@ -265,12 +280,12 @@ impl StoreJudge {
     fn explain_orphans(&self, id: &str, orphans: &[String]) -> String {
         let (namespace, record) = (&self.namespace, self.names.store_record);
         let product = self.names.product;
-        let more = if orphans.len() > orphans::NAMED { " and others" } else { "" };
+        let others_suffix = if orphans.len() > orphans::NAMED { " and others" } else { "" };
         let names = orphans[..orphans.len().min(orphans::NAMED)].join(", ");
         format!(
             "there is no ConfigMap {namespace}/{record} that says which store this installation \
              uses, and the store of {product}'s API server lacks the clusters that own the \
-             StatefulSets {names}{more}. No object is served, so that they are not \
+             StatefulSets {names}{others_suffix}. No object is served, so that they are not \
              garbage-collected. Bring the old store back; or read docs/store.md, take their owner \
              references away, or give them up with: kubectl --namespace {namespace} create \
              configmap {record} --from-literal=id={id}"

@@ -19,14 +19,14 @@ pub(super) const NAMED: usize = 3;
 
 /// Returns `namespace/name` of StatefulSets whose owner the store lacks: at most one more than a
 /// message names.
-pub(super) async fn find(
+pub(super) async fn find_orphans(
     client: &Client,
     store: &dyn Storage,
     scheme: &ServedKinds,
     names: &InstallationNames,
 ) -> Result<Vec<String>, Error> {
     let sets: Api<StatefulSet> = Api::all(client.clone());
-    let mut found = Vec::new();
+    let mut orphan_names = Vec::new();
     let mut page = ListParams::default().limit(PAGE);
     loop {
         let list = sets.list_metadata(&page).await.map_err(|source| Error::StatefulSets {
@@ -36,30 +36,30 @@ pub(super) async fn find(
         for set in list.items {
             let namespace = set.metadata.namespace.unwrap_or_default();
             for owner in set.metadata.owner_references.unwrap_or_default() {
-                let ours = owner.api_version.split('/').next() == Some(scheme.group().name);
-                if ours
-                    && !holds(store, scheme, &owner.kind, &namespace, &owner.name, &owner.uid)
+                let is_ours = owner.api_version.split('/').next() == Some(scheme.group().name);
+                if is_ours
+                    && !has_object(store, scheme, &owner.kind, &namespace, &owner.name, &owner.uid)
                         .await?
                 {
                     let name = set.metadata.name.as_deref().unwrap_or_default();
-                    found.push(format!("{namespace}/{name}"));
+                    orphan_names.push(format!("{namespace}/{name}"));
                     break;
                 }
             }
-            if found.len() > NAMED {
-                return Ok(found);
+            if orphan_names.len() > NAMED {
+                return Ok(orphan_names);
             }
         }
         match list.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => page = page.continue_token(&token),
-            None => return Ok(found),
+            None => return Ok(orphan_names),
         }
     }
 }
 
 /// Tells whether the store has the object with this `uid`. A stored object that cannot be read
 /// counts as that object.
-async fn holds(
+async fn has_object(
     store: &dyn Storage,
     scheme: &ServedKinds,
     kind: &str,
@@ -73,7 +73,7 @@ async fn holds(
     let Ok(key) = Key::new(kind.group(), kind.plural(), namespace, name) else { return Ok(false) };
     let Some(entry) = store.get(&key).await? else { return Ok(false) };
     Ok(match serde_json::from_slice::<Value>(&entry.value) {
-        Ok(object) => object["metadata"]["uid"].as_str().is_none_or(|stored| stored == uid),
+        Ok(object) => object["metadata"]["uid"].as_str().is_none_or(|stored_uid| stored_uid == uid),
         Err(_) => true,
     })
 }

@@ -6,13 +6,13 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::RawValue};
 
-use super::{Error, each, open, unreadable};
+use super::{Error, open_store, unreadable_reason, visit_objects};
 use crate::{
     apiserver::{run::StoreConfig, storage::StoreEntry},
     machinery::served_kinds::ServedKinds,
 };
 
-/// Version of an export's format, raised when an older binary could not read an export any more.
+/// Version of an export's format. It is raised when an older binary can no longer read an export.
 pub(super) const FORMAT: u64 = 1;
 
 /// The first line of an export.
@@ -31,7 +31,7 @@ pub(super) struct ExportLine {
     pub revision: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<Box<RawValue>>,
-    /// The value in base64, in place of `value`, where it is not JSON in one line.
+    /// The value in base64, instead of `value`, if it is not JSON in one line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base64: Option<String>,
 }
@@ -51,39 +51,39 @@ pub struct ExportReport {
 }
 
 /// Writes every object of a store as of one revision.
-pub async fn export(
+pub async fn export_store(
     store: &StoreConfig,
     scheme: &ServedKinds,
     out: &mut impl Write,
 ) -> Result<ExportReport, Error> {
-    let store = open(store).await?;
-    let sight = store.sight().await?;
-    let store_id = sight.id.ok_or(Error::NoStore)?;
+    let store = open_store(store).await?;
+    let status = store.store_status().await?;
+    let store_id = status.id.ok_or(Error::NoStore)?;
     let mut lines = Vec::new();
-    let mut found = ExportReport { objects: 0, unreadable: Vec::new() };
-    let revision = each(&*store, scheme.group().name, |entry| {
-        found.objects += 1;
-        if let Some(why) = unreadable(scheme, &entry) {
-            found.unreadable.push((entry.key.as_str().to_owned(), why));
+    let mut report = ExportReport { objects: 0, unreadable: Vec::new() };
+    let revision = visit_objects(&*store, scheme.group().name, |entry| {
+        report.objects += 1;
+        if let Some(reason) = unreadable_reason(scheme, &entry) {
+            report.unreadable.push((entry.key.as_str().to_owned(), reason));
         }
-        lines.push(line(&entry));
+        lines.push(format_line(&entry));
         Ok(())
     })
     .await?;
     let head = ExportHead { store: store_id, revision: revision.0, format: FORMAT };
-    let end = ExportEnd { objects: found.objects };
-    let mut write = |text: &str| writeln!(out, "{text}").map_err(Error::Write);
-    write(&json!(head).to_string())?;
+    let end = ExportEnd { objects: report.objects };
+    let mut write_line = |text: &str| writeln!(out, "{text}").map_err(Error::Write);
+    write_line(&json!(head).to_string())?;
     for line in lines {
-        write(&line)?;
+        write_line(&line)?;
     }
-    write(&json!(end).to_string())?;
+    write_line(&json!(end).to_string())?;
     out.flush().map_err(Error::Write)?;
-    Ok(found)
+    Ok(report)
 }
 
 /// Returns an object's line in an export.
-pub(super) fn line(entry: &StoreEntry) -> String {
+pub(super) fn format_line(entry: &StoreEntry) -> String {
     let text = std::str::from_utf8(&entry.value).ok().filter(|text| !text.contains('\n'));
     // A value is written as JSON only if its bytes come back the same, not if it merely means the
     // same.

@@ -32,20 +32,26 @@ pub(super) struct Args {
 }
 
 impl Args {
-    pub(super) fn plugins(self) -> Result<EnabledAdmissionPlugins, String> {
-        let Self { enable_admission_plugins: enabled, disable_admission_plugins: disabled } = self;
-        for (flag, names) in
-            [("--enable-admission-plugins", &enabled), ("--disable-admission-plugins", &disabled)]
-        {
+    pub(super) fn enabled_plugins(self) -> Result<EnabledAdmissionPlugins, String> {
+        let Self {
+            enable_admission_plugins: enabled_names,
+            disable_admission_plugins: disabled_names,
+        } = self;
+        for (flag, names) in [
+            ("--enable-admission-plugins", &enabled_names),
+            ("--disable-admission-plugins", &disabled_names),
+        ] {
             if let Some(name) = names.iter().find(|name| !ALL.contains(&name.as_str())) {
-                let known = ALL.join(", ");
-                return Err(format!("{flag}: there is no plugin {name:?}; known are {known}"));
+                let known_plugins = ALL.join(", ");
+                return Err(format!(
+                    "{flag}: there is no plugin {name:?}; known are {known_plugins}"
+                ));
             }
         }
-        if let Some(name) = enabled.iter().find(|name| disabled.contains(name)) {
+        if let Some(name) = enabled_names.iter().find(|name| disabled_names.contains(name)) {
             return Err(format!("admission plugin {name:?} is both enabled and disabled"));
         }
-        let is_on = |name: &str| !disabled.iter().any(|own| own == name);
+        let is_on = |name: &str| !disabled_names.iter().any(|disabled_name| disabled_name == name);
         Ok(EnabledAdmissionPlugins {
             namespaces: is_on(NAMESPACES),
             webhooks: EnabledWebhookTypes {
@@ -66,7 +72,7 @@ mod tests {
             enable_admission_plugins: list(enabled),
             disable_admission_plugins: list(disabled),
         };
-        args.plugins()
+        args.enabled_plugins()
     }
 
     #[test]

@@ -98,15 +98,19 @@ struct AuditWebhookArgs {
 }
 
 impl Args {
-    pub(super) fn config(self) -> Result<Config, String> {
-        let Self { audit_policy_file, log, webhook, removed } = self;
-        removed.warn();
-        Ok(Config { policy: audit_policy_file, log: log.config()?, webhook: webhook.config() })
+    pub(super) fn build_config(self) -> Result<Config, String> {
+        let Self { audit_policy_file, log, webhook, removed: removed_flags } = self;
+        removed_flags.log_warnings();
+        Ok(Config {
+            policy: audit_policy_file,
+            log: log.build_config()?,
+            webhook: webhook.build_config(),
+        })
     }
 }
 
 impl AuditLogArgs {
-    fn config(self) -> Result<Option<AuditLogConfig>, String> {
+    fn build_config(self) -> Result<Option<AuditLogConfig>, String> {
         let Self {
             audit_log_path,
             audit_log_maxage,
@@ -121,7 +125,8 @@ impl AuditLogArgs {
             0 => FileRotation::DEFAULT.max_size,
             mebibytes => u64::from(mebibytes) * MEBIBYTE,
         };
-        let kept = usize::try_from(audit_log_maxbackup).map_err(|error| error.to_string())?;
+        let max_backups =
+            usize::try_from(audit_log_maxbackup).map_err(|error| error.to_string())?;
         Ok(Some(AuditLogConfig {
             target: if path.as_os_str() == "-" {
                 AuditLogTarget::Stdout
@@ -131,7 +136,7 @@ impl AuditLogArgs {
             rotation: FileRotation {
                 max_size,
                 max_age: (days > 0).then(|| Duration::from_secs(days * DAY)),
-                max_backups: kept,
+                max_backups,
                 compress: audit_log_compress,
             },
         }))
@@ -139,7 +144,7 @@ impl AuditLogArgs {
 }
 
 impl AuditWebhookArgs {
-    fn config(self) -> Option<AuditWebhookConfig> {
+    fn build_config(self) -> Option<AuditWebhookConfig> {
         let Self { audit_webhook_config_file, audit_webhook_initial_backoff: backoff } = self;
         Some(AuditWebhookConfig { file: audit_webhook_config_file?, backoff })
     }

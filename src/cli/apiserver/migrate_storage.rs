@@ -7,8 +7,8 @@ use tracing::error;
 use super::store;
 use crate::{
     apiserver::{migrate_storage, registry::MigrationReport},
-    cli::{complain, logging},
-    database::{DatabaseList, scheme},
+    cli::{logging, print_error},
+    database::{DatabaseList, build_scheme},
     error::{chain, exit},
 };
 
@@ -32,24 +32,24 @@ pub(super) struct Args {
     logging: logging::Args,
 }
 
-pub(super) fn run(args: Args, databases: DatabaseList) -> u8 {
+pub(super) fn run_migration(args: Args, databases: DatabaseList) -> u8 {
     let Args { store, logging } = args;
-    let store = match logging.init().and_then(|()| store.config()) {
+    let store = match logging.init().and_then(|()| store.build_config()) {
         Ok(store) => store,
         Err(text) => {
-            complain(&text);
+            print_error(&text);
             return exit::USAGE;
         }
     };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            complain(&format!("failed to start threads: {error}"));
+            print_error(&format!("failed to start threads: {error}"));
             return exit::FAILURE;
         }
     };
-    match runtime.block_on(migrate_storage::run(&store, scheme(databases))) {
-        Ok(found) => report(&found),
+    match runtime.block_on(migrate_storage::migrate_kinds(&store, build_scheme(databases))) {
+        Ok(reports) => print_report(&reports),
         Err(failure) => {
             error!(error = %chain(&failure), "The migration failed");
             exit::FAILURE
@@ -57,15 +57,15 @@ pub(super) fn run(args: Args, databases: DatabaseList) -> u8 {
     }
 }
 
-fn report(found: &[(&str, MigrationReport)]) -> u8 {
-    let written = writeln!(std::io::stdout(), "{}", summary(found));
-    let complete = found.iter().all(|(_, migrated)| migrated.failed.is_empty());
-    if written.is_ok() && complete { exit::OK } else { exit::FAILURE }
+fn print_report(reports: &[(&str, MigrationReport)]) -> u8 {
+    let write_result = writeln!(std::io::stdout(), "{}", format_summary(reports));
+    let is_complete = reports.iter().all(|(_, report)| report.failed.is_empty());
+    if write_result.is_ok() && is_complete { exit::OK } else { exit::FAILURE }
 }
 
-fn summary(found: &[(&str, MigrationReport)]) -> String {
-    let parts = found.iter().map(|(resource, migrated)| {
-        let MigrationReport { rewritten, current, failed } = migrated;
+fn format_summary(reports: &[(&str, MigrationReport)]) -> String {
+    let parts = reports.iter().map(|(resource, report)| {
+        let MigrationReport { rewritten, current, failed } = report;
         let failed = failed.len();
         format!("{resource}: {rewritten} rewritten, {current} already current, {failed} failed")
     });

@@ -17,32 +17,32 @@ struct RemovedFlag {
     instead: &'static str,
 }
 
-const fn removed(name: &'static str, env: &'static str, instead: &'static str) -> RemovedFlag {
+const fn removed_flag(name: &'static str, env: &'static str, instead: &'static str) -> RemovedFlag {
     RemovedFlag { name, env, instead }
 }
 
 #[rustfmt::skip]
 const REMOVED: [RemovedFlag; 20] = [
-    removed("audit-log-mode", "NAVIGATOR_AUDIT_LOG_MODE", LOG_WAITS),
-    removed("audit-log-batch-buffer-size", "NAVIGATOR_AUDIT_LOG_BATCH_BUFFER_SIZE", LOG_WAITS),
-    removed("audit-log-batch-max-size", "NAVIGATOR_AUDIT_LOG_BATCH_MAX_SIZE", LOG_WAITS),
-    removed("audit-log-batch-max-wait", "NAVIGATOR_AUDIT_LOG_BATCH_MAX_WAIT", LOG_WAITS),
-    removed("audit-log-batch-throttle-enable", "NAVIGATOR_AUDIT_LOG_BATCH_THROTTLE_ENABLE", LOG_WAITS),
-    removed("audit-log-batch-throttle-qps", "NAVIGATOR_AUDIT_LOG_BATCH_THROTTLE_QPS", LOG_WAITS),
-    removed("audit-log-batch-throttle-burst", "NAVIGATOR_AUDIT_LOG_BATCH_THROTTLE_BURST", LOG_WAITS),
-    removed("audit-log-truncate-enabled", "NAVIGATOR_AUDIT_LOG_TRUNCATE_ENABLED", FIXED_CUT),
-    removed("audit-log-truncate-max-batch-size", "NAVIGATOR_AUDIT_LOG_TRUNCATE_MAX_BATCH_SIZE", FIXED_CUT),
-    removed("audit-log-truncate-max-event-size", "NAVIGATOR_AUDIT_LOG_TRUNCATE_MAX_EVENT_SIZE", FIXED_CUT),
-    removed("audit-webhook-mode", "NAVIGATOR_AUDIT_WEBHOOK_MODE", WEBHOOK_DOES_NOT),
-    removed("audit-webhook-batch-buffer-size", "NAVIGATOR_AUDIT_WEBHOOK_BATCH_BUFFER_SIZE", ONE_BATCH),
-    removed("audit-webhook-batch-max-size", "NAVIGATOR_AUDIT_WEBHOOK_BATCH_MAX_SIZE", ONE_BATCH),
-    removed("audit-webhook-batch-max-wait", "NAVIGATOR_AUDIT_WEBHOOK_BATCH_MAX_WAIT", ONE_BATCH),
-    removed("audit-webhook-batch-throttle-enable", "NAVIGATOR_AUDIT_WEBHOOK_BATCH_THROTTLE_ENABLE", NO_THROTTLE),
-    removed("audit-webhook-batch-throttle-qps", "NAVIGATOR_AUDIT_WEBHOOK_BATCH_THROTTLE_QPS", NO_THROTTLE),
-    removed("audit-webhook-batch-throttle-burst", "NAVIGATOR_AUDIT_WEBHOOK_BATCH_THROTTLE_BURST", NO_THROTTLE),
-    removed("audit-webhook-truncate-enabled", "NAVIGATOR_AUDIT_WEBHOOK_TRUNCATE_ENABLED", FIXED_CUT),
-    removed("audit-webhook-truncate-max-batch-size", "NAVIGATOR_AUDIT_WEBHOOK_TRUNCATE_MAX_BATCH_SIZE", FIXED_CUT),
-    removed("audit-webhook-truncate-max-event-size", "NAVIGATOR_AUDIT_WEBHOOK_TRUNCATE_MAX_EVENT_SIZE", FIXED_CUT),
+    removed_flag("audit-log-mode", "NAVIGATOR_AUDIT_LOG_MODE", LOG_WAITS),
+    removed_flag("audit-log-batch-buffer-size", "NAVIGATOR_AUDIT_LOG_BATCH_BUFFER_SIZE", LOG_WAITS),
+    removed_flag("audit-log-batch-max-size", "NAVIGATOR_AUDIT_LOG_BATCH_MAX_SIZE", LOG_WAITS),
+    removed_flag("audit-log-batch-max-wait", "NAVIGATOR_AUDIT_LOG_BATCH_MAX_WAIT", LOG_WAITS),
+    removed_flag("audit-log-batch-throttle-enable", "NAVIGATOR_AUDIT_LOG_BATCH_THROTTLE_ENABLE", LOG_WAITS),
+    removed_flag("audit-log-batch-throttle-qps", "NAVIGATOR_AUDIT_LOG_BATCH_THROTTLE_QPS", LOG_WAITS),
+    removed_flag("audit-log-batch-throttle-burst", "NAVIGATOR_AUDIT_LOG_BATCH_THROTTLE_BURST", LOG_WAITS),
+    removed_flag("audit-log-truncate-enabled", "NAVIGATOR_AUDIT_LOG_TRUNCATE_ENABLED", FIXED_CUT),
+    removed_flag("audit-log-truncate-max-batch-size", "NAVIGATOR_AUDIT_LOG_TRUNCATE_MAX_BATCH_SIZE", FIXED_CUT),
+    removed_flag("audit-log-truncate-max-event-size", "NAVIGATOR_AUDIT_LOG_TRUNCATE_MAX_EVENT_SIZE", FIXED_CUT),
+    removed_flag("audit-webhook-mode", "NAVIGATOR_AUDIT_WEBHOOK_MODE", WEBHOOK_DOES_NOT),
+    removed_flag("audit-webhook-batch-buffer-size", "NAVIGATOR_AUDIT_WEBHOOK_BATCH_BUFFER_SIZE", ONE_BATCH),
+    removed_flag("audit-webhook-batch-max-size", "NAVIGATOR_AUDIT_WEBHOOK_BATCH_MAX_SIZE", ONE_BATCH),
+    removed_flag("audit-webhook-batch-max-wait", "NAVIGATOR_AUDIT_WEBHOOK_BATCH_MAX_WAIT", ONE_BATCH),
+    removed_flag("audit-webhook-batch-throttle-enable", "NAVIGATOR_AUDIT_WEBHOOK_BATCH_THROTTLE_ENABLE", NO_THROTTLE),
+    removed_flag("audit-webhook-batch-throttle-qps", "NAVIGATOR_AUDIT_WEBHOOK_BATCH_THROTTLE_QPS", NO_THROTTLE),
+    removed_flag("audit-webhook-batch-throttle-burst", "NAVIGATOR_AUDIT_WEBHOOK_BATCH_THROTTLE_BURST", NO_THROTTLE),
+    removed_flag("audit-webhook-truncate-enabled", "NAVIGATOR_AUDIT_WEBHOOK_TRUNCATE_ENABLED", FIXED_CUT),
+    removed_flag("audit-webhook-truncate-max-batch-size", "NAVIGATOR_AUDIT_WEBHOOK_TRUNCATE_MAX_BATCH_SIZE", FIXED_CUT),
+    removed_flag("audit-webhook-truncate-max-event-size", "NAVIGATOR_AUDIT_WEBHOOK_TRUNCATE_MAX_EVENT_SIZE", FIXED_CUT),
 ];
 
 /// The removed flags that were given, on the command line or in the environment.
@@ -53,7 +53,7 @@ pub(super) struct Args {
 
 impl Args {
     /// Logs a warning for each flag that was given.
-    pub(super) fn warn(&self) {
+    pub(super) fn log_warnings(&self) {
         for &flag in &self.given {
             let RemovedFlag { name, env: _, instead } = REMOVED[flag];
             warn!(

@@ -86,7 +86,7 @@ enum StoreBackend {
 impl Args {
     /// # Errors
     /// When the flags contradict each other; the text is for the user.
-    pub(super) fn config(self) -> Result<StoreConfig, String> {
+    pub(super) fn build_config(self) -> Result<StoreConfig, String> {
         let Self {
             store,
             store_path,

@@ -11,8 +11,8 @@ use crate::{
         run::StoreConfig,
         store_tools::{self, Error},
     },
-    cli::{complain, logging},
-    database::{DatabaseList, scheme},
+    cli::{logging, print_error},
+    database::{DatabaseList, build_scheme},
     error::{chain, exit},
 };
 
@@ -71,31 +71,31 @@ struct StoreCommandArgs {
     logging: logging::Args,
 }
 
-pub(super) fn run(args: Args, databases: DatabaseList) -> u8 {
+pub(super) fn run_store_command(args: Args, databases: DatabaseList) -> u8 {
     let Args { task } = args;
     let (StoreCommand::Export(flags)
     | StoreCommand::Import { flags, .. }
     | StoreCommand::Identity(flags)
     | StoreCommand::Forget { flags, .. }) = &task;
     let StoreCommandArgs { store, logging } = flags.clone();
-    let store = match logging.init().and_then(|()| store.config()) {
+    let store = match logging.init().and_then(|()| store.build_config()) {
         Ok(store) => store,
         Err(text) => {
-            complain(&text);
+            print_error(&text);
             return exit::USAGE;
         }
     };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            complain(&format!("failed to start threads: {error}"));
+            print_error(&format!("failed to start threads: {error}"));
             return exit::FAILURE;
         }
     };
-    match runtime.block_on(perform(&task, &store, scheme(databases))) {
+    match runtime.block_on(run_task(&task, &store, build_scheme(databases))) {
         Ok(()) => exit::OK,
         Err(failure @ Error::Name(_)) => {
-            complain(&chain(&failure).to_string());
+            print_error(&chain(&failure).to_string());
             exit::USAGE
         }
         Err(failure) => {
@@ -105,12 +105,12 @@ pub(super) fn run(args: Args, databases: DatabaseList) -> u8 {
     }
 }
 
-async fn perform(task: &StoreCommand, store: &StoreConfig, scheme: &Scheme) -> Result<(), Error> {
-    let say = |text: String| writeln!(io::stdout(), "{text}").map_err(Error::Write);
+async fn run_task(task: &StoreCommand, store: &StoreConfig, scheme: &Scheme) -> Result<(), Error> {
+    let print_line = |text: String| writeln!(io::stdout(), "{text}").map_err(Error::Write);
     match task {
         StoreCommand::Export(_) => {
             let exported =
-                store_tools::export(store, scheme, &mut BufWriter::new(io::stdout())).await?;
+                store_tools::export_store(store, scheme, &mut BufWriter::new(io::stdout())).await?;
             for (key, why) in exported.unreadable {
                 warn!(key, why, "Exported an object that this release cannot read");
             }
@@ -119,25 +119,27 @@ async fn perform(task: &StoreCommand, store: &StoreConfig, scheme: &Scheme) -> R
         }
         StoreCommand::Import { skip_unreadable, .. } => {
             let input = BufReader::new(io::stdin());
-            let imported = store_tools::import(store, scheme, input, *skip_unreadable).await?;
+            let imported =
+                store_tools::import_store(store, scheme, input, *skip_unreadable).await?;
             for (key, why) in imported.skipped {
                 warn!(key, why, "Left out an object that this release cannot read");
             }
-            say(format!("imported {} objects into store {}", imported.objects, imported.id))
+            print_line(format!("imported {} objects into store {}", imported.objects, imported.id))
         }
         StoreCommand::Identity(_) => {
-            let found = store_tools::identity(store, scheme).await?;
-            say(format!("id: {}", found.id))?;
-            say(format!("revision: {}", found.revision))?;
-            say(format!("objects: {}", found.objects))?;
-            for (key, why) in found.unreadable {
-                say(format!("unreadable: {key} ({why})"))?;
+            let identity = store_tools::read_identity(store, scheme).await?;
+            print_line(format!("id: {}", identity.id))?;
+            print_line(format!("revision: {}", identity.revision))?;
+            print_line(format!("objects: {}", identity.objects))?;
+            for (key, reason) in identity.unreadable {
+                print_line(format!("unreadable: {key} ({reason})"))?;
             }
             Ok(())
         }
         StoreCommand::Forget { names, even_readable, .. } => {
-            let forgotten = store_tools::forget(store, scheme, names, *even_readable).await?;
-            forgotten.into_iter().try_for_each(say)
+            let removed_objects =
+                store_tools::remove_objects(store, scheme, names, *even_readable).await?;
+            removed_objects.into_iter().try_for_each(print_line)
         }
     }
 }

@@ -16,52 +16,54 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const MANAGER: &str = "navigator-local";
 
 /// Applies one document. Returns whether the object was created, configured or unchanged.
-pub(super) async fn apply(
+pub(super) async fn apply_document(
     client: &Client,
     document: &ManifestDocument,
 ) -> Result<&'static str, CommandFailure> {
-    let api = api(client, document).await?;
+    let api = resolve_api(client, document).await?;
     let name = document.name();
-    let failed = |error: kube::Error| {
+    let to_failure = |error: kube::Error| {
         let text = match &error {
             kube::Error::Api(status) => status.message.clone(),
             other => chain(other).to_string(),
         };
         let text = format!("{}: {text}", document.place);
-        let refused =
+        let is_invalid =
             matches!(&error, kube::Error::Api(status) if [400, 422].contains(&status.code));
-        if refused { CommandFailure::usage(text) } else { CommandFailure::new(text) }
+        if is_invalid { CommandFailure::usage(text) } else { CommandFailure::new(text) }
     };
     let mut body = document.body.clone();
-    annotate(&mut body);
-    let Some(found) = api.get_opt(name).await.map_err(failed)? else {
+    annotate_last_applied(&mut body);
+    let Some(existing_object) = api.get_opt(name).await.map_err(to_failure)? else {
         let object: DynamicObject = serde_json::from_value(body)
             .map_err(|error| CommandFailure::usage(format!("{}: {error}", document.place)))?;
         let params =
             PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-        api.create(&params, &object).await.map_err(failed)?;
+        api.create(&params, &object).await.map_err(to_failure)?;
         return Ok("created");
     };
-    let annotations = found.meta().annotations.as_ref();
-    let last = annotations.and_then(|all| all.get(LAST_APPLIED));
-    let last = last.and_then(|text| serde_json::from_str(text).ok()).unwrap_or(Value::Null);
+    let annotations = existing_object.meta().annotations.as_ref();
+    let last_applied = annotations.and_then(|annotations| annotations.get(LAST_APPLIED));
+    let last_applied =
+        last_applied.and_then(|text| serde_json::from_str(text).ok()).unwrap_or(Value::Null);
     let mut patch = body.clone();
-    remove(&mut patch, &last);
-    let before = found.meta().resource_version.clone();
+    mark_removed_fields(&mut patch, &last_applied);
+    let previous_version = existing_object.meta().resource_version.clone();
     let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-    let now = api.patch(name, &params, &Patch::Merge(&patch)).await.map_err(failed)?;
-    let same = now.meta().resource_version == before;
-    Ok(if same { "unchanged" } else { "configured" })
+    let patched_object =
+        api.patch(name, &params, &Patch::Merge(&patch)).await.map_err(to_failure)?;
+    let is_unchanged = patched_object.meta().resource_version == previous_version;
+    Ok(if is_unchanged { "unchanged" } else { "configured" })
 }
 
-async fn api(
+async fn resolve_api(
     client: &Client,
     document: &ManifestDocument,
 ) -> Result<Api<DynamicObject>, CommandFailure> {
     let api_version = document.text("/apiVersion");
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
     let gvk = GroupVersionKind::gvk(group, version, document.kind());
-    let (resource, can) = discovery::pinned_kind(client, &gvk).await.map_err(|error| {
+    let (resource, capabilities) = discovery::pinned_kind(client, &gvk).await.map_err(|error| {
         let (kind, place) = (document.kind(), &document.place);
         CommandFailure::usage(format!(
             "{place}: no {kind} of {api_version} is served: {}",
@@ -69,14 +71,14 @@ async fn api(
         ))
     })?;
     let resource: ApiResource = resource;
-    Ok(match can.scope {
+    Ok(match capabilities.scope {
         Scope::Namespaced => Api::namespaced_with(client.clone(), document.namespace(), &resource),
         Scope::Cluster => Api::all_with(client.clone(), &resource),
     })
 }
 
 /// Writes the applied object into its own annotation.
-fn annotate(body: &mut Value) {
+fn annotate_last_applied(body: &mut Value) {
     if let Some(annotations) =
         body.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
     {
@@ -87,11 +89,11 @@ fn annotate(body: &mut Value) {
 }
 
 /// Sets `null` for every field that was applied last and is no longer in the file.
-fn remove(patch: &mut Value, last: &Value) {
-    let (Value::Object(patch), Value::Object(last)) = (patch, last) else { return };
-    for (key, before) in last {
+fn mark_removed_fields(patch: &mut Value, last_applied: &Value) {
+    let (Value::Object(patch), Value::Object(last_applied)) = (patch, last_applied) else { return };
+    for (key, last_value) in last_applied {
         match patch.get_mut(key) {
-            Some(now) => remove(now, before),
+            Some(new_value) => mark_removed_fields(new_value, last_value),
             None => drop(patch.insert(key.clone(), Value::Null)),
         }
     }
@@ -105,7 +107,7 @@ mod tests {
     fn what_a_file_says_no_more_is_taken_away() {
         let last = json!({"spec": {"a": 1, "b": {"c": 2, "d": 3}, "list": [1]}});
         let mut patch = json!({"spec": {"b": {"c": 4}, "list": [2]}});
-        remove(&mut patch, &last);
+        mark_removed_fields(&mut patch, &last);
         assert_eq!(patch, json!({"spec": {"a": null, "b": {"c": 4, "d": null}, "list": [2]}}));
     }
 
@@ -113,7 +115,7 @@ mod tests {
     fn the_note_of_what_was_applied_does_not_hold_itself() {
         let mut body =
             json!({"metadata": {"name": "x", "annotations": {LAST_APPLIED: "old", "a": "b"}}});
-        annotate(&mut body);
+        annotate_last_applied(&mut body);
         let note = body["metadata"]["annotations"][LAST_APPLIED].as_str().unwrap().to_owned();
         let noted: Value = serde_json::from_str(&note).unwrap();
         assert_eq!(noted, json!({"metadata": {"name": "x", "annotations": {"a": "b"}}}));

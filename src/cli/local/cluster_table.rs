@@ -33,7 +33,7 @@ pub(super) struct ClusterSummary {
     pub(super) phase: String,
     pub(super) message: String,
     /// Why the cluster makes no progress without help.
-    pub(super) stalled: Option<String>,
+    pub(super) condition: Option<String>,
     /// The reason of the condition Stalled; empty while the cluster has none.
     #[serde(skip)]
     pub(super) stall_reason: String,
@@ -60,25 +60,26 @@ pub(super) struct MemberSummary {
 }
 
 /// Reads clusters, Pilots and pods from the API, and summarises them.
-pub(super) async fn look(
+pub(super) async fn read_clusters(
     client: &Client,
     databases: DatabaseList,
     folder: &StateFolder,
 ) -> Result<Vec<ClusterSummary>, CommandFailure> {
-    let failed = |error: kube::Error| CommandFailure::new(format!("the API: {}", chain(&error)));
-    let all = ListParams::default();
+    let to_failure =
+        |error: kube::Error| CommandFailure::new(format!("the API: {}", chain(&error)));
+    let params = ListParams::default();
     let pilots: Api<Pilot> = Api::all(client.clone());
-    let pilots = pilots.list(&all).await.map_err(failed)?.items;
+    let pilots = pilots.list(&params).await.map_err(to_failure)?.items;
     let pods: Api<Pod> = Api::all(client.clone());
-    let pods = pods.list(&all).await.map_err(failed)?.items;
-    let mut found = Vec::new();
+    let pods = pods.list(&params).await.map_err(to_failure)?.items;
+    let mut summaries = Vec::new();
     for database in databases {
-        let resource = database.controller.resource();
+        let resource = database.controller.api_resource();
         let clusters = Api::<kube::api::DynamicObject>::all_with(client.clone(), &resource);
-        for object in clusters.list(&all).await.map_err(failed)? {
+        for object in clusters.list(&params).await.map_err(to_failure)? {
             let label = database.controller.names.cluster_label;
             let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
-            let mine = |meta: &kube::core::ObjectMeta| {
+            let is_in_cluster = |meta: &kube::core::ObjectMeta| {
                 meta.namespace.as_deref() == Some(&namespace)
                     && meta.labels.as_ref().and_then(|labels| labels.get(label)) == Some(&name)
             };
@@ -86,34 +87,34 @@ pub(super) async fn look(
                 .iter()
                 .map(|pod| (pod.meta(), pod.name_any()))
                 .chain(pilots.iter().map(|pilot| (pilot.meta(), pilot.name_any())))
-                .filter(|(meta, _)| mine(meta))
+                .filter(|(meta, _)| is_in_cluster(meta))
                 .map(|(_, name)| name)
                 .collect();
-            names.sort_by_key(|name| ordinal(name));
+            names.sort_by_key(|name| pod_sort_key(name));
             names.dedup();
-            let in_namespace = |meta: &kube::core::ObjectMeta, name: &str| {
+            let is_named = |meta: &kube::core::ObjectMeta, name: &str| {
                 meta.namespace.as_deref() == Some(&namespace) && meta.name.as_deref() == Some(name)
             };
             let members = names.iter().map(|name| {
-                let pod = pods.iter().find(|pod| in_namespace(pod.meta(), name));
-                let pilot = pilots.iter().find(|pilot| in_namespace(pilot.meta(), name));
-                member(folder, name, pod, pilot)
+                let pod = pods.iter().find(|pod| is_named(pod.meta(), name));
+                let pilot = pilots.iter().find(|pilot| is_named(pilot.meta(), name));
+                summarize_node(folder, name, pod, pilot)
             });
             let members = members.collect();
-            let pilots = pilots.iter().filter(|pilot| mine(pilot.meta()));
-            found.push(one(&json!(object), &resource.kind, pilots, members));
+            let pilots = pilots.iter().filter(|pilot| is_in_cluster(pilot.meta()));
+            summaries.push(summarize_cluster(&json!(object), &resource.kind, pilots, members));
         }
     }
-    Ok(found)
+    Ok(summaries)
 }
 
 /// Returns the key that sorts the pods of one StatefulSet by their number.
-fn ordinal(name: &str) -> (String, u32) {
+fn pod_sort_key(name: &str) -> (String, u32) {
     let (set, number) = name.rsplit_once('-').unwrap_or((name, ""));
     (set.to_owned(), number.parse().unwrap_or_default())
 }
 
-fn one<'a>(
+fn summarize_cluster<'a>(
     object: &'a Value,
     kind: &str,
     pilots: impl Iterator<Item = &'a Pilot>,
@@ -130,21 +131,27 @@ fn one<'a>(
         nodes: format!("{}/{}", picture.ready_nodes, picture.wanted_nodes()),
         version: picture.version.to_owned(),
         phase: picture.phase_word().to_owned(),
-        message: picture.headline().map(|said| said.message.into_owned()).unwrap_or_default(),
-        stalled: picture.stalled().map(|stalled| stalled.message.to_owned()),
-        stall_reason: picture.stalled().map_or("", |stalled| stalled.reason).to_owned(),
+        message: picture
+            .build_headline()
+            .map(|headline| headline.message.into_owned())
+            .unwrap_or_default(),
+        condition: picture.stalled_condition().map(|stalled| stalled.message.to_owned()),
+        stall_reason: picture
+            .stalled_condition()
+            .map_or("", |condition| condition.reason)
+            .to_owned(),
         advice: picture
             .operation
             .iter()
             .flat_map(|operation| &operation.blockers)
-            .map(BlockerPicture::advice)
+            .map(BlockerPicture::remedy_text)
             .filter(|advice| !advice.is_empty())
             .collect(),
         members,
     }
 }
 
-fn member(
+fn summarize_node(
     folder: &StateFolder,
     name: &str,
     pod: Option<&Pod>,
@@ -154,24 +161,25 @@ fn member(
     let container = status.and_then(|status| status.container_statuses.as_ref()?.first());
     let waiting = container.and_then(|container| container.state.as_ref()?.waiting.as_ref());
     let conditions = status.and_then(|status| status.conditions.as_ref());
-    let ready = conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
+    let is_ready =
+        conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
     let namespace = pod.and_then(|pod| pod.metadata.namespace.clone()).unwrap_or_default();
     let record = PodRecord::read(&folder.pod(&namespace, name));
-    let alive = record.filter(PodRecord::runs);
+    let live_record = record.filter(PodRecord::is_running);
     let node = pilot.map(NodePicture::new);
-    let ends = pod.is_some_and(|pod| pod.metadata.deletion_timestamp.is_some());
+    let is_stopping = pod.is_some_and(|pod| pod.metadata.deletion_timestamp.is_some());
     let phase = node.map(NodePicture::phase).unwrap_or_default();
     let (state, message) = match waiting {
-        _ if ends => ("Stopping".to_owned(), None),
+        _ if is_stopping => ("Stopping".to_owned(), None),
         Some(waiting) => (waiting.reason.clone().unwrap_or_default(), waiting.message.clone()),
         None => (phase.to_string(), None),
     };
-    let not_ready = node.and_then(NodePicture::ready).filter(|ready| !ready.is_true());
+    let not_ready = node.and_then(NodePicture::ready_condition).filter(|ready| !ready.is_true());
     MemberSummary {
         pod: name.to_owned(),
         address: status.and_then(|status| status.pod_ip.clone()).unwrap_or_default(),
-        ready: ready && alive.is_some(),
-        pid: alive.map(|record| record.pid),
+        ready: is_ready && live_record.is_some(),
+        pid: live_record.map(|record| record.pid),
         state,
         restarts: container.map_or(0, |container| container.restart_count),
         dismissed: node.is_some_and(NodePicture::is_dismissed),
@@ -191,20 +199,20 @@ pub(super) fn text_of(clusters: &[ClusterSummary]) -> String {
     for (number, cluster) in clusters.iter().enumerate() {
         let ClusterSummary { kind, namespace, name, ready, health, nodes, version, phase, .. } =
             cluster;
-        let told = if *ready { "Ready" } else { "not ready" };
+        let readiness = if *ready { "Ready" } else { "not ready" };
         let words: Vec<&str> = [phase.as_str(), health, version]
             .into_iter()
-            .filter(|word| !word.is_empty() && *word != told)
+            .filter(|word| !word.is_empty() && *word != readiness)
             .collect();
         if number > 0 {
             text.push('\n');
         }
-        let head = format!("{kind} {namespace}/{name}: {told}, {nodes} nodes");
+        let head = format!("{kind} {namespace}/{name}: {readiness}, {nodes} nodes");
         let words = std::iter::once(head.as_str()).chain(words).collect::<Vec<_>>().join(", ");
         text.extend([words.as_str(), "\n"]);
-        let why = cluster.stalled.as_ref().or((!ready).then_some(&cluster.message));
-        if let Some(why) = why.filter(|why| !why.is_empty()) {
-            text.extend(["  ", why, "\n"]);
+        let reason = cluster.condition.as_ref().or((!ready).then_some(&cluster.message));
+        if let Some(reason) = reason.filter(|reason| !reason.is_empty()) {
+            text.extend(["  ", reason, "\n"]);
         }
         for advice in &cluster.advice {
             text.extend(["  ", advice, "\n"]);
@@ -230,13 +238,13 @@ pub(super) fn text_of(clusters: &[ClusterSummary]) -> String {
                 message.clone(),
             ]
         }));
-        text.push_str(&aligned(&rows));
+        text.push_str(&align_columns(&rows));
     }
     text
 }
 
 /// Pads the cells of each column to its widest one.
-fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
+fn align_columns<const N: usize>(rows: &[[String; N]]) -> String {
     let mut widths = [0; N];
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
@@ -281,7 +289,7 @@ mod tests {
             version: "5.0.6".to_owned(),
             message: String::new(),
         };
-        let found = one(
+        let found = summarize_cluster(
             &object,
             "ExampleCluster",
             no_pilots(),
@@ -304,9 +312,9 @@ mod tests {
             "metadata": {"generation": 3},
             "status": {"observedGeneration": 2, "conditions": [{"type": "Ready", "status": "True"}]},
         });
-        assert!(!one(&object, "", no_pilots(), vec![]).ready);
+        assert!(!summarize_cluster(&object, "", no_pilots(), vec![]).ready);
         object["status"]["observedGeneration"] = json!(3);
-        assert!(one(&object, "", no_pilots(), vec![]).ready);
+        assert!(summarize_cluster(&object, "", no_pilots(), vec![]).ready);
     }
 
     #[test]
@@ -326,13 +334,13 @@ mod tests {
             version: String::new(),
             message: String::new(),
         };
-        assert!(one(&object, "", no_pilots(), vec![left.clone()]).ready);
+        assert!(summarize_cluster(&object, "", no_pilots(), vec![left.clone()]).ready);
         let down = MemberSummary { dismissed: false, ..left };
-        assert!(!one(&object, "", no_pilots(), vec![down]).ready);
+        assert!(!summarize_cluster(&object, "", no_pilots(), vec![down]).ready);
         let hint = "or add PeersUp to spec.updateStrategy.skipPredicates";
         object["status"]["operation"] =
             json!({"blockedBy": [{"predicate": "PeersUp", "hint": hint}]});
-        let waiting = one(&object, "", no_pilots(), vec![]);
+        let waiting = summarize_cluster(&object, "", no_pilots(), vec![]);
         assert_eq!(waiting.advice, [format!("wait, {hint}")]);
         assert!(text_of(&[waiting]).contains("\n  wait, or add PeersUp to spec."));
     }
@@ -340,7 +348,7 @@ mod tests {
     #[test]
     fn nodes_are_sorted_by_their_numbers() {
         let mut names = vec!["a-10", "b-0", "a-9"];
-        names.sort_by_key(|name| ordinal(name));
+        names.sort_by_key(|name| pod_sort_key(name));
         assert_eq!(names, ["a-9", "a-10", "b-0"]);
     }
 }

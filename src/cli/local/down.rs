@@ -11,7 +11,7 @@ use nix::{
 };
 use tokio::time::sleep;
 
-use super::{CommandFailure, StateFolderArgs, say, status::pilots};
+use super::{CommandFailure, StateFolderArgs, print_text, status::find_pilots};
 use crate::{
     error::chain,
     local::{node::PodRecord, state_folder::StateFolder},
@@ -34,20 +34,21 @@ pub(super) struct Args {
     place: StateFolderArgs,
 }
 
-pub(super) async fn run(args: Args) -> Result<(), CommandFailure> {
+pub(super) async fn run_down(args: Args) -> Result<(), CommandFailure> {
     let Args { delete_data, place } = args;
-    let folder = place.folder()?;
-    let failed = |error: io::Error| {
+    let folder = place.state_folder()?;
+    let to_failure = |error: io::Error| {
         CommandFailure::new(format!("{}: {}", folder.path().display(), chain(&error)))
     };
-    let granted = pilots(&folder).iter().map(|record| record.grace).max().unwrap_or_default();
-    let limit = Duration::from_secs(granted) + SLACK;
-    if let Some(pid) = folder.daemon().map_err(failed)? {
-        fs::write(folder.stop_mark(), "").map_err(failed)?;
-        signal(pid, Signal::SIGTERM)?;
-        let begun = Instant::now();
-        while folder.daemon().map_err(failed)?.is_some() {
-            if begun.elapsed() > limit {
+    let grace_seconds =
+        find_pilots(&folder).iter().map(|record| record.grace).max().unwrap_or_default();
+    let limit = Duration::from_secs(grace_seconds) + SLACK;
+    if let Some(pid) = folder.daemon_pid().map_err(to_failure)? {
+        fs::write(folder.stop_mark(), "").map_err(to_failure)?;
+        send_signal(pid, Signal::SIGTERM)?;
+        let started_at = Instant::now();
+        while folder.daemon_pid().map_err(to_failure)?.is_some() {
+            if started_at.elapsed() > limit {
                 let text = format!("process {pid} does not end; see `navigator local logs`");
                 return Err(CommandFailure::new(text));
             }
@@ -57,27 +58,28 @@ pub(super) async fn run(args: Args) -> Result<(), CommandFailure> {
     // The pilots of a daemon that was killed still run.
     end_pilots(&folder, limit).await?;
     if delete_data {
-        delete(&folder).map_err(failed)?;
-        return say("stopped, and deleted all data\n");
+        delete_files(&folder).map_err(to_failure)?;
+        return print_text("stopped, and deleted all data\n");
     }
-    say("stopped; data stay, and `navigator local up` goes on with them\n")
+    print_text("stopped; data stay, and `navigator local up` goes on with them\n")
 }
 
 async fn end_pilots(folder: &StateFolder, limit: Duration) -> Result<(), CommandFailure> {
-    for record in pilots(folder) {
-        signal(record.pid, Signal::SIGTERM)?;
+    for record in find_pilots(folder) {
+        send_signal(record.pid, Signal::SIGTERM)?;
     }
-    let begun = Instant::now();
+    let started_at = Instant::now();
     loop {
-        let left = pilots(folder);
-        if left.is_empty() {
+        let running_pilots = find_pilots(folder);
+        if running_pilots.is_empty() {
             return Ok(());
         }
-        if begun.elapsed() > limit {
-            for record in &left {
-                signal(record.pid, Signal::SIGKILL)?;
+        if started_at.elapsed() > limit {
+            for record in &running_pilots {
+                send_signal(record.pid, Signal::SIGKILL)?;
             }
-            let pids: Vec<_> = left.iter().map(|PodRecord { pid, .. }| pid.to_string()).collect();
+            let pids: Vec<_> =
+                running_pilots.iter().map(|PodRecord { pid, .. }| pid.to_string()).collect();
             let text = format!("these pilots did not end and were killed: {}", pids.join(", "));
             return Err(CommandFailure::new(text));
         }
@@ -85,7 +87,7 @@ async fn end_pilots(folder: &StateFolder, limit: Duration) -> Result<(), Command
     }
 }
 
-fn signal(pid: i32, signal: Signal) -> Result<(), CommandFailure> {
+fn send_signal(pid: i32, signal: Signal) -> Result<(), CommandFailure> {
     match kill(Pid::from_raw(pid), signal) {
         Ok(()) | Err(nix::Error::ESRCH) => Ok(()),
         Err(error) => Err(CommandFailure::new(format!("failed to end process {pid}: {error}"))),
@@ -109,12 +111,12 @@ const OURS: &[&str] = &[
     "store",
 ];
 
-fn delete(folder: &StateFolder) -> io::Result<()> {
+fn delete_files(folder: &StateFolder) -> io::Result<()> {
     for name in OURS {
         let path = folder.path().join(name);
-        let removed =
+        let removal =
             if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-        match removed {
+        match removal {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
@@ -138,13 +140,13 @@ mod tests {
         fs::write(folder.kubeconfig(), "x").unwrap();
         fs::create_dir_all(folder.claim("default", "data-a-0")).unwrap();
         fs::create_dir(folder.homes()).unwrap();
-        delete(&folder).unwrap();
+        delete_files(&folder).unwrap();
         let left: Vec<_> =
             fs::read_dir(folder.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
         assert_eq!(left, ["homes"]);
         fs::remove_dir(folder.homes()).unwrap();
-        delete(&folder).unwrap();
+        delete_files(&folder).unwrap();
         assert!(!folder.path().exists());
-        delete(&folder).unwrap();
+        delete_files(&folder).unwrap();
     }
 }

@@ -9,7 +9,7 @@ use std::{
 
 use tokio::time::sleep;
 
-use super::{CommandFailure, StateFolderArgs, say};
+use super::{CommandFailure, StateFolderArgs, print_text};
 use crate::{
     local::{log_retention, state_folder::StateFolder},
     runtime::log::PlainLog,
@@ -40,62 +40,63 @@ pub(super) struct Args {
     place: StateFolderArgs,
 }
 
-pub(super) async fn run(args: Args) -> Result<(), CommandFailure> {
+pub(super) async fn run_logs(args: Args) -> Result<(), CommandFailure> {
     let Args { pod, namespace, follow, previous, place } = args;
-    let folder = place.folder()?;
+    let folder = place.state_folder()?;
     let path = match &pod {
-        Some(pod) => log_of(&folder, &namespace, pod, previous)?,
+        Some(pod) => find_log(&folder, &namespace, pod, previous)?,
         None => folder.daemon_log(),
     };
-    let failed =
+    let to_failure =
         |error: std::io::Error| CommandFailure::new(format!("{}: {error}", path.display()));
-    let mut file = File::open(&path).map_err(failed)?;
-    file.seek(SeekFrom::Start(log_retention::begin(&path).map_err(failed)?)).map_err(failed)?;
+    let mut file = File::open(&path).map_err(to_failure)?;
+    file.seek(SeekFrom::Start(log_retention::first_line_offset(&path).map_err(to_failure)?))
+        .map_err(to_failure)?;
     let mut plain = PlainLog::default();
     loop {
-        let bytes = new(&mut file).map_err(failed)?;
-        say(&plain.add(&bytes))?;
+        let bytes = read_new_bytes(&mut file).map_err(to_failure)?;
+        print_text(&plain.append(&bytes))?;
         if !follow {
-            return say(&plain.end());
+            return print_text(&plain.finish());
         }
         sleep(EVERY).await;
         // A restart begins a new file at the same path.
-        if replaced(&path, &mut file).map_err(failed)? {
-            file = File::open(&path).map_err(failed)?;
+        if is_replaced(&path, &mut file).map_err(to_failure)? {
+            file = File::open(&path).map_err(to_failure)?;
         }
     }
 }
 
 /// Reads what was written since the last call, as far as it was not given back to the file system.
-fn new(file: &mut File) -> std::io::Result<Vec<u8>> {
-    let at = file.stream_position()?;
+fn read_new_bytes(file: &mut File) -> std::io::Result<Vec<u8>> {
+    let position = file.stream_position()?;
     let mut bytes = Vec::new();
-    if let Some(next) = log_retention::data(&*file, at)? {
-        file.seek(SeekFrom::Start(next))?;
+    if let Some(data_position) = log_retention::next_data_offset(&*file, position)? {
+        file.seek(SeekFrom::Start(data_position))?;
         file.read_to_end(&mut bytes)?;
     }
     Ok(bytes)
 }
 
 /// Returns the path of the log of a pod's database: its one container that is not an installer.
-fn log_of(
+fn find_log(
     folder: &StateFolder,
     namespace: &str,
     pod: &str,
     previous: bool,
 ) -> Result<PathBuf, CommandFailure> {
     let ending = if previous { ".previous.log" } else { ".log" };
-    let found = fs::read_dir(folder.logs(namespace, pod)).into_iter().flatten().flatten();
-    let mut all: Vec<PathBuf> = found
+    let entries = fs::read_dir(folder.logs(namespace, pod)).into_iter().flatten().flatten();
+    let mut paths: Vec<PathBuf> = entries
         .map(|entry| entry.path())
         .filter(|path| {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let installer = name.starts_with(crate::api::names::INSTALL_CONTAINER);
-            name.ends_with(ending) && name.ends_with(".previous.log") == previous && !installer
+            let is_installer = name.starts_with(crate::api::names::INSTALL_CONTAINER);
+            name.ends_with(ending) && name.ends_with(".previous.log") == previous && !is_installer
         })
         .collect();
-    all.sort();
-    all.into_iter().next().ok_or_else(|| {
+    paths.sort();
+    paths.into_iter().next().ok_or_else(|| {
         CommandFailure::new(format!(
             "there is no log of pod {namespace}/{pod}; `navigator local status` names the pods"
         ))
@@ -103,14 +104,14 @@ fn log_of(
 }
 
 /// Is another file at the path, or is the file shorter than what was read?
-fn replaced(path: &Path, file: &mut File) -> std::io::Result<bool> {
+fn is_replaced(path: &Path, file: &mut File) -> std::io::Result<bool> {
     use std::os::unix::fs::MetadataExt;
-    let Ok(there) = fs::metadata(path) else { return Ok(false) };
-    let about = file.metadata()?;
-    if (there.dev(), there.ino()) != (about.dev(), about.ino()) {
+    let Ok(path_metadata) = fs::metadata(path) else { return Ok(false) };
+    let file_metadata = file.metadata()?;
+    if (path_metadata.dev(), path_metadata.ino()) != (file_metadata.dev(), file_metadata.ino()) {
         return Ok(true);
     }
-    if about.len() < file.stream_position()? {
+    if file_metadata.len() < file.stream_position()? {
         file.seek(SeekFrom::Start(0))?;
     }
     Ok(false)
@@ -127,7 +128,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let folder = StateFolder::new(place.path());
         assert!(
-            log_of(&folder, "default", "a-0", false).unwrap_err().text.contains("no log of pod")
+            find_log(&folder, "default", "a-0", false).unwrap_err().text.contains("no log of pod")
         );
         fs::create_dir_all(folder.logs("default", "a-0")).unwrap();
         for (container, previous) in
@@ -136,7 +137,7 @@ mod tests {
             fs::write(folder.log("default", "a-0", container, previous), "").unwrap();
         }
         let name = |previous| {
-            let path = log_of(&folder, "default", "a-0", previous).unwrap();
+            let path = find_log(&folder, "default", "a-0", previous).unwrap();
             path.file_name().unwrap().to_string_lossy().into_owned()
         };
         assert_eq!(
@@ -150,13 +151,14 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("log");
         fs::write(&path, "line\n".repeat(100_000)).unwrap();
-        log_retention::trim(&path, log_retention::LogRetention { kept: 1 << 16, more: 0 }).unwrap();
+        log_retention::trim_log(&path, log_retention::LogRetention { kept: 1 << 16, more: 0 })
+            .unwrap();
         let mut file = File::open(&path).unwrap();
-        let late = new(&mut file).unwrap();
+        let late = read_new_bytes(&mut file).unwrap();
         assert!(late.ends_with(b"line\n") && !late.contains(&0));
         assert!(late.len() < 3 << 16, "{} bytes", late.len());
-        assert_eq!(new(&mut file).unwrap(), b"");
+        assert_eq!(read_new_bytes(&mut file).unwrap(), b"");
         File::options().append(true).open(&path).unwrap().write_all(b"new\n").unwrap();
-        assert_eq!(new(&mut file).unwrap(), b"new\n");
+        assert_eq!(read_new_bytes(&mut file).unwrap(), b"new\n");
     }
 }

@@ -37,25 +37,28 @@ impl ManifestDocument {
 }
 
 /// Reads every object of these files; `-` is standard input.
-pub(super) fn read(files: &[impl AsRef<Path>]) -> Result<Vec<ManifestDocument>, CommandFailure> {
-    let mut all = Vec::new();
+pub(super) fn read_documents(
+    files: &[impl AsRef<Path>],
+) -> Result<Vec<ManifestDocument>, CommandFailure> {
+    let mut documents = Vec::new();
     for file in files {
         let file = file.as_ref();
-        let shown = file.display().to_string();
-        let text = if shown == "-" {
+        let file_name = file.display().to_string();
+        let text = if file_name == "-" {
             let mut text = String::new();
             std::io::stdin().read_to_string(&mut text).map(|_| text)
         } else {
             std::fs::read_to_string(file)
         };
-        let text = text.map_err(|error| CommandFailure::usage(format!("-f {shown}: {error}")))?;
-        all.extend(parse(&shown, &text)?);
+        let text =
+            text.map_err(|error| CommandFailure::usage(format!("-f {file_name}: {error}")))?;
+        documents.extend(parse_documents(&file_name, &text)?);
     }
-    Ok(all)
+    Ok(documents)
 }
 
-fn parse(file: &str, text: &str) -> Result<Vec<ManifestDocument>, CommandFailure> {
-    let mut all = Vec::new();
+fn parse_documents(file: &str, text: &str) -> Result<Vec<ManifestDocument>, CommandFailure> {
+    let mut documents = Vec::new();
     for (number, document) in serde_yaml::Deserializer::from_str(text).enumerate() {
         let place = format!("-f {file}, document {}", number + 1);
         let body = Value::deserialize(document)
@@ -71,9 +74,9 @@ fn parse(file: &str, text: &str) -> Result<Vec<ManifestDocument>, CommandFailure
                 return Err(CommandFailure::usage(text));
             }
         }
-        all.push(document);
+        documents.push(document);
     }
-    Ok(all)
+    Ok(documents)
 }
 
 #[cfg(test)]
@@ -82,8 +85,11 @@ mod tests {
 
     #[test]
     fn documents_are_read_and_incomplete_ones_are_named() {
-        let all = parse("a.yaml", "# none\n---\n{apiVersion: v1, kind: A, metadata: {name: x}}\n")
-            .unwrap();
+        let all = parse_documents(
+            "a.yaml",
+            "# none\n---\n{apiVersion: v1, kind: A, metadata: {name: x}}\n",
+        )
+        .unwrap();
         assert_eq!(all.len(), 1);
         assert_eq!((all[0].kind(), all[0].name(), all[0].namespace()), ("A", "x", "default"));
         for (text, part) in [
@@ -94,7 +100,7 @@ mod tests {
                 "document 2: apiVersion",
             ),
         ] {
-            let told = parse("a.yaml", text).unwrap_err();
+            let told = parse_documents("a.yaml", text).unwrap_err();
             assert_eq!(told.code, crate::error::exit::USAGE);
             assert!(told.text.contains(part), "{}", told.text);
         }

@@ -33,13 +33,15 @@ pub(super) struct ClusterDocument<'a> {
 }
 
 /// Returns the clusters of our databases among `documents`.
-pub(super) fn clusters(
+pub(super) fn find_clusters(
     databases: DatabaseList,
     documents: &[ManifestDocument],
 ) -> Vec<ClusterDocument<'_>> {
     let database = |document: &ManifestDocument| {
-        let ours = document.text("/apiVersion").starts_with(crate::api::GROUP);
-        databases.iter().find(|known| ours && known.controller.names.kind == document.kind())
+        let is_own_group = document.text("/apiVersion").starts_with(crate::api::GROUP);
+        databases
+            .iter()
+            .find(|candidate| is_own_group && candidate.controller.names.kind == document.kind())
     };
     documents
         .iter()
@@ -49,28 +51,30 @@ pub(super) fn clusters(
 
 /// Checks that there is a distribution of each version that the clusters need, and Java where a
 /// distribution needs it.
-pub(super) fn distributions(
-    wanted: &[ClusterDocument<'_>],
+pub(super) fn check_distributions(
+    clusters: &[ClusterDocument<'_>],
     homes: &DatabaseHomes,
 ) -> Result<(), CommandFailure> {
-    for ClusterDocument { document, database } in wanted {
+    for ClusterDocument { document, database } in clusters {
         let version = document.text("/spec/version");
         if version.is_empty() {
             // The API refuses a cluster without a version, and says why.
             continue;
         }
-        let fail = |text: String| CommandFailure::usage(format!("{}: {text}", document.place));
-        let home =
-            homes.find(database.pilot, version).map_err(|missing| fail(missing.to_string()))?;
-        if let Some(missing) = java(database.pilot, &home.path) {
-            return Err(CommandFailure::usage(missing));
+        let usage_failure =
+            |text: String| CommandFailure::usage(format!("{}: {text}", document.place));
+        let home = homes
+            .find(database.pilot, version)
+            .map_err(|error| usage_failure(error.to_string()))?;
+        if let Some(message) = check_java(database.pilot, &home.path) {
+            return Err(CommandFailure::usage(message));
         }
         if nix::unistd::geteuid().is_root()
-            && let Some(closed) = closed(&home.path)
+            && let Some(closed_folder) = find_closed_folder(&home.path)
         {
-            let (home, closed) = (home.path.display(), closed.display());
-            return Err(fail(format!(
-                "databases run as a user of their own, who cannot read {home}: {closed} is closed \
+            let (home, closed_folder) = (home.path.display(), closed_folder.display());
+            return Err(usage_failure(format!(
+                "databases run as a user of their own, who cannot read {home}: {closed_folder} is closed \
                  to others; chmod o+rx it, or unpack the distribution elsewhere"
             )));
         }
@@ -80,19 +84,19 @@ pub(super) fn distributions(
 
 /// Returns the message for a database that needs Java and will not find it.
 #[expect(clippy::disallowed_methods, reason = "the command line reads the environment")]
-fn java(database: &DrivenDatabase, home: &Path) -> Option<String> {
+fn check_java(database: &DrivenDatabase, home: &Path) -> Option<String> {
     let JavaLocation { variables, bundled } = database.java.as_ref()?;
     let title = database.names.title;
     let program = |place: PathBuf| place.join("bin/java");
     for variable in *variables {
         if let Some(place) = std::env::var_os(variable).filter(|place| !place.is_empty()) {
             let program = program(place.into());
-            let missing =
+            let message =
                 || format!("{variable}: there is no {}; {title} runs on Java", program.display());
-            return (!program.is_file()).then(missing);
+            return (!program.is_file()).then(message);
         }
     }
-    if bundled.is_some_and(|below| program(home.join(below)).is_file()) {
+    if bundled.is_some_and(|subfolder| program(home.join(subfolder)).is_file()) {
         return None;
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -107,41 +111,43 @@ fn java(database: &DrivenDatabase, home: &Path) -> Option<String> {
 }
 
 /// Returns the folder at or above `home` that other users cannot pass through.
-fn closed(home: &Path) -> Option<&Path> {
+fn find_closed_folder(home: &Path) -> Option<&Path> {
     use std::os::unix::fs::PermissionsExt;
-    let open = |path: &Path| {
-        std::fs::metadata(path).is_ok_and(|about| about.permissions().mode() & 0o001 != 0)
+    let is_open = |path: &Path| {
+        std::fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o001 != 0)
     };
-    home.ancestors().find(|path| !open(path))
+    home.ancestors().find(|path| !is_open(path))
 }
 
 /// Checks that there is enough memory and disk for these clusters.
-pub(super) fn room(
-    wanted: &[&ClusterDocument<'_>],
+pub(super) fn check_resources(
+    clusters: &[&ClusterDocument<'_>],
     folder: &StateFolder,
 ) -> Result<(), CommandFailure> {
-    let nodes: Vec<u64> = wanted.iter().flat_map(|wanted| nodes(&wanted.document.body)).collect();
-    let count = u64::try_from(nodes.len()).unwrap_or(u64::MAX);
-    let needed: u64 = nodes.iter().sum();
-    let free = node::memory("MemAvailable").into_iter().chain(cgroup::memory_limit()).min();
-    if let Some(free) = free.filter(|free| *free < needed) {
+    let node_bytes: Vec<u64> =
+        clusters.iter().flat_map(|cluster| estimate_node_memory(&cluster.document.body)).collect();
+    let count = u64::try_from(node_bytes.len()).unwrap_or(u64::MAX);
+    let needed_bytes: u64 = node_bytes.iter().sum();
+    let free_bytes =
+        node::read_memory("MemAvailable").into_iter().chain(cgroup::memory_limit()).min();
+    if let Some(free_bytes) = free_bytes.filter(|free_bytes| *free_bytes < needed_bytes) {
         return Err(CommandFailure::new(format!(
             "{count} nodes take {} MiB of memory, and {} MiB are free; end other programs, or take \
              fewer nodes or a smaller spec.jvm.heap",
-            needed / MIB,
-            free / MIB
+            needed_bytes / MIB,
+            free_bytes / MIB
         )));
     }
     let place = folder.path().ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"));
     if let Ok(stat) = nix::sys::statvfs::statvfs(place) {
-        let free = stat.blocks_available().saturating_mul(stat.fragment_size());
-        let needed = LEAST_DISK.saturating_mul(count);
-        if free < needed {
+        let free_bytes = stat.blocks_available().saturating_mul(stat.fragment_size());
+        let needed_bytes = LEAST_DISK.saturating_mul(count);
+        if free_bytes < needed_bytes {
             return Err(CommandFailure::new(format!(
                 "{count} nodes take {} MiB of disk at least, and {} MiB are free at {}; free space, \
                  or give another --dir",
-                needed / MIB,
-                free / MIB,
+                needed_bytes / MIB,
+                free_bytes / MIB,
                 folder.path().display()
             )));
         }
@@ -160,29 +166,29 @@ impl<'a> ClusterDocument<'a> {
 }
 
 /// Returns the memory that each node of a cluster needs at least, as far as its spec says.
-fn nodes(body: &Value) -> Vec<u64> {
-    let bytes = |value: Option<&Value>| {
-        let units = quantity::units(value?.as_str()?)?;
+fn estimate_node_memory(body: &Value) -> Vec<u64> {
+    let parse_bytes = |value: Option<&Value>| {
+        let units = quantity::parse_units(value?.as_str()?)?;
         u64::try_from(units).ok()
     };
-    let common = bytes(body.pointer("/spec/jvm/heap"));
+    let common = parse_bytes(body.pointer("/spec/jvm/heap"));
     let pools = body.pointer("/spec/nodePools").and_then(Value::as_array);
-    let mut all = Vec::new();
+    let mut node_bytes = Vec::new();
     for pool in pools.into_iter().flatten() {
         let replicas = pool.get("replicas").and_then(Value::as_u64).unwrap_or(1).min(1000);
-        let heap = bytes(pool.pointer("/jvm/heap")).or(common);
-        let limit = bytes(pool.pointer("/resources/limits/memory"));
-        let taken = match (heap, limit) {
+        let heap = parse_bytes(pool.pointer("/jvm/heap")).or(common);
+        let limit = parse_bytes(pool.pointer("/resources/limits/memory"));
+        let needed_bytes = match (heap, limit) {
             (Some(heap), limit) => (heap + BESIDE_HEAP).min(limit.unwrap_or(u64::MAX)),
             (None, limit) => limit.unwrap_or(USUAL),
         };
-        all.extend((0..replicas).map(|_| taken));
+        node_bytes.extend((0..replicas).map(|_| needed_bytes));
     }
-    all
+    node_bytes
 }
 
 /// Checks that a server can listen at this address.
-pub(super) fn free(address: SocketAddr) -> Result<(), CommandFailure> {
+pub(super) fn check_address_free(address: SocketAddr) -> Result<(), CommandFailure> {
     match TcpListener::bind(address) {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
@@ -207,20 +213,20 @@ mod tests {
             {"replicas": 1, "resources": {"limits": {"memory": "512Mi"}}},
             {"replicas": 1, "jvm": {"heap": "1Gi"}},
         ]}});
-        assert_eq!(nodes(&body), [768 * MIB, 768 * MIB, 512 * MIB, 1408 * MIB]);
+        assert_eq!(estimate_node_memory(&body), [768 * MIB, 768 * MIB, 512 * MIB, 1408 * MIB]);
         let body = json!({"spec": {"nodePools": [
             {"replicas": 1, "resources": {"limits": {"memory": "2Gi"}}}, {},
         ]}});
-        assert_eq!(nodes(&body), [2048 * MIB, USUAL]);
-        assert_eq!(nodes(&json!({})), [0; 0]);
+        assert_eq!(estimate_node_memory(&body), [2048 * MIB, USUAL]);
+        assert_eq!(estimate_node_memory(&json!({})), [0; 0]);
     }
 
     #[test]
     fn an_address_that_is_taken_is_named() {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = taken.local_addr().unwrap();
-        assert!(free(address).unwrap_err().text.contains(&address.to_string()));
+        assert!(check_address_free(address).unwrap_err().text.contains(&address.to_string()));
         drop(taken);
-        free(address).unwrap();
+        check_address_free(address).unwrap();
     }
 }

@@ -10,9 +10,9 @@ use serde_json::json;
 use tokio::time::{sleep, timeout};
 
 use super::{
-    ANSWER, CommandFailure, EVERY, StateFolderArgs, client,
-    cluster_table::{ClusterSummary, look, text_of},
-    running, say,
+    ANSWER, CommandFailure, EVERY, StateFolderArgs, build_client,
+    cluster_table::{ClusterSummary, read_clusters, text_of},
+    daemon_pid, print_text,
 };
 use crate::{
     database::DatabaseList,
@@ -42,16 +42,16 @@ enum StatusFormat {
     Json,
 }
 
-pub(super) async fn run(args: Args, databases: DatabaseList) -> Result<(), CommandFailure> {
+pub(super) async fn run_status(args: Args, databases: DatabaseList) -> Result<(), CommandFailure> {
     let Args { output, place } = args;
-    let folder = place.folder()?;
-    let begun = Instant::now();
+    let folder = place.state_folder()?;
+    let started_at = Instant::now();
     let (pid, clusters) = loop {
-        let Some(pid) = running(&folder)? else { return Err(without_daemon(&folder)) };
-        match asked(&folder, databases).await {
+        let Some(pid) = daemon_pid(&folder)? else { return Err(without_daemon(&folder)) };
+        match query_clusters(&folder, databases).await {
             Ok(clusters) => break (pid, clusters),
             // The next round reads the lock again: the daemon may be gone.
-            Err(_) if begun.elapsed() < PATIENCE => sleep(EVERY).await,
+            Err(_) if started_at.elapsed() < PATIENCE => sleep(EVERY).await,
             Err(CommandFailure { text, code }) => {
                 let text = format!("process {pid} runs, and its API does not serve: {text}");
                 return Err(CommandFailure { text, code });
@@ -61,41 +61,41 @@ pub(super) async fn run(args: Args, databases: DatabaseList) -> Result<(), Comma
     let page = fs::read_to_string(folder.page()).unwrap_or_default();
     let page = page.trim_end();
     match output {
-        StatusFormat::Text => say(&format!("{}\nStatus page: {page}\n", text_of(&clusters))),
+        StatusFormat::Text => print_text(&format!("{}\nStatus page: {page}\n", text_of(&clusters))),
         StatusFormat::Json => {
             let kubeconfig = folder.kubeconfig().display().to_string();
-            let all =
+            let document =
                 json!({"pid": pid, "kubeconfig": kubeconfig, "page": page, "clusters": clusters});
-            say(&format!("{all:#}\n"))
+            print_text(&format!("{document:#}\n"))
         }
     }
 }
 
-async fn asked(
+async fn query_clusters(
     folder: &StateFolder,
     databases: DatabaseList,
 ) -> Result<Vec<ClusterSummary>, CommandFailure> {
-    let client = client(folder).await.map_err(CommandFailure::new)?;
-    let looked = timeout(ANSWER, look(&client, databases, folder)).await;
-    looked.unwrap_or_else(|_| Err(CommandFailure::new("no answer")))
+    let client = build_client(folder).await.map_err(CommandFailure::new)?;
+    let response = timeout(ANSWER, read_clusters(&client, databases, folder)).await;
+    response.unwrap_or_else(|_| Err(CommandFailure::new("no answer")))
 }
 
 fn without_daemon(folder: &StateFolder) -> CommandFailure {
-    let left = pilots(folder).len();
-    if left == 0 {
+    let pilot_count = find_pilots(folder).len();
+    if pilot_count == 0 {
         return CommandFailure::new("nothing runs here; start it with `navigator local up`");
     }
     CommandFailure::new(format!(
-        "{left} pilots run, and no daemon looks after them; go on with `navigator local up`"
+        "{pilot_count} pilots run, and no daemon looks after them; go on with `navigator local up`"
     ))
 }
 
 /// Returns the records of pods whose pilot runs.
-pub(super) fn pilots(folder: &StateFolder) -> Vec<PodRecord> {
+pub(super) fn find_pilots(folder: &StateFolder) -> Vec<PodRecord> {
     let folders = |path| fs::read_dir(path).into_iter().flatten().flatten();
     folders(folder.pods())
         .flat_map(|namespace| folders(namespace.path()))
         .filter_map(|pod| PodRecord::read(&pod.path()))
-        .filter(PodRecord::runs)
+        .filter(PodRecord::is_running)
         .collect()
 }

@@ -13,8 +13,8 @@ use kube::{Api, Client};
 use tokio::time::{sleep, timeout};
 
 use super::{
-    ANSWER, CommandFailure, EVERY, StateFolderArgs, address, apply, client, daemon, homes,
-    manifest_files, preflight, running, say, wait,
+    ANSWER, CommandFailure, EVERY, StateFolderArgs, address_or_default, apply, build_client,
+    daemon, daemon_pid, database_homes, manifest_files, preflight, print_text, wait,
 };
 use crate::{
     database::DatabaseList,
@@ -60,105 +60,125 @@ pub(super) struct Args {
     place: StateFolderArgs,
 }
 
-pub(super) async fn run(args: Args, databases: DatabaseList) -> Result<(), CommandFailure> {
-    let Args { files, wait: waits, timeout: limit, homes: named, address: given, place } = args;
-    let folder = place.folder()?;
-    let known = homes(databases, &folder);
-    let named = named.iter().map(|word| known.parse(word)).collect::<Result<Vec<_>, _>>();
-    let named = named.map_err(|missing| CommandFailure::usage(format!("--home: {missing}")))?;
-    let documents = manifest_files::read(&files)?;
-    let runs = running(&folder)?.is_some();
-    check(&folder, databases, &documents, &known, &named, runs).await?;
-    let client = match join(&folder).await? {
+pub(super) async fn run_up(args: Args, databases: DatabaseList) -> Result<(), CommandFailure> {
+    let Args {
+        files,
+        wait: needs_wait,
+        timeout: limit,
+        homes: home_flags,
+        address: requested_address,
+        place,
+    } = args;
+    let folder = place.state_folder()?;
+    let homes = database_homes(databases, &folder);
+    let named_homes =
+        home_flags.iter().map(|word| homes.parse(word)).collect::<Result<Vec<_>, _>>();
+    let named_homes =
+        named_homes.map_err(|error| CommandFailure::usage(format!("--home: {error}")))?;
+    let documents = manifest_files::read_documents(&files)?;
+    let is_running = daemon_pid(&folder)?.is_some();
+    check_preconditions(&folder, databases, &documents, &homes, &named_homes, is_running).await?;
+    let client = match join_daemon(&folder).await? {
         Some(client) => client,
-        None => start(&folder, given).await?,
+        None => start_daemon(&folder, requested_address).await?,
     };
     for document in &documents {
-        let done = apply::apply(&client, document).await?;
+        let outcome = apply::apply_document(&client, document).await?;
         let kind = document.kind().to_lowercase();
-        say(&format!("{kind}/{} {done}\n", document.name()))?;
+        print_text(&format!("{kind}/{} {outcome}\n", document.name()))?;
     }
-    if waits {
-        let clusters = preflight::clusters(databases, &documents);
-        let key = |wanted: &preflight::ClusterDocument<'_>| {
-            let (document, database) = (wanted.document(), wanted.database());
+    if needs_wait {
+        let clusters = preflight::find_clusters(databases, &documents);
+        let key = |cluster: &preflight::ClusterDocument<'_>| {
+            let (document, database) = (cluster.document(), cluster.database());
             let kind = database.controller.names.kind.to_owned();
             (kind, document.namespace().to_owned(), document.name().to_owned())
         };
-        let named: Vec<_> = clusters.iter().map(key).collect();
-        wait::ready(&client, databases, &folder, &named, Duration::from_secs(limit)).await?;
+        let cluster_keys: Vec<_> = clusters.iter().map(key).collect();
+        wait::wait_until_ready(
+            &client,
+            databases,
+            &folder,
+            &cluster_keys,
+            Duration::from_secs(limit),
+        )
+        .await?;
     }
     Ok(())
 }
 
 /// Checks what can be checked before anything is started. Keeps the distributions that `--home`
 /// names if all checks pass.
-async fn check(
+async fn check_preconditions(
     folder: &StateFolder,
     databases: DatabaseList,
     documents: &[manifest_files::ManifestDocument],
     homes: &DatabaseHomes,
-    named: &[DatabaseHome],
-    running: bool,
+    named_homes: &[DatabaseHome],
+    is_running: bool,
 ) -> Result<(), CommandFailure> {
-    let place = |error: std::io::Error| {
+    let to_failure = |error: std::io::Error| {
         CommandFailure::usage(format!("--dir {}: {error}", folder.path().display()))
     };
-    folder.create().map_err(place)?;
-    let before = crate::local::state_folder::read_if_there(&folder.named_homes()).map_err(place)?;
-    homes.remember(named).map_err(place)?;
-    let wanted = preflight::clusters(databases, documents);
-    let checked = match preflight::distributions(&wanted, homes) {
+    folder.create().map_err(to_failure)?;
+    let previous_homes =
+        crate::local::state_folder::read_if_exists(&folder.named_homes()).map_err(to_failure)?;
+    homes.save_homes(named_homes).map_err(to_failure)?;
+    let clusters = preflight::find_clusters(databases, documents);
+    let check_result = match preflight::check_distributions(&clusters, homes) {
         Ok(()) => {
-            let client = if running { client(folder).await.ok() } else { None };
-            let mut fresh = Vec::new();
-            for cluster in &wanted {
-                let there = match &client {
-                    Some(client) => exists(client, cluster).await,
+            let client = if is_running { build_client(folder).await.ok() } else { None };
+            let mut new_clusters = Vec::new();
+            for cluster in &clusters {
+                let is_existing = match &client {
+                    Some(client) => has_cluster(client, cluster).await,
                     None => false,
                 };
-                if !there {
-                    fresh.push(cluster);
+                if !is_existing {
+                    new_clusters.push(cluster);
                 }
             }
-            preflight::room(&fresh, folder)
+            preflight::check_resources(&new_clusters, folder)
         }
-        failed => failed,
+        failure => failure,
     };
-    if checked.is_err() {
+    if check_result.is_err() {
         // A failed command does not keep the distributions that it named.
-        let text = before.unwrap_or_default();
-        crate::local::state_folder::write_own(&folder.named_homes(), text.as_bytes())
-            .map_err(place)?;
+        let text = previous_homes.unwrap_or_default();
+        crate::local::state_folder::write_private(&folder.named_homes(), text.as_bytes())
+            .map_err(to_failure)?;
     }
-    checked
+    check_result
 }
 
-async fn exists(client: &Client, cluster: &preflight::ClusterDocument<'_>) -> bool {
-    let (document, resource) = (cluster.document(), cluster.database().controller.resource());
+async fn has_cluster(client: &Client, cluster: &preflight::ClusterDocument<'_>) -> bool {
+    let (document, resource) = (cluster.document(), cluster.database().controller.api_resource());
     let api = Api::<kube::api::DynamicObject>::namespaced_with(
         client.clone(),
         document.namespace(),
         &resource,
     );
-    api.get_opt(document.name()).await.is_ok_and(|found| found.is_some())
+    api.get_opt(document.name()).await.is_ok_and(|object| object.is_some())
 }
 
 /// Starts a daemon in the background, and waits until it serves.
-async fn start(folder: &StateFolder, given: Option<SocketAddr>) -> Result<Client, CommandFailure> {
-    preflight::free(address(given))?;
-    let failed = |what: &str, error: &std::io::Error| {
-        CommandFailure::new(format!("failed to {what}: {error}"))
+async fn start_daemon(
+    folder: &StateFolder,
+    requested_address: Option<SocketAddr>,
+) -> Result<Client, CommandFailure> {
+    preflight::check_address_free(address_or_default(requested_address))?;
+    let to_failure = |action: &str, error: &std::io::Error| {
+        CommandFailure::new(format!("failed to {action}: {error}"))
     };
     // A mark of an earlier request to stop is out of date.
     drop(std::fs::remove_file(folder.stop_mark()));
     let log = File::options().create(true).append(true).open(folder.daemon_log());
-    let log = log.map_err(|error| failed("write the daemon's log", &error))?;
-    let after = log.metadata().map_or(0, |about| about.len());
-    let mut daemon =
-        spawn(folder, given, log).map_err(|error| failed("start the daemon", &error))?;
-    let client = serving(folder, &mut daemon, after).await?;
-    say(&format!(
+    let log = log.map_err(|error| to_failure("write the daemon's log", &error))?;
+    let offset = log.metadata().map_or(0, |metadata| metadata.len());
+    let mut daemon = spawn_daemon(folder, requested_address, log)
+        .map_err(|error| to_failure("start the daemon", &error))?;
+    let client = wait_until_serving(folder, &mut daemon, offset).await?;
+    print_text(&format!(
         "runs, process {}; export KUBECONFIG={} lets kubectl in\n",
         daemon.id(),
         folder.kubeconfig().display()
@@ -170,25 +190,29 @@ async fn start(folder: &StateFolder, given: Option<SocketAddr>) -> Result<Client
     clippy::disallowed_methods,
     reason = "the daemon is this program, and outlives this process"
 )]
-fn spawn(folder: &StateFolder, given: Option<SocketAddr>, log: File) -> std::io::Result<Child> {
+fn spawn_daemon(
+    folder: &StateFolder,
+    requested_address: Option<SocketAddr>,
+    log: File,
+) -> std::io::Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["local", "daemon", "--dir"]).arg(folder.path());
-    if let Some(address) = given {
+    if let Some(address) = requested_address {
         command.arg(format!("--address={address}"));
     }
     command.current_dir("/").stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()
 }
 
 /// Waits until a running daemon serves; `None` where there is none, or it ends meanwhile.
-async fn join(folder: &StateFolder) -> Result<Option<Client>, CommandFailure> {
-    let begun = Instant::now();
-    while let Some(pid) = running(folder)? {
-        match answering(folder).await {
+async fn join_daemon(folder: &StateFolder) -> Result<Option<Client>, CommandFailure> {
+    let started_at = Instant::now();
+    while let Some(pid) = daemon_pid(folder)? {
+        match connect_to_api(folder).await {
             Ok(client) => {
-                say(&format!("runs already, process {pid}\n"))?;
+                print_text(&format!("runs already, process {pid}\n"))?;
                 return Ok(Some(client));
             }
-            Err(last) if begun.elapsed() > START => return Err(silent(&last)),
+            Err(reason) if started_at.elapsed() > START => return Err(timeout_failure(&reason)),
             Err(_) => sleep(EVERY).await,
         }
     }
@@ -196,44 +220,44 @@ async fn join(folder: &StateFolder) -> Result<Option<Client>, CommandFailure> {
 }
 
 /// Waits until the daemon that was started serves.
-async fn serving(
+async fn wait_until_serving(
     folder: &StateFolder,
     daemon: &mut Child,
-    after: u64,
+    offset: u64,
 ) -> Result<Client, CommandFailure> {
-    let begun = Instant::now();
+    let started_at = Instant::now();
     loop {
         if let Ok(Some(status)) = daemon.try_wait() {
-            let told = daemon::last_words(folder, after);
-            let told = told.unwrap_or_else(|| format!("the daemon ended at once: {status}"));
+            let message = daemon::last_words(folder, offset);
+            let message = message.unwrap_or_else(|| format!("the daemon ended at once: {status}"));
             let code = status.code().and_then(|code| u8::try_from(code).ok());
             return Err(CommandFailure {
-                text: told,
+                text: message,
                 code: code.filter(|code| *code != 0).unwrap_or(1),
             });
         }
-        match answering(folder).await {
+        match connect_to_api(folder).await {
             Ok(client) => return Ok(client),
-            Err(last) if begun.elapsed() > START => return Err(silent(&last)),
+            Err(reason) if started_at.elapsed() > START => return Err(timeout_failure(&reason)),
             Err(_) => sleep(EVERY).await,
         }
     }
 }
 
-fn silent(last: &str) -> CommandFailure {
+fn timeout_failure(reason: &str) -> CommandFailure {
     let seconds = START.as_secs();
     let text =
-        format!("the API does not answer after {seconds} s: {last}; see `navigator local logs`");
+        format!("the API does not answer after {seconds} s: {reason}; see `navigator local logs`");
     CommandFailure::new(text)
 }
 
 /// Sends one request to the folder's API. Returns a client, or why the API does not answer.
-async fn answering(folder: &StateFolder) -> Result<Client, String> {
-    let client = client(folder).await?;
+async fn connect_to_api(folder: &StateFolder) -> Result<Client, String> {
+    let client = build_client(folder).await?;
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    let held = folder.daemon().is_ok_and(|pid| pid.is_some());
+    let has_daemon = folder.daemon_pid().is_ok_and(|pid| pid.is_some());
     match timeout(ANSWER, namespaces.get("default")).await {
-        Ok(Ok(_)) if held => Ok(client),
+        Ok(Ok(_)) if has_daemon => Ok(client),
         Ok(Ok(_)) => Err("another server answers".to_owned()),
         Ok(Err(error)) => Err(crate::error::chain(&error).to_string()),
         Err(_) => Err("no answer".to_owned()),

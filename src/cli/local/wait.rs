@@ -8,8 +8,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{
     ANSWER, CommandFailure,
-    cluster_table::{ClusterSummary, look, text_of},
-    running, say,
+    cluster_table::{ClusterSummary, read_clusters, text_of},
+    daemon_pid, print_text,
 };
 use crate::{database::DatabaseList, local::state_folder::StateFolder};
 
@@ -21,22 +21,23 @@ const STALLED: Duration = Duration::from_secs(10);
 const PASSING_REASONS: [&str; 3] = ["NodesNotReady", "SyncFailed", "ProgressDeadlineExceeded"];
 
 /// Waits until the named clusters are ready, or all clusters where none is named.
-pub(super) async fn ready(
+pub(super) async fn wait_until_ready(
     client: &Client,
     databases: DatabaseList,
     folder: &StateFolder,
-    named: &[(String, String, String)],
+    cluster_keys: &[(String, String, String)],
     limit: Duration,
 ) -> Result<(), CommandFailure> {
-    let begun = Instant::now();
-    let mut shown = ProgressDisplay::default();
-    let mut stalled = None;
+    let started_at = Instant::now();
+    let mut display = ProgressDisplay::default();
+    let mut stalled_since = None;
     loop {
-        let looked = timeout(ANSWER, look(client, databases, folder)).await;
-        let mut clusters = match looked.unwrap_or_else(|_| Err(CommandFailure::new("no answer"))) {
+        let response = timeout(ANSWER, read_clusters(client, databases, folder)).await;
+        let mut clusters = match response.unwrap_or_else(|_| Err(CommandFailure::new("no answer")))
+        {
             Ok(clusters) => clusters,
             // A daemon that runs answers again.
-            Err(failure) if begun.elapsed() > limit || running(folder)?.is_none() => {
+            Err(failure) if started_at.elapsed() > limit || daemon_pid(folder)?.is_none() => {
                 return Err(failure);
             }
             Err(_) => {
@@ -46,27 +47,29 @@ pub(super) async fn ready(
         };
         clusters.retain(|cluster| {
             let key = (cluster.kind.clone(), cluster.namespace.clone(), cluster.name.clone());
-            named.is_empty() || named.contains(&key)
+            cluster_keys.is_empty() || cluster_keys.contains(&key)
         });
-        shown.show(&clusters)?;
-        if clusters.len() >= named.len() && clusters.iter().all(|cluster| cluster.ready) {
+        display.show(&clusters)?;
+        if clusters.len() >= cluster_keys.len() && clusters.iter().all(|cluster| cluster.ready) {
             return Ok(());
         }
-        let stuck = clusters.iter().find(|cluster| needs_person(cluster));
-        stalled = stuck.and(stalled.or_else(|| Some(Instant::now())));
-        if let Some(cluster) = stuck.filter(|_| stalled.is_some_and(|it| it.elapsed() > STALLED)) {
-            let why = cluster.stalled.as_deref().unwrap_or_default();
+        let stalled_cluster = clusters.iter().find(|cluster| needs_person(cluster));
+        stalled_since = stalled_cluster.and(stalled_since.or_else(|| Some(Instant::now())));
+        if let Some(cluster) =
+            stalled_cluster.filter(|_| stalled_since.is_some_and(|since| since.elapsed() > STALLED))
+        {
+            let reason = cluster.condition.as_deref().unwrap_or_default();
             let ClusterSummary { kind, namespace, name, .. } = cluster;
             return Err(CommandFailure::new(format!(
-                "{kind} {namespace}/{name} does not go on: {why}"
+                "{kind} {namespace}/{name} does not go on: {reason}"
             )));
         }
-        if begun.elapsed() > limit {
+        if started_at.elapsed() > limit {
             let seconds = limit.as_secs();
-            let why = clusters.iter().find_map(|cluster| cluster.stalled.as_deref());
-            let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+            let reason = clusters.iter().find_map(|cluster| cluster.condition.as_deref());
+            let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
             return Err(CommandFailure::new(format!(
-                "not ready after {seconds} s{why}; it goes on: look with `navigator local status`"
+                "not ready after {seconds} s{reason}; it goes on: look with `navigator local status`"
             )));
         }
         sleep(EVERY).await;
@@ -75,7 +78,7 @@ pub(super) async fn ready(
 
 /// Is the cluster stalled for a reason that only a person can end?
 fn needs_person(cluster: &ClusterSummary) -> bool {
-    cluster.stalled.is_some() && !PASSING_REASONS.contains(&cluster.stall_reason.as_str())
+    cluster.condition.is_some() && !PASSING_REASONS.contains(&cluster.stall_reason.as_str())
 }
 
 #[derive(Default)]
@@ -94,23 +97,23 @@ impl ProgressDisplay {
                 return Ok(());
             }
             // Moves up to the table's first line, and clears the screen from there.
-            let up =
+            let cursor_up =
                 if self.lines > 0 { format!("\x1b[{}A\x1b[J", self.lines) } else { String::new() };
-            say(&format!("{up}{table}"))?;
+            print_text(&format!("{cursor_up}{table}"))?;
             self.lines = table.lines().count();
             self.table = table;
             return Ok(());
         }
-        for line in self.news(clusters) {
-            say(&format!("{line}\n"))?;
+        for line in self.changed_lines(clusters) {
+            print_text(&format!("{line}\n"))?;
         }
         Ok(())
     }
 
     /// Returns a line for each cluster or node that changed since the last call.
-    fn news(&mut self, clusters: &[ClusterSummary]) -> Vec<String> {
+    fn changed_lines(&mut self, clusters: &[ClusterSummary]) -> Vec<String> {
         let mut lines = Vec::new();
-        let mut tell = |key: String, text: String| {
+        let mut push_change = |key: String, text: String| {
             if self.told.get(&key) != Some(&text) {
                 lines.push(format!("{key}: {text}"));
                 self.told.insert(key, text);
@@ -119,23 +122,23 @@ impl ProgressDisplay {
         for cluster in clusters {
             for member in &cluster.members {
                 let ready = if member.ready { ", ready" } else { "" };
-                let at = if member.address.is_empty() { "" } else { " at " };
-                let text = format!("{}{ready}{at}{}", member.state, member.address);
-                tell(format!("{}/{}", cluster.namespace, member.pod), text);
+                let separator = if member.address.is_empty() { "" } else { " at " };
+                let text = format!("{}{ready}{separator}{}", member.state, member.address);
+                push_change(format!("{}/{}", cluster.namespace, member.pod), text);
             }
             let ClusterSummary { kind, namespace, name, nodes, .. } = cluster;
             let ready = if cluster.ready { "ready" } else { "not ready" };
-            tell(format!("{kind} {namespace}/{name}"), format!("{ready}, {nodes} nodes"));
+            push_change(format!("{kind} {namespace}/{name}"), format!("{ready}, {nodes} nodes"));
         }
         for cluster in clusters {
             let ClusterSummary { kind, namespace, name, stall_reason, .. } = cluster;
             // Once for each reason: a crash loop has another message with each try.
             let key = format!("stall of {kind} {namespace}/{name}");
-            let told = self.told.insert(key, stall_reason.clone());
-            if let Some(why) = &cluster.stalled
-                && told.as_ref() != Some(stall_reason)
+            let last_reason = self.told.insert(key, stall_reason.clone());
+            if let Some(message) = &cluster.condition
+                && last_reason.as_ref() != Some(stall_reason)
             {
-                lines.push(format!("{kind} {namespace}/{name}: {stall_reason}: {why}"));
+                lines.push(format!("{kind} {namespace}/{name}: {stall_reason}: {message}"));
             }
         }
         lines
@@ -166,10 +169,10 @@ mod tests {
         });
         let client = Client::new(service, "default");
         let limit = Duration::from_secs(60);
-        let ended = ready(&client, &[], &folder, &[], limit).await.unwrap_err();
+        let ended = wait_until_ready(&client, &[], &folder, &[], limit).await.unwrap_err();
         assert!(ended.text.contains("connection reset"), "{}", ended.text);
         let _daemon = folder.lock().unwrap();
-        ready(&client, &[], &folder, &[], limit).await.unwrap();
+        wait_until_ready(&client, &[], &folder, &[], limit).await.unwrap();
         assert!(TRIES.load(Ordering::Relaxed) > 2);
     }
 
@@ -196,7 +199,7 @@ mod tests {
             version: String::new(),
             phase: String::new(),
             message: String::new(),
-            stalled: None,
+            condition: None,
             stall_reason: String::new(),
             advice: Vec::new(),
             members: vec![member],
@@ -205,7 +208,7 @@ mod tests {
 
     fn stalled_cluster(reason: &str) -> ClusterSummary {
         let stalled = Some("a-0 crashes again and again".to_owned());
-        ClusterSummary { stalled, stall_reason: reason.to_owned(), ..coming_cluster() }
+        ClusterSummary { condition: stalled, stall_reason: reason.to_owned(), ..coming_cluster() }
     }
 
     #[test]
@@ -223,15 +226,15 @@ mod tests {
     fn a_stall_is_told_once_for_each_reason() {
         let mut shown = ProgressDisplay::default();
         let mut cluster = stalled_cluster("NodesNotReady");
-        let first = shown.news(std::slice::from_ref(&cluster));
+        let first = shown.changed_lines(std::slice::from_ref(&cluster));
         assert_eq!(
             first.last().unwrap(),
             "ExampleCluster default/demo: NodesNotReady: a-0 crashes again and again"
         );
-        cluster.stalled = Some("a-0 crashes for the ninth time".to_owned());
-        assert!(shown.news(&[cluster]).is_empty());
-        assert!(shown.news(&[coming_cluster()]).is_empty());
-        assert_eq!(shown.news(&[stalled_cluster("NodesNotReady")]), first[2..]);
+        cluster.condition = Some("a-0 crashes for the ninth time".to_owned());
+        assert!(shown.changed_lines(&[cluster]).is_empty());
+        assert!(shown.changed_lines(&[coming_cluster()]).is_empty());
+        assert_eq!(shown.changed_lines(&[stalled_cluster("NodesNotReady")]), first[2..]);
     }
 
     #[test]
@@ -239,11 +242,11 @@ mod tests {
         let mut cluster = coming_cluster();
         let mut shown = ProgressDisplay::default();
         assert_eq!(
-            shown.news(std::slice::from_ref(&cluster)),
+            shown.changed_lines(std::slice::from_ref(&cluster)),
             ["default/a-0: Pending", "ExampleCluster default/demo: not ready, 0/1 nodes"]
         );
-        assert!(shown.news(std::slice::from_ref(&cluster)).is_empty());
+        assert!(shown.changed_lines(std::slice::from_ref(&cluster)).is_empty());
         cluster.members[0].address = "127.30.1.1".to_owned();
-        assert_eq!(shown.news(&[cluster]), ["default/a-0: Pending at 127.30.1.1"]);
+        assert_eq!(shown.changed_lines(&[cluster]), ["default/a-0: Pending at 127.30.1.1"]);
     }
 }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{ProcessArgs, fail};
+use super::{ProcessArgs, report_failure};
 use crate::{
     api::{names::port, v1beta1::Pilot},
     cli::logging,
@@ -163,7 +163,7 @@ impl std::str::FromStr for DatabaseLogFormat {
 }
 
 /// Returns the examples at the end of a database pilot's help.
-pub(super) fn examples(word: &str) -> String {
+pub(super) fn help_examples(word: &str) -> String {
     format!(
         "Examples:\n  navigator pilot {word}\n  navigator pilot {word} --config pilot.yaml --address \
          127.0.0.1 --data-dir /srv/{word}\n  navigator pilot {word} --config pilot.yaml \
@@ -174,32 +174,37 @@ pub(super) fn examples(word: &str) -> String {
 /// Least silence limit in seconds: a serving database is asked every five.
 const LEAST_SILENCE: u64 = 10;
 
-pub(super) fn run(
+pub(super) fn run_database_pilot(
     database: &'static DrivenDatabase,
     args: Args,
-    handed: Option<ProgramHandoff>,
+    handoff: Option<ProgramHandoff>,
 ) -> u8 {
     let last_words = args.process.termination_log.clone();
     if let Err(text) = args.logging.init_queued() {
-        return fail(&last_words, &text, exit::USAGE);
+        return report_failure(&last_words, &text, exit::USAGE);
     }
-    let begun = args.process.start(handed).and_then(|start| Ok((start, super::runtime()?)));
-    let (start, runtime) = match begun {
-        Ok(begun) => begun,
+    let startup =
+        args.process.process_start(handoff).and_then(|start| Ok((start, super::build_runtime()?)));
+    let (start, runtime) = match startup {
+        Ok(startup) => startup,
         Err(error) => {
-            return fail(&last_words, &format!("failed to take charge: {error}"), exit::FAILURE);
+            return report_failure(
+                &last_words,
+                &format!("failed to take charge: {error}"),
+                exit::FAILURE,
+            );
         }
     };
     let code = runtime.block_on(async {
-        let settings = match settings(database, args).await {
+        let settings = match build_settings(database, args).await {
             Ok(settings) => settings,
             Err(text) => {
-                return fail(&last_words, &text, exit::USAGE);
+                return report_failure(&last_words, &text, exit::USAGE);
             }
         };
-        mark(&settings);
-        Box::pin(runner::run(settings, start)).await.unwrap_or_else(|error| {
-            fail(&last_words, &format!("failed to run the pilot: {error}"), exit::FAILURE)
+        mark_log_lines(&settings);
+        Box::pin(runner::run_node(settings, start)).await.unwrap_or_else(|error| {
+            report_failure(&last_words, &format!("failed to run the pilot: {error}"), exit::FAILURE)
         })
     });
     // A name lookup that is under way must not hold up the end of the container.
@@ -208,24 +213,30 @@ pub(super) fn run(
 }
 
 /// Adds the names of the pilot and its cluster to every line of the log.
-fn mark(settings: &RunnerSettings) {
+fn mark_log_lines(settings: &RunnerSettings) {
     let RunnerSettings { namespace, name, cluster, .. } = settings;
     let pilot = format!("{namespace}/{name}");
     match cluster {
         Some(cluster) => {
-            log::mark(&[("cluster", &format!("{namespace}/{cluster}")), ("pilot", &pilot)]);
+            log::set_common_fields(&[
+                ("cluster", &format!("{namespace}/{cluster}")),
+                ("pilot", &pilot),
+            ]);
         }
-        None => log::mark(&[("pilot", &pilot)]),
+        None => log::set_common_fields(&[("pilot", &pilot)]),
     }
 }
 
 /// Checks whether this program could run with these arguments on this host now.
-pub(super) fn check(database: &'static DrivenDatabase, args: Args) -> Result<(), String> {
-    let runtime = super::runtime().map_err(|error| error.to_string())?;
-    runtime.block_on(settings(database, args)).map(drop)
+pub(super) fn check_settings(database: &'static DrivenDatabase, args: Args) -> Result<(), String> {
+    let runtime = super::build_runtime().map_err(|error| error.to_string())?;
+    runtime.block_on(build_settings(database, args)).map(drop)
 }
 
-async fn settings(database: &'static DrivenDatabase, args: Args) -> Result<RunnerSettings, String> {
+async fn build_settings(
+    database: &'static DrivenDatabase,
+    args: Args,
+) -> Result<RunnerSettings, String> {
     let Args {
         pilot_name,
         pilot_namespace,
@@ -256,19 +267,19 @@ async fn settings(database: &'static DrivenDatabase, args: Args) -> Result<Runne
         logging,
     } = args;
     let file = config.as_deref().map(read_pilot).transpose()?;
-    let of_file = file.as_ref().map(|pilot| pilot.metadata.clone()).unwrap_or_default();
+    let file_metadata = file.as_ref().map(|pilot| pilot.metadata.clone()).unwrap_or_default();
     let name = pilot_name
-        .or(of_file.name)
+        .or(file_metadata.name)
         .ok_or("--pilot-name (NAVIGATOR_PILOT_NAME) must be given, or --config")?;
     let (api, default_namespace) = match (kubeconfig, file) {
         (None, Some(pilot)) => (IntentSource::Alone(Box::new(pilot)), "default".to_owned()),
         (kubeconfig, file) => {
-            let (client, namespace) = connect(kubeconfig.as_deref()).await?;
+            let (client, namespace) = connect_to_api(kubeconfig.as_deref()).await?;
             (IntentSource::Client { client, missing: file.map(Box::new) }, namespace)
         }
     };
-    let namespace = pilot_namespace.or(of_file.namespace).unwrap_or(default_namespace);
-    let label = || of_file.labels.unwrap_or_default().remove(database.names.cluster_label);
+    let namespace = pilot_namespace.or(file_metadata.namespace).unwrap_or(default_namespace);
+    let label = || file_metadata.labels.unwrap_or_default().remove(database.names.cluster_label);
     Ok(RunnerSettings {
         database,
         api,
@@ -286,7 +297,7 @@ async fn settings(database: &'static DrivenDatabase, args: Args) -> Result<Runne
         allow_low_limits,
         pod_uid,
         machine: node_name.or_else(|| nix::unistd::gethostname().ok()?.into_string().ok()),
-        grace: process.grace(),
+        grace: process.grace_period(),
         silence: Duration::from_secs(silence_limit),
         termination_log: process.termination_log,
         records: database_log == DatabaseLogFormat::Records && logging.is_json(),
@@ -310,25 +321,25 @@ fn vendors_home(database: &DrivenDatabase) -> Option<PathBuf> {
 }
 
 fn read_pilot(path: &Path) -> Result<Pilot, String> {
-    let shown = path.display();
-    let text =
-        std::fs::read_to_string(path).map_err(|error| format!("--config {shown}: {error}"))?;
+    let display_path = path.display();
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("--config {display_path}: {error}"))?;
     // By way of JSON, for which the types are decoded anyway.
     let value: serde_json::Value =
-        serde_yaml::from_str(&text).map_err(|error| format!("--config {shown}: {error}"))?;
-    let pilot: Pilot =
-        serde_json::from_value(value).map_err(|error| format!("--config {shown}: {error}"))?;
+        serde_yaml::from_str(&text).map_err(|error| format!("--config {display_path}: {error}"))?;
+    let pilot: Pilot = serde_json::from_value(value)
+        .map_err(|error| format!("--config {display_path}: {error}"))?;
     if pilot.metadata.name.is_none() {
-        return Err(format!("--config {shown}: metadata.name is missing"));
+        return Err(format!("--config {display_path}: metadata.name is missing"));
     }
     Ok(pilot)
 }
 
-async fn connect(file: Option<&Path>) -> Result<(kube::Client, String), String> {
+async fn connect_to_api(file: Option<&Path>) -> Result<(kube::Client, String), String> {
     let mut config = match file {
         Some(path) => {
-            let read = kubeconfig::config(path).await;
-            read.map_err(|error| format!("--kubeconfig: {}", chain(&error)))?
+            let loaded_config = kubeconfig::load_config(path).await;
+            loaded_config.map_err(|error| format!("--kubeconfig: {}", chain(&error)))?
         }
         None => kube::Config::incluster()
             .map_err(|error| format!("no API: {}; give --kubeconfig or --config", chain(&error)))?,

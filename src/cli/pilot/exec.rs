@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use super::{ProcessArgs, fail};
+use super::{ProcessArgs, report_failure};
 use crate::{
     cli::logging,
     error::exit,
@@ -34,10 +34,10 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-pub(super) fn run(args: Args, handed: Option<ProgramHandoff>) -> u8 {
+pub(super) fn run_command(args: Args, handoff: Option<ProgramHandoff>) -> u8 {
     let Args { process, logging, command } = args;
     if let Err(text) = logging.init_queued() {
-        return fail(&process.termination_log, &text, exit::USAGE);
+        return report_failure(&process.termination_log, &text, exit::USAGE);
     }
     let mut words = command.into_iter();
     let Some(program) = words.next() else { return exit::USAGE };
@@ -50,14 +50,14 @@ pub(super) fn run(args: Args, handed: Option<ProgramHandoff>) -> u8 {
     };
     let settings = init::InitSettings {
         command,
-        grace: process.grace(),
+        grace: process.grace_period(),
         termination_log: process.termination_log.clone(),
     };
-    let ended = process
-        .start(handed)
-        .and_then(|start| super::runtime()?.block_on(init::run(&settings, start)));
-    ended.unwrap_or_else(|error| {
+    let outcome = process
+        .process_start(handoff)
+        .and_then(|start| super::build_runtime()?.block_on(init::run_command(&settings, start)));
+    outcome.unwrap_or_else(|error| {
         let text = format!("failed to take charge: {error}");
-        fail(&settings.termination_log, &text, exit::FAILURE)
+        report_failure(&settings.termination_log, &text, exit::FAILURE)
     })
 }

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 
 use super::{DatabasePilot, PilotCommand, database};
 use crate::{
-    cli::{Applet, Invocation, complain, parse},
+    cli::{Applet, Invocation, parse_command_line, print_error},
     database::DatabaseList,
     error::{chain, exit},
     pilot::process::takeover::ProgramHandoff,
@@ -25,15 +25,15 @@ pub(crate) struct Args {
     check: bool,
 }
 
-pub(super) fn run(_: &Args, databases: DatabaseList) -> u8 {
-    match check(databases) {
+pub(super) fn check_takeover(_: &Args, databases: DatabaseList) -> u8 {
+    match check_handoff(databases) {
         // A failed write is no error here: then the pilot that asked is gone.
         Ok(token) => {
             drop(writeln!(std::io::stdout(), "{token} v{}", build_info::VERSION));
             exit::OK
         }
-        Err(why) => {
-            complain(&why);
+        Err(reason) => {
+            print_error(&reason);
             exit::FAILURE
         }
     }
@@ -41,17 +41,17 @@ pub(super) fn run(_: &Args, databases: DatabaseList) -> u8 {
 
 /// Checks that this program accepts the handoff and the command line of the running pilot. Returns
 /// the handoff's token.
-fn check(databases: DatabaseList) -> Result<String, String> {
+fn check_handoff(databases: DatabaseList) -> Result<String, String> {
     let mut text = Vec::new();
     std::io::stdin().read_to_end(&mut text).map_err(|error| error.to_string())?;
     let handoff = ProgramHandoff::parse(&text).map_err(|error| chain(&error).to_string())?;
     let words = handoff.arguments.iter().map(Into::into).collect();
-    let asked = parse(words, databases).map_err(|error| error.to_string())?;
-    match (asked, &handoff.node) {
+    let invocation = parse_command_line(words, databases).map_err(|error| error.to_string())?;
+    match (invocation, &handoff.node) {
         (Invocation::Database(DatabasePilot(database, args)), Some(node))
             if database.names.word == node.database =>
         {
-            database::check(database, *args)?;
+            database::check_settings(database, *args)?;
         }
         (Invocation::Applet(Applet::Pilot(super::Args { which: PilotCommand::Exec(_) })), None) => {
         }

@@ -10,7 +10,7 @@ use super::{
         ChangeArgs as Args, CleanupArgs, ClusterArgs, CommonArgs, DryRun, FenceArgs, GiveUpArgs,
         OutputFormat, RestartArgs, ScaleArgs, UnsafeBootstrapArgs, UpgradeArgs,
     },
-    output::{object, only, print, say, style},
+    output::{check_format, output_style, print_message, print_object, print_output},
 };
 use crate::{
     api::{
@@ -23,7 +23,7 @@ use crate::{
     plugin::{
         change::{ChangeResult, ClusterChange},
         error::Error,
-        lookup::{ClusterName, ClusterObject, PluginSession, name_of, node},
+        lookup::{ClusterName, ClusterObject, PluginSession, find_node, name_of},
         predicates::{self, HoldingPredicate},
     },
 };
@@ -38,34 +38,37 @@ impl Args {
 }
 
 /// Prints what was done, or `unchanged` where nothing changed.
-fn tell(args: Args, changed: &ChangeResult, done: &str) -> Result<(), Error> {
-    for warning in &changed.warnings {
-        say(&format!("Warning: {warning}"));
+fn print_change(args: Args, result: &ChangeResult, outcome: &str) -> Result<(), Error> {
+    for warning in &result.warnings {
+        print_message(&format!("Warning: {warning}"));
     }
-    let done = if changed.changed { done } else { "unchanged" };
-    let dry = if args.is_dry() { " (server dry run)" } else { "" };
-    match only(args.form, &[OutputFormat::Json, OutputFormat::Yaml, OutputFormat::Name])? {
-        Some(OutputFormat::Name) => print(&format!("{}\n", changed.reference)),
-        Some(form) => object(form, &changed.object),
-        None => print(&format!("{} {done}{dry}\n", changed.reference)),
+    let outcome = if result.changed { outcome } else { "unchanged" };
+    let suffix = if args.is_dry() { " (server dry run)" } else { "" };
+    match check_format(args.form, &[OutputFormat::Json, OutputFormat::Yaml, OutputFormat::Name])? {
+        Some(OutputFormat::Name) => print_output(&format!("{}\n", result.reference)),
+        Some(form) => print_object(form, &result.object),
+        None => print_output(&format!("{} {outcome}{suffix}\n", result.reference)),
     }
 }
 
-async fn change(
+async fn apply_change(
     session: &PluginSession,
     name: &ClusterName,
     args: Args,
     change: &ClusterChange,
-    done: &str,
+    outcome: &str,
 ) -> Result<u8, Error> {
-    let found = session.cluster(name).await?;
-    let changed = session.change(&found, change, args.is_dry()).await?;
-    tell(args, &changed, done)?;
+    let cluster = session.find_cluster(name).await?;
+    let result = session.change_cluster(&cluster, change, args.is_dry()).await?;
+    print_change(args, &result, outcome)?;
     Ok(exit::OK)
 }
 
-pub(super) async fn restart(session: &PluginSession, args: &RestartArgs) -> Result<u8, Error> {
-    change(
+pub(super) async fn restart_cluster(
+    session: &PluginSession,
+    args: &RestartArgs,
+) -> Result<u8, Error> {
+    apply_change(
         session,
         &args.name,
         args.change,
@@ -75,58 +78,65 @@ pub(super) async fn restart(session: &PluginSession, args: &RestartArgs) -> Resu
     .await
 }
 
-pub(super) async fn pause(
+pub(super) async fn set_paused(
     session: &PluginSession,
     args: &ClusterArgs,
-    on: bool,
+    is_paused: bool,
 ) -> Result<u8, Error> {
-    let done = if on { "paused" } else { "resumed" };
-    change(session, &args.name, args.change, &ClusterChange::Paused(on), done).await
+    let outcome = if is_paused { "paused" } else { "resumed" };
+    apply_change(session, &args.name, args.change, &ClusterChange::Paused(is_paused), outcome).await
 }
 
-pub(super) async fn stop(
+pub(super) async fn set_stopped(
     session: &PluginSession,
     args: &ClusterArgs,
-    on: bool,
+    is_stopped: bool,
 ) -> Result<u8, Error> {
-    let done = if on { "stops" } else { "starts" };
-    change(session, &args.name, args.change, &ClusterChange::Stopped(on), done).await
-}
-
-pub(super) async fn scale(session: &PluginSession, args: &ScaleArgs) -> Result<u8, Error> {
-    let (pool, replicas) = args.size.clone();
-    let done = format!("scaled: {pool} to {replicas}");
-    change(session, &args.name, args.change, &ClusterChange::Replicas { pool, replicas }, &done)
+    let outcome = if is_stopped { "stops" } else { "starts" };
+    apply_change(session, &args.name, args.change, &ClusterChange::Stopped(is_stopped), outcome)
         .await
 }
 
-pub(super) async fn fence(session: &PluginSession, args: &FenceArgs) -> Result<u8, Error> {
-    let (_, pilot) = session.member(&args.name, &args.node).await?;
-    let (intent, done) =
+pub(super) async fn scale_pool(session: &PluginSession, args: &ScaleArgs) -> Result<u8, Error> {
+    let (pool, replicas) = args.size.clone();
+    let outcome = format!("scaled: {pool} to {replicas}");
+    apply_change(
+        session,
+        &args.name,
+        args.change,
+        &ClusterChange::Replicas { pool, replicas },
+        &outcome,
+    )
+    .await
+}
+
+pub(super) async fn fence_node(session: &PluginSession, args: &FenceArgs) -> Result<u8, Error> {
+    let (_, pilot) = session.find_cluster_node(&args.name, &args.node).await?;
+    let (intent, outcome) =
         if args.off { (PilotIntent::Running, "unfenced") } else { (PilotIntent::Fenced, "fenced") };
-    let changed = session.tell(&pilot, &intent, args.change.is_dry()).await?;
-    tell(args.change, &changed, done)?;
+    let result = session.set_intent(&pilot, &intent, args.change.is_dry()).await?;
+    print_change(args.change, &result, outcome)?;
     Ok(exit::OK)
 }
 
-pub(super) async fn give_up(session: &PluginSession, args: &GiveUpArgs) -> Result<u8, Error> {
-    let (found, pilot) = session.member(&args.name, &args.node).await?;
-    if NodePicture::new(&pilot).serves() && !session.is_gone(&pilot).await {
-        let (name, cluster) = (name_of(&pilot), found.name());
+pub(super) async fn discard_data(session: &PluginSession, args: &GiveUpArgs) -> Result<u8, Error> {
+    let (cluster, pilot) = session.find_cluster_node(&args.name, &args.node).await?;
+    if NodePicture::new(&pilot).is_serving() && !session.is_gone(&pilot).await {
+        let (name, cluster_name) = (name_of(&pilot), cluster.name());
         return Err(Error::Held(format!(
             "{name} serves: it leaves with its data when its pool has fewer replicas (kubectl \
-             navigator scale {cluster})"
+             navigator scale {cluster_name})"
         )));
     }
-    if let Some(data) = session.data_of(&found, &pilot).await.filter(|data| *data != args.data) {
+    if let Some(data) = session.data_uid(&cluster, &pilot).await.filter(|data| *data != args.data) {
         let name = name_of(&pilot);
         return Err(Error::Usage(format!(
             "the data of {name} have the uid {data}, not {}: nothing is given up",
             args.data
         )));
     }
-    let changed = session.give_up(&pilot, &args.data, args.change.is_dry()).await?;
-    tell(args.change, &changed, "given up")?;
+    let result = session.discard_data(&pilot, &args.data, args.change.is_dry()).await?;
+    print_change(args.change, &result, "given up")?;
     Ok(exit::OK)
 }
 
@@ -134,19 +144,20 @@ pub(super) async fn unsafe_bootstrap(
     session: &PluginSession,
     args: &UnsafeBootstrapArgs,
 ) -> Result<u8, Error> {
-    let (found, pilot) = session.member(&args.name, &args.node).await?;
-    let (name, cluster) = (name_of(&pilot), found.name());
-    let Some(lost) = session.database(found.kind).and_then(|database| database.lost_with_quorum)
+    let (cluster, pilot) = session.find_cluster_node(&args.name, &args.node).await?;
+    let (name, cluster_name) = (name_of(&pilot), cluster.name());
+    let Some(lost_data) =
+        session.database(cluster.kind).and_then(|database| database.lost_with_quorum)
     else {
-        let kind = found.kind.kind();
+        let kind = cluster.kind.kind();
         return Err(Error::Usage(format!("the nodes of a {kind} elect no leader")));
     };
-    let pilots = session.pilots(&found).await?;
-    if let Some(serves) = pilots.iter().find(|pilot| NodePicture::new(pilot).serves()) {
+    let pilots = session.list_pilots(&cluster).await?;
+    if let Some(serving_pilot) = pilots.iter().find(|pilot| NodePicture::new(pilot).is_serving()) {
         return Err(Error::Held(format!(
-            "{} serves, so {cluster} has an elected leader: give lost nodes up instead (kubectl \
-             navigator give-up {cluster} NODE)",
-            name_of(serves)
+            "{} serves, so {cluster_name} has an elected leader: give lost nodes up instead (kubectl \
+             navigator give-up {cluster_name} NODE)",
+            name_of(serving_pilot)
         )));
     }
     let identity = pilot.status.identity.as_ref();
@@ -154,153 +165,165 @@ pub(super) async fn unsafe_bootstrap(
         return Err(Error::Held(format!("{name} was no node of the database cluster yet")));
     };
     match args.cluster_id.as_deref() {
-        Some(given) if given == id => {
-            let changed = session.begin_anew(&pilot, id, args.change.is_dry()).await?;
-            tell(args.change, &changed, "is asked to begin the cluster anew")?;
+        Some(requested_id) if requested_id == id => {
+            let result = session.request_unsafe_bootstrap(&pilot, id, args.change.is_dry()).await?;
+            print_change(args.change, &result, "is asked to begin the cluster anew")?;
             Ok(exit::OK)
         }
-        Some(given) => {
-            Err(Error::Held(format!("{name} is of database cluster {id:?}, not of {given:?}")))
-        }
+        Some(requested_id) => Err(Error::Held(format!(
+            "{name} is of database cluster {id:?}, not of {requested_id:?}"
+        ))),
         None => Err(Error::Held(format!(
-            "{name} would begin {cluster} anew from what it has. This cannot be taken back. Lost for \
-             good are:\n{lost}\nMake sure that no lost node still runs. Then type:\n  kubectl \
-             navigator unsafe-bootstrap {cluster} {name} --cluster-id {id}"
+            "{name} would begin {cluster_name} anew from what it has. This cannot be taken back. Lost for \
+             good are:\n{lost_data}\nMake sure that no lost node still runs. Then type:\n  kubectl \
+             navigator unsafe-bootstrap {cluster_name} {name} --cluster-id {id}"
         ))),
     }
 }
 
-pub(super) async fn cleanup(session: &PluginSession, args: &CleanupArgs) -> Result<u8, Error> {
-    let output =
-        only(args.change.form, &[OutputFormat::Json, OutputFormat::Yaml, OutputFormat::Name])?;
-    let found = session.cluster(&args.name).await?;
-    if session.database(found.kind).is_some_and(|database| !database.cleans_up) {
-        let kind = found.kind.kind();
+pub(super) async fn request_cleanup(
+    session: &PluginSession,
+    args: &CleanupArgs,
+) -> Result<u8, Error> {
+    let output = check_format(
+        args.change.form,
+        &[OutputFormat::Json, OutputFormat::Yaml, OutputFormat::Name],
+    )?;
+    let cluster = session.find_cluster(&args.name).await?;
+    if session.database(cluster.kind).is_some_and(|database| !database.cleans_up) {
+        let kind = cluster.kind.kind();
         return Err(Error::Usage(format!("nodes of a {kind} keep nothing that they gave away")));
     }
-    let pilots = session.pilots(&found).await?;
-    let asked = match &args.node {
-        Some(wanted) => vec![node(found.name(), &pilots, wanted)?],
-        None => pilots.iter().filter(|pilot| owes_cleanup(pilot)).collect(),
+    let pilots = session.list_pilots(&cluster).await?;
+    let selected_pilots = match &args.node {
+        Some(node_name) => vec![find_node(cluster.name(), &pilots, node_name)?],
+        None => pilots.iter().filter(|pilot| needs_cleanup(pilot)).collect(),
     };
-    if asked.is_empty() && output.is_none() {
-        print(&format!("{}: nothing is due, or it is asked for already\n", found.reference()))?;
+    if selected_pilots.is_empty() && output.is_none() {
+        print_output(&format!(
+            "{}: nothing is due, or it is asked for already\n",
+            cluster.reference()
+        ))?;
         return Ok(exit::OK);
     }
-    let changed = session.ask_for_cleanup(&asked, args.change.is_dry()).await?;
+    let results = session.request_cleanup(&selected_pilots, args.change.is_dry()).await?;
     if let Some(form @ (OutputFormat::Json | OutputFormat::Yaml)) = output {
-        let items: Vec<_> = changed.into_iter().map(|changed| changed.object).collect();
-        object(form, &json!({"apiVersion": "v1", "kind": "List", "items": items}))?;
+        let items: Vec<_> = results.into_iter().map(|result| result.object).collect();
+        print_object(form, &json!({"apiVersion": "v1", "kind": "List", "items": items}))?;
         return Ok(exit::OK);
     }
-    for changed in &changed {
-        tell(args.change, changed, "is to be cleaned up")?;
+    for result in &results {
+        print_change(args.change, result, "is to be cleaned up")?;
     }
     Ok(exit::OK)
 }
 
 /// May the node hold rows that other nodes own now, without a cleanup being requested?
-fn owes_cleanup(pilot: &Pilot) -> bool {
-    let found = pilot.status.conditions.iter().find(|found| found.type_ == CLEANUP_DUE);
-    found.is_some_and(|found| {
-        let asked = ["CleanupInProgress", "CleanupWaits"].contains(&found.reason.as_str());
-        found.status != "False" && !asked
+fn needs_cleanup(pilot: &Pilot) -> bool {
+    let condition = pilot.status.conditions.iter().find(|condition| condition.type_ == CLEANUP_DUE);
+    condition.is_some_and(|condition| {
+        let is_requested =
+            ["CleanupInProgress", "CleanupWaits"].contains(&condition.reason.as_str());
+        condition.status != "False" && !is_requested
     })
 }
 
-pub(super) async fn upgrade(
+pub(super) async fn upgrade_cluster(
     common: &CommonArgs,
     session: &PluginSession,
     args: &UpgradeArgs,
 ) -> Result<u8, Error> {
-    let wanted = ClusterChange::Version(args.to.clone());
+    let version_change = ClusterChange::Version(args.to.clone());
     if !args.check {
-        let done = format!("upgrades to {}", args.to);
-        return change(session, &args.name, args.change, &wanted, &done).await;
+        let outcome = format!("upgrades to {}", args.to);
+        return apply_change(session, &args.name, args.change, &version_change, &outcome).await;
     }
-    let output = only(args.change.form, &[OutputFormat::Json, OutputFormat::Yaml])?;
-    let found = session.cluster(&args.name).await?;
+    let output = check_format(args.change.form, &[OutputFormat::Json, OutputFormat::Yaml])?;
+    let cluster = session.find_cluster(&args.name).await?;
     // The server judges the version, and the way to it from the nodes' own versions.
-    let changed = session.change(&found, &wanted, true).await?;
-    for warning in &changed.warnings {
-        say(&format!("Warning: {warning}"));
+    let result = session.change_cluster(&cluster, &version_change, true).await?;
+    for warning in &result.warnings {
+        print_message(&format!("Warning: {warning}"));
     }
-    let pilots = session.pilots(&found).await?;
-    let held = predicates::holding(&found, &pilots, session.now);
+    let pilots = session.list_pilots(&cluster).await?;
+    let blockers = predicates::find_blockers(&cluster, &pilots, session.now);
     if let Some(form) = output {
-        object(form, &predicates::held_json(&found, &held))?;
+        print_object(form, &predicates::blockers_json(&cluster, &blockers))?;
     } else {
-        let to = &args.to;
-        let current = |pilot: &&Pilot| pilot.status.version.as_deref() == Some(to.as_str());
-        let there = pilots.iter().filter(current).count();
-        print(&format!(
-            "The server accepts {to} for {}; {there} of {} nodes run it.\n{}",
-            found.reference(),
+        let version = &args.to;
+        let is_current = |pilot: &&Pilot| pilot.status.version.as_deref() == Some(version.as_str());
+        let upgraded_nodes = pilots.iter().filter(is_current).count();
+        print_output(&format!(
+            "The server accepts {version} for {}; {upgraded_nodes} of {} nodes run it.\n{}",
+            cluster.reference(),
             pilots.len(),
-            predicates::held_table(&found, &held, session.now, style(common))
+            predicates::render_blockers(&cluster, &blockers, session.now, output_style(common))
         ))?;
     }
-    Ok(if held.iter().all(|one| one.skipped) { exit::OK } else { exit::NOT_READY })
+    Ok(if blockers.iter().all(|blocker| blocker.skipped) { exit::OK } else { exit::NOT_READY })
 }
 
 /// Restarts one node: fences it, and lets it run again. The controller leaves the cluster alone
 /// meanwhile.
 pub(super) async fn restart_node(session: &PluginSession, args: &RestartArgs) -> Result<u8, Error> {
-    let wanted = args.node.as_deref().unwrap_or_default();
-    let found = session.cluster(&args.name).await?;
-    let pilots = session.pilots(&found).await?;
-    let pilot = node(found.name(), &pilots, wanted)?;
+    let node_name = args.node.as_deref().unwrap_or_default();
+    let cluster = session.find_cluster(&args.name).await?;
+    let pilots = session.list_pilots(&cluster).await?;
+    let pilot = find_node(cluster.name(), &pilots, node_name)?;
     if !args.force
-        && let Some(why) = forbids(&found, &pilots, pilot, session)
+        && let Some(reason) = find_stop_blocker(&cluster, &pilots, pilot, session)
     {
-        return Err(Error::Held(format!("{why}; --force restarts it all the same")));
+        return Err(Error::Held(format!("{reason}; --force restarts it all the same")));
     }
-    let fenced = session.tell(pilot, &PilotIntent::Fenced, args.change.is_dry()).await?;
+    let fence_result =
+        session.set_intent(pilot, &PilotIntent::Fenced, args.change.is_dry()).await?;
     if args.change.is_dry() {
-        tell(args.change, &fenced, "restarted")?;
+        print_change(args.change, &fence_result, "restarted")?;
         return Ok(exit::OK);
     }
     let deadline = Instant::now() + Duration::from_secs(args.deadline);
     let name = name_of(pilot);
-    say(&format!("{name} stops"));
-    let stopped = wait(session, pilot, deadline, is_fenced);
-    let stopped = unless_interrupted(stopped).await;
+    print_message(&format!("{name} stops"));
+    let stop_result = wait_for_node(session, pilot, deadline, is_fenced);
+    let stop_result = unless_interrupted(stop_result).await;
     // The node may run again, whether or not it stopped in time.
-    let freed = session.tell(pilot, &PilotIntent::Running, false).await?;
+    let unfence_result = session.set_intent(pilot, &PilotIntent::Running, false).await?;
     let generation =
-        freed.object.pointer("/metadata/generation").and_then(serde_json::Value::as_i64);
-    stopped?;
-    say(&format!("{name} starts"));
-    let serves = |pilot: &Pilot| serves(pilot, generation);
-    unless_interrupted(wait(session, pilot, deadline, serves)).await?;
-    tell(args.change, &ChangeResult { changed: true, ..freed }, "restarted")?;
+        unfence_result.object.pointer("/metadata/generation").and_then(serde_json::Value::as_i64);
+    stop_result?;
+    print_message(&format!("{name} starts"));
+    let is_serving = |pilot: &Pilot| is_serving_generation(pilot, generation);
+    unless_interrupted(wait_for_node(session, pilot, deadline, is_serving)).await?;
+    print_change(args.change, &ChangeResult { changed: true, ..unfence_result }, "restarted")?;
     Ok(exit::OK)
 }
 
 /// Returns why a node should not be stopped now.
-fn forbids(
-    found: &ClusterObject,
+fn find_stop_blocker(
+    cluster: &ClusterObject,
     pilots: &[Pilot],
     pilot: &Pilot,
     session: &PluginSession,
 ) -> Option<String> {
     let name = name_of(pilot);
-    if let Some(operation) = &found.picture().operation {
+    if let Some(operation) = &cluster.picture().operation {
         return Some(format!("{} is in progress", operation.type_));
     }
-    if let Some(other) =
-        pilots.iter().find(|other| name_of(other) != name && !NodePicture::new(other).serves())
+    if let Some(unready_pilot) = pilots
+        .iter()
+        .find(|candidate| name_of(candidate) != name && !NodePicture::new(candidate).is_serving())
     {
-        return Some(format!("{} is not ready", name_of(other)));
+        return Some(format!("{} is not ready", name_of(unready_pilot)));
     }
-    let held = predicates::holding(found, pilots, session.now);
+    let blockers = predicates::find_blockers(cluster, pilots, session.now);
     // Each pilot reports what speaks against stopping its own node; of other nodes it only matters
     // whether their pilots report.
-    let speaks = |held: &&HoldingPredicate| {
-        held.holds_a_stop() && (held.node.as_deref() == Some(name) || held.name == PEERS_READY.name)
+    let is_relevant = |blocker: &&HoldingPredicate| {
+        blocker.is_stop_blocker()
+            && (blocker.node.as_deref() == Some(name) || blocker.name == PEERS_READY.name)
     };
-    let held = held.iter().find(speaks)?;
-    Some(format!("{}: {}", held.name, held.message))
+    let blocker = blockers.iter().find(is_relevant)?;
+    Some(format!("{}: {}", blocker.name, blocker.message))
 }
 
 fn is_fenced(pilot: &Pilot) -> bool {
@@ -308,37 +331,41 @@ fn is_fenced(pilot: &Pilot) -> bool {
 }
 
 /// Does the node serve, and has its pilot seen the spec of this generation?
-fn serves(pilot: &Pilot, generation: Option<i64>) -> bool {
+fn is_serving_generation(pilot: &Pilot, generation: Option<i64>) -> bool {
     pilot.status.observed_generation >= generation
         && pilot.status.phase == Some(PilotPhase::Running)
-        && NodePicture::new(pilot).serves()
+        && NodePicture::new(pilot).is_serving()
 }
 
-async fn wait(
+async fn wait_for_node(
     session: &PluginSession,
     pilot: &Pilot,
     deadline: Instant,
-    shows: impl Fn(&Pilot) -> bool,
+    is_done: impl Fn(&Pilot) -> bool,
 ) -> Result<(), Error> {
-    let api = session.pilots_of(pilot.metadata.namespace.as_deref().unwrap_or_default());
+    let api = session.pilot_api(pilot.metadata.namespace.as_deref().unwrap_or_default());
     let name = name_of(pilot);
-    let mut last = String::new();
-    let seen = timeout_at(deadline, async {
+    let mut last_state = String::new();
+    let polling = timeout_at(deadline, async {
         loop {
             match api.get(name).await {
-                Ok(now) if shows(&now) => return,
-                Ok(now) => {
-                    let phase = now.status.phase.clone().unwrap_or_default();
-                    let why = NodePicture::new(&now).ready().map_or("", |ready| ready.message);
-                    last = format!("it is {phase}: {why}");
+                Ok(current_pilot) if is_done(&current_pilot) => return,
+                Ok(current_pilot) => {
+                    let phase = current_pilot.status.phase.clone().unwrap_or_default();
+                    let message = NodePicture::new(&current_pilot)
+                        .ready_condition()
+                        .map_or("", |condition| condition.message);
+                    last_state = format!("it is {phase}: {message}");
                 }
                 // The API may be unreachable for a moment; the pilot still follows its spec.
-                Err(error) => last = crate::plugin::error::said(&error),
+                Err(error) => last_state = crate::plugin::error::server_message(&error),
             }
             sleep(LOOK).await;
         }
     });
-    seen.await.map_err(|_| Error::Held(format!("{name} took longer than --deadline; {last}")))
+    polling
+        .await
+        .map_err(|_| Error::Held(format!("{name} took longer than --deadline; {last_state}")))
 }
 
 async fn unless_interrupted(work: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {

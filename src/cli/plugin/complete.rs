@@ -21,8 +21,8 @@ use kube::{Api, api::ListParams};
 
 use super::{
     args::{CommonArgs, ShellName},
-    command,
-    output::print,
+    build_command,
+    output::print_output,
     session,
 };
 use crate::{
@@ -36,7 +36,7 @@ use crate::{
     },
 };
 
-/// Variable that the scripts of [`script`] set; it names the shell that asks.
+/// Variable that the scripts of [`print_script`] set; it names the shell that asks.
 const VARIABLE: &str = "NAVIGATOR_COMPLETE";
 const PROGRAM: &str = "kubectl-navigator";
 /// Time limit of a lookup: after that long, the user has typed the word.
@@ -47,36 +47,37 @@ const NO_FILES: &str = ":4";
 /// Answers kubectl, which passes the words after `kubectl navigator`, the last of them unfinished
 /// or empty.
 pub(super) fn for_kubectl(words: &[OsString], databases: DatabaseList) -> u8 {
-    let mut command = completing(words, databases);
+    let mut command = build_completion_command(words, databases);
     let mut words = words.to_vec();
     if words.is_empty() {
         words.push(OsString::new());
     }
     let last = words.len() - 1;
-    let begun = words[last].as_encoded_bytes().starts_with(b"-");
+    let has_dash = words[last].as_encoded_bytes().starts_with(b"-");
     let candidates = complete(&mut command, words, last, None).unwrap_or_default();
     // Flags are offered once the user began one, as kubectl does for its own.
-    let wanted = |one: &&CompletionCandidate| {
-        !one.is_hide_set() && (begun || !one.get_value().as_encoded_bytes().starts_with(b"-"))
+    let is_offered = |candidate: &&CompletionCandidate| {
+        !candidate.is_hide_set()
+            && (has_dash || !candidate.get_value().as_encoded_bytes().starts_with(b"-"))
     };
-    let lines = candidates.iter().filter(wanted).map(|one| {
-        let value = one.get_value().to_string_lossy().into_owned();
-        match one.get_help().map(ToString::to_string) {
+    let lines = candidates.iter().filter(is_offered).map(|candidate| {
+        let value = candidate.get_value().to_string_lossy().into_owned();
+        match candidate.get_help().map(ToString::to_string) {
             Some(help) => format!("{value}\t{}\n", help.lines().next().unwrap_or_default()),
             None => format!("{value}\n"),
         }
     });
     let answer = lines.collect::<String>() + NO_FILES + "\n";
-    if print(&answer).is_ok() { exit::OK } else { exit::FAILURE }
+    if print_output(&answer).is_ok() { exit::OK } else { exit::FAILURE }
 }
 
 /// Answers a shell if one of the scripts asks; `None` otherwise.
 pub(super) fn for_shell(databases: DatabaseList) -> Option<u8> {
     let args: Vec<OsString> = std::env::args_os().collect();
     // The typed words come after the program, `--` and the program's name.
-    let typed: Vec<OsString> =
+    let typed_words: Vec<OsString> =
         args.iter().skip_while(|word| *word != "--").skip(2).cloned().collect();
-    let factory = || completing(&typed, databases).no_binary_name(false);
+    let factory = || build_completion_command(&typed_words, databases).no_binary_name(false);
     match CompleteEnv::with_factory(factory).var(VARIABLE).try_complete(args, None) {
         Ok(false) => None,
         Ok(true) => Some(exit::OK),
@@ -85,7 +86,7 @@ pub(super) fn for_shell(databases: DatabaseList) -> Option<u8> {
 }
 
 /// Prints the script by which a shell asks for completions.
-pub(super) fn script(shell: ShellName) -> Result<u8, Error> {
+pub(super) fn print_script(shell: ShellName) -> Result<u8, Error> {
     let shell: &dyn EnvCompleter = match shell {
         ShellName::Bash => &Bash,
         ShellName::Zsh => &Zsh,
@@ -96,19 +97,19 @@ pub(super) fn script(shell: ShellName) -> Result<u8, Error> {
     shell
         .write_registration(VARIABLE, PROGRAM, PROGRAM, PROGRAM, &mut script)
         .map_err(Error::Write)?;
-    print(&String::from_utf8_lossy(&script))?;
+    print_output(&String::from_utf8_lossy(&script))?;
     Ok(exit::OK)
 }
 
 /// Returns the command line, with completers for those arguments that name objects.
-fn completing(words: &[OsString], databases: DatabaseList) -> clap::Command {
-    let asker = Arc::new(NameCompleter { line: CompletionLine::read(words), databases });
-    add(command(), &asker)
+fn build_completion_command(words: &[OsString], databases: DatabaseList) -> clap::Command {
+    let completer = Arc::new(NameCompleter { line: CompletionLine::parse(words), databases });
+    add_completers(build_command(), &completer)
 }
 
-fn add(command: clap::Command, asker: &Arc<NameCompleter>) -> clap::Command {
+fn add_completers(command: clap::Command, completer: &Arc<NameCompleter>) -> clap::Command {
     let command = command.mut_args(|arg| {
-        let what = match arg.get_id().as_str() {
+        let kind = match arg.get_id().as_str() {
             "name" => CandidateKind::Cluster,
             "node" => CandidateKind::Node,
             "size" => CandidateKind::Pool,
@@ -116,10 +117,10 @@ fn add(command: clap::Command, asker: &Arc<NameCompleter>) -> clap::Command {
             "context" => CandidateKind::Context,
             _ => return arg,
         };
-        let asker = asker.clone();
-        arg.add(ArgValueCompleter::new(move |typed: &OsStr| asker.candidates(what, typed)))
+        let completer = completer.clone();
+        arg.add(ArgValueCompleter::new(move |typed: &OsStr| completer.find_candidates(kind, typed)))
     });
-    command.mut_subcommands(|below| add(below, asker))
+    command.mut_subcommands(|subcommand| add_completers(subcommand, completer))
 }
 
 #[derive(Clone, Copy)]
@@ -143,20 +144,20 @@ const FLAGS: [&str; 3] = ["--namespace", "--context", "--kubeconfig"];
 
 impl CompletionLine {
     /// Reads the finished words of a line. The last word is unfinished, and left out.
-    fn read(words: &[OsString]) -> Self {
+    fn parse(words: &[OsString]) -> Self {
         let mut line = Self::default();
-        let known = words.len().saturating_sub(1);
-        let mut words = words[..known].iter().filter_map(|word| word.to_str());
+        let finished_count = words.len().saturating_sub(1);
+        let mut words = words[..finished_count].iter().filter_map(|word| word.to_str());
         // The first word is the command, the second one the cluster.
         let mut places = 0;
         while let Some(word) = words.next() {
             if word == "--" {
                 break;
             }
-            let long = if word == "-n" { "--namespace" } else { word };
-            if FLAGS.contains(&long) {
+            let long_flag = if word == "-n" { "--namespace" } else { word };
+            if FLAGS.contains(&long_flag) {
                 let Some(value) = words.next() else { break };
-                line.flags.push(format!("{long}={value}"));
+                line.flags.push(format!("{long_flag}={value}"));
             } else if let Some(value) = word.strip_prefix("-n").filter(|_| !word.starts_with("--"))
             {
                 line.flags.push(format!("--namespace={}", value.trim_start_matches('=')));
@@ -190,92 +191,97 @@ struct CompletionArgs {
 }
 
 impl NameCompleter {
-    fn candidates(&self, what: CandidateKind, typed: &OsStr) -> Vec<CompletionCandidate> {
+    fn find_candidates(&self, kind: CandidateKind, typed: &OsStr) -> Vec<CompletionCandidate> {
         let Some(typed) = typed.to_str() else { return Vec::new() };
         let Ok(CompletionArgs { common }) = CompletionArgs::try_parse_from(&self.line.flags) else {
             return Vec::new();
         };
-        if matches!(what, CandidateKind::Context) {
-            return starting(contexts(&common), typed);
+        if matches!(kind, CandidateKind::Context) {
+            return filter_by_prefix(complete_contexts(&common), typed);
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let Ok(runtime) = runtime else { return Vec::new() };
         let names = runtime.block_on(async {
-            let ask = async {
-                let session = session::open(&common, self.databases).await?;
-                self.names(what, &session, typed).await
+            let lookup = async {
+                let session = session::open_session(&common, self.databases).await?;
+                self.find_names(kind, &session, typed).await
             };
-            tokio::time::timeout(PATIENCE, ask).await
+            tokio::time::timeout(PATIENCE, lookup).await
         });
         runtime.shutdown_background();
         match names {
-            Ok(Ok(names)) => starting(names, typed),
+            Ok(Ok(names)) => filter_by_prefix(names, typed),
             _ => Vec::new(),
         }
     }
 
-    async fn names(
+    async fn find_names(
         &self,
-        what: CandidateKind,
+        kind: CandidateKind,
         session: &PluginSession,
         typed: &str,
     ) -> Result<Vec<(String, String)>, Error> {
-        if matches!(what, CandidateKind::Namespace) {
+        if matches!(kind, CandidateKind::Namespace) {
             let api: Api<Namespace> = Api::all(session.client.clone());
             let list = api.list(&ListParams::default()).await?;
-            let names = list.items.into_iter().filter_map(|one| one.metadata.name);
+            let names = list.items.into_iter().filter_map(|namespace| namespace.metadata.name);
             return Ok(names.map(|name| (name, String::new())).collect());
         }
-        if matches!(what, CandidateKind::Cluster) {
-            return Ok(clusters(&session.all(Some(&session.namespace)).await?, typed));
+        if matches!(kind, CandidateKind::Cluster) {
+            return Ok(complete_clusters(
+                &session.list_clusters(Some(&session.namespace)).await?,
+                typed,
+            ));
         }
         let cluster = self.line.cluster.as_deref().unwrap_or_default();
-        let wanted: ClusterName = cluster.parse().map_err(Error::Usage)?;
-        let found = session.cluster(&wanted).await?;
-        if matches!(what, CandidateKind::Pool) {
-            let pool = |PoolPicture { name, wanted }: PoolPicture<'_>| {
+        let cluster_name: ClusterName = cluster.parse().map_err(Error::Usage)?;
+        let cluster_object = session.find_cluster(&cluster_name).await?;
+        if matches!(kind, CandidateKind::Pool) {
+            let describe_pool = |PoolPicture { name, wanted }: PoolPicture<'_>| {
                 (format!("{name}={wanted}"), format!("{wanted} now"))
             };
-            return Ok(found.picture().pools.iter().copied().map(pool).collect());
+            return Ok(cluster_object.picture().pools.iter().copied().map(describe_pool).collect());
         }
-        let pilots = session.pilots(&found).await?;
-        let node = |pilot: &crate::api::v1beta1::Pilot| {
+        let pilots = session.list_pilots(&cluster_object).await?;
+        let describe_node = |pilot: &crate::api::v1beta1::Pilot| {
             let phase = pilot.status.phase.clone().unwrap_or_default().to_string();
             let name = name_of(pilot);
             // A user who began to type the whole name gets the whole name.
-            let short = short_name(found.name(), name);
-            (if short.starts_with(typed) { short } else { name }.to_owned(), phase)
+            let node_suffix = short_name(cluster_object.name(), name);
+            (if node_suffix.starts_with(typed) { node_suffix } else { name }.to_owned(), phase)
         };
-        Ok(pilots.iter().map(node).collect())
+        Ok(pilots.iter().map(describe_node).collect())
     }
 }
 
 /// Returns names of clusters, with their kind where a kind was typed or two clusters have one name.
-fn clusters(found: &[ClusterObject], typed: &str) -> Vec<(String, String)> {
-    let whole = typed.contains('/');
-    let twice = |name: &str| found.iter().filter(|found| found.name() == name).count() > 1;
-    let name = |found: &ClusterObject| {
-        if whole || twice(found.name()) {
-            format!("{}/{}", found.kind.singular(), found.name())
+fn complete_clusters(objects: &[ClusterObject], typed: &str) -> Vec<(String, String)> {
+    let has_kind = typed.contains('/');
+    let is_ambiguous =
+        |name: &str| objects.iter().filter(|object| object.name() == name).count() > 1;
+    let name = |object: &ClusterObject| {
+        if has_kind || is_ambiguous(object.name()) {
+            format!("{}/{}", object.kind.singular(), object.name())
         } else {
-            found.name().to_owned()
+            object.name().to_owned()
         }
     };
-    found.iter().map(|found| (name(found), found.kind.kind().to_owned())).collect()
+    objects.iter().map(|object| (name(object), object.kind.kind().to_owned())).collect()
 }
 
-fn contexts(common: &CommonArgs) -> Vec<(String, String)> {
-    let contexts = session::file(common).map(|file| file.contexts).unwrap_or_default();
+fn complete_contexts(common: &CommonArgs) -> Vec<(String, String)> {
+    let contexts = session::read_kubeconfig(common).map(|file| file.contexts).unwrap_or_default();
     contexts.into_iter().map(|context| (context.name, String::new())).collect()
 }
 
-fn starting(names: Vec<(String, String)>, typed: &str) -> Vec<CompletionCandidate> {
-    let fits = names.into_iter().filter(|(name, _)| name.starts_with(typed));
-    fits.map(|(name, help)| {
-        let help = (!help.is_empty()).then(|| help.into());
-        CompletionCandidate::new(name).help(help)
-    })
-    .collect()
+fn filter_by_prefix(names: Vec<(String, String)>, prefix: &str) -> Vec<CompletionCandidate> {
+    let matches = names.into_iter().filter(|(name, _)| name.starts_with(prefix));
+    matches
+        .map(|(name, help)| {
+            let help = (!help.is_empty()).then(|| help.into());
+            CompletionCandidate::new(name).help(help)
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -284,7 +290,7 @@ mod tests {
 
     fn line(words: &str) -> (String, Option<String>) {
         let words: Vec<OsString> = words.split(' ').map(Into::into).collect();
-        let CompletionLine { flags, cluster } = CompletionLine::read(&words);
+        let CompletionLine { flags, cluster } = CompletionLine::parse(&words);
         (flags.join(" "), cluster)
     }
 

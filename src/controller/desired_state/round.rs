@@ -1,31 +1,34 @@
-//! Where the nodes of a cluster are to be, on the way to the encryption and logins that are wanted.
+//! The next stage of a cluster on its transition to the desired security modes.
 
 use crate::api::v1beta1::{Authentication, SecurityRungs};
 
-/// Where all nodes go next; by default where they are wanted.
+/// The stage that all nodes get next; by default the desired modes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SecurityRound {
-    /// What each node is to be told.
+    /// The modes that each node gets.
     pub rungs: SecurityRungs,
-    /// The highest of what is wanted and of what any node may be on: what CAs and users are kept for.
+    /// The highest of the desired modes and of those of any node. CAs and users exist for these
+    /// modes.
     pub in_force: SecurityRungs,
-    /// All nodes are to be stopped, and started on other rungs.
+    /// Whether all nodes have to stop, and start in other modes.
     pub stops_all: bool,
-    /// All nodes are stopped, and come back together on these rungs.
+    /// Whether all nodes are stopped, and start together in these modes.
     pub all_stopped: bool,
     /// What the next round waits for: names of predicates, and why each holds.
     pub held: Vec<(&'static str, String)>,
 }
 
 impl SecurityRound {
-    /// The round of a cluster whose nodes are not known, or are all where they are wanted.
-    pub fn settled(wanted: SecurityRungs) -> Self {
-        Self { in_force: wanted.clone(), rungs: wanted, ..Self::default() }
+    /// Returns the stage of a cluster whose nodes are not known, or all have the desired modes.
+    pub fn without_transition(desired_modes: SecurityRungs) -> Self {
+        Self { in_force: desired_modes.clone(), rungs: desired_modes, ..Self::default() }
     }
 
-    /// Do pods mount the users of the database in this round?
-    pub(crate) fn mounts_users(&self, wanted: &SecurityRungs) -> bool {
-        let asks = |rungs: &SecurityRungs| rungs.authentication == Authentication::Password;
-        asks(&self.rungs) || (asks(wanted) && !self.rungs.is_open())
+    /// Returns whether pods mount the users of the database in this stage.
+    pub(crate) fn mounts_users(&self, desired_modes: &SecurityRungs) -> bool {
+        let requires_password =
+            |rungs: &SecurityRungs| rungs.authentication == Authentication::Password;
+        requires_password(&self.rungs)
+            || (requires_password(desired_modes) && !self.rungs.is_open())
     }
 }

@@ -20,7 +20,7 @@ use crate::{
 
 /// Puts the cluster's uid on those claims of a pool that the cluster takes up; see
 /// [`claim_owner`](crate::controller::ownership::claim_owner).
-pub(crate) async fn own(
+pub(crate) async fn adopt_claims(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     pool: &ObservedPool,
@@ -48,37 +48,46 @@ async fn patch_claim(
 ) -> Result<(), Error> {
     let resource = ApiResource::erase::<PersistentVolumeClaim>(&());
     let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-    let done =
-        ctx.write(&resource, &desired.namespace)?.patch(name, &params, &Patch::Merge(patch)).await;
-    match done {
+    let result = ctx
+        .write_api(&resource, &desired.namespace)?
+        .patch(name, &params, &Patch::Merge(patch))
+        .await;
+    match result {
         Ok(_) => Ok(()),
-        Err(error) => Err(Error::request("label", &resource.kind, name, error)),
+        Err(error) => Err(Error::from_request("label", &resource.kind, name, error)),
     }
 }
 
-/// Adds what a pool's claims lack. A label or annotation that the spec names no more stays, since
-/// another hand may have written it.
-pub(super) async fn mark(
+/// Adds what a pool's claims lack. A label or annotation that is no longer in the spec stays, since
+/// another client may have written it.
+pub(super) async fn label_claims(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     pool: &ObservedPool,
 ) -> Result<(), Error> {
-    let wanted = desired.pool(&pool.name);
-    let Some(made) = wanted.and_then(|wanted| claim_templates(desired, wanted).pop()) else {
+    let desired_pool = desired.pool(&pool.name);
+    let Some(template) =
+        desired_pool.and_then(|desired_pool| claim_templates(desired, desired_pool).pop())
+    else {
         return Ok(());
     };
-    let named = wanted.and_then(|wanted| wanted.persistence.as_ref());
-    let none = named.is_none_or(|named| named.labels.is_empty() && named.annotations.is_empty());
-    let members = pool.running().filter_map(|(_, member)| member?.claim.as_ref());
-    for claim in members.filter(|claim| !claim.terminating && !none) {
-        let known = ctx.stores.claims.named(&desired.namespace, &claim.name);
-        let Some(known) = known else { continue };
+    let persistence = desired_pool.and_then(|desired_pool| desired_pool.persistence.as_ref());
+    let is_unlabeled = persistence.is_none_or(|persistence| {
+        persistence.labels.is_empty() && persistence.annotations.is_empty()
+    });
+    let members = pool.nodes().filter_map(|(_, member)| member?.claim.as_ref());
+    for claim in members.filter(|claim| !claim.terminating && !is_unlabeled) {
+        let cached_claim = ctx.stores.claims.get_object(&desired.namespace, &claim.name);
+        let Some(cached_claim) = cached_claim else { continue };
         let resource = ApiResource::erase::<PersistentVolumeClaim>(&());
-        let found = ctx.whole(&resource, &known.metadata).await?;
-        let Some(found) = found else { continue };
-        let labels = missing(found.metadata.labels.as_ref(), made.metadata.labels.as_ref());
-        let annotations =
-            missing(found.metadata.annotations.as_ref(), made.metadata.annotations.as_ref());
+        let full_claim = ctx.full_object(&resource, &cached_claim.metadata).await?;
+        let Some(full_claim) = full_claim else { continue };
+        let labels =
+            missing_entries(full_claim.metadata.labels.as_ref(), template.metadata.labels.as_ref());
+        let annotations = missing_entries(
+            full_claim.metadata.annotations.as_ref(),
+            template.metadata.annotations.as_ref(),
+        );
         if labels.is_empty() && annotations.is_empty() {
             continue;
         }
@@ -91,11 +100,12 @@ pub(super) async fn mark(
 }
 
 /// Returns the entries of `wanted` that `found` has not, or has with other values.
-fn missing(
-    found: Option<&BTreeMap<String, String>>,
-    wanted: Option<&BTreeMap<String, String>>,
+fn missing_entries(
+    existing: Option<&BTreeMap<String, String>>,
+    desired: Option<&BTreeMap<String, String>>,
 ) -> Map<String, Value> {
-    let has = |key: &String| found.and_then(|found| found.get(key));
-    let lacks = wanted.into_iter().flatten().filter(|(key, value)| has(key) != Some(value));
-    lacks.map(|(key, value)| (key.clone(), json!(value))).collect()
+    let existing_value = |key: &String| existing.and_then(|existing| existing.get(key));
+    let missing_pairs =
+        desired.into_iter().flatten().filter(|(key, value)| existing_value(key) != Some(value));
+    missing_pairs.map(|(key, value)| (key.clone(), json!(value))).collect()
 }

@@ -5,7 +5,7 @@ use kube::api::{ApiResource, DynamicObject, PostParams};
 use serde_json::json;
 use tracing::info;
 
-use super::{adopt, not_terminating};
+use super::{adopt, check_not_terminating};
 use crate::{
     api::{
         names::{self, annotation},
@@ -15,7 +15,7 @@ use crate::{
         context::{ControllerContext, Error, MANAGER},
         desired_state::{DesiredCluster, DesiredPool},
         observe::ObservedCluster,
-        plan::{BirthSpec, newborn, pinned_to},
+        plan::{BirthSpec, pinned_to, revision_for_new_pod},
         resources::{pilot_body, pilot_resource, spec_patch},
         write::patch_pilot,
     },
@@ -34,9 +34,9 @@ pub(crate) async fn ensure_pilot(
     pool: &DesiredPool,
     ordinal: u32,
 ) -> Result<(), Error> {
-    let name = names::pilot(&pool.set, ordinal);
-    let found = observed.pools.iter().find(|found| found.name == pool.name);
-    let member = found.and_then(|found| found.members.get(&ordinal));
+    let name = names::pilot_name(&pool.set, ordinal);
+    let observed_pool = observed.pools.iter().find(|other| other.name == pool.name);
+    let member = observed_pool.and_then(|observed_pool| observed_pool.members.get(&ordinal));
     let Some(pilot) = member.and_then(|member| member.pilot.as_ref()) else {
         return create_pilot(ctx, desired, observed, pool, ordinal).await;
     };
@@ -49,17 +49,18 @@ pub(crate) async fn ensure_pilot(
         }
         // What it notes is of the cluster that it was made for, or of the copy that it was put back
         // from.
-        let earlier = earlier_claim(ctx, desired, &name).await?;
-        patch["metadata"]["annotations"][annotation::EARLIER_CLAIM] = json!(earlier);
+        let earlier_uid = earlier_claim(ctx, desired, &name).await?;
+        patch["metadata"]["annotations"][annotation::EARLIER_CLAIM] = json!(earlier_uid);
     }
-    let pin = found.and_then(|found| pinned_to(desired, found, member?, pool));
+    let pin =
+        observed_pool.and_then(|observed_pool| pinned_to(desired, observed_pool, member?, pool));
     if pilot.pinned.as_deref() != pin {
         patch["metadata"]["annotations"][annotation::PINNED_POD] = json!(pin);
     }
     // Where its next pod is made of the newest template, the configuration must be the newest too.
-    let absent = member.is_some_and(|member| member.pod.is_none()) && pin.is_none();
-    let restarts = pilot.spec.config_hash.as_deref() != Some(pool.config_hash());
-    if (!restarts || absent)
+    let is_absent = member.is_some_and(|member| member.pod.is_none()) && pin.is_none();
+    let requires_restart = pilot.spec.config_hash.as_deref() != Some(pool.config_hash());
+    if (!requires_restart || is_absent)
         && let Some(spec) = spec_patch(&pilot.spec, &pool.pilot)
     {
         patch["spec"] = spec;
@@ -77,12 +78,13 @@ async fn create_pilot(
     pool: &DesiredPool,
     ordinal: u32,
 ) -> Result<(), Error> {
-    not_terminating(ctx, desired).await?;
+    check_not_terminating(ctx, desired).await?;
     let resource = pilot_resource();
-    let name = &names::pilot(&pool.set, ordinal);
-    let found = observed.pools.iter().find(|found| found.name == pool.name);
-    let birth = found.and_then(|found| newborn(desired, observed, found));
-    let mut body = match birth {
+    let name = &names::pilot_name(&pool.set, ordinal);
+    let observed_pool = observed.pools.iter().find(|other| other.name == pool.name);
+    let revision = observed_pool
+        .and_then(|observed_pool| revision_for_new_pod(desired, observed, observed_pool));
+    let mut body = match revision {
         Some(BirthSpec { pilot, .. }) => {
             let pilot = PilotSpec {
                 forget: Vec::new(),
@@ -96,21 +98,21 @@ async fn create_pilot(
         }
         None => pilot_body(desired, pool, name, ordinal, &ctx.settings),
     };
-    if let Some(BirthSpec { template, .. }) = birth {
+    if let Some(BirthSpec { template, .. }) = revision {
         body["metadata"]["annotations"][annotation::PINNED_POD] = json!(template);
     }
-    let earlier = earlier_claim(ctx, desired, name).await?;
-    body["metadata"]["annotations"][annotation::EARLIER_CLAIM] = json!(earlier);
+    let earlier_uid = earlier_claim(ctx, desired, name).await?;
+    body["metadata"]["annotations"][annotation::EARLIER_CLAIM] = json!(earlier_uid);
     let object: DynamicObject =
         serde_json::from_value(body.clone()).expect("a Pilot has metadata and string keys");
     let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-    let api = ctx.write(&resource, &desired.namespace)?;
+    let api = ctx.write_api(&resource, &desired.namespace)?;
     match api.create(&params, &object).await {
         Ok(_) => info!(namespace = desired.namespace, name, "Created Pilot"),
         Err(error) => {
-            let error = Error::request("create", "Pilot", name, error);
+            let error = Error::from_request("create", "Pilot", name, error);
             if matches!(error, Error::Conflict { .. }) {
-                adopt::pilot(ctx, desired, name, &body).await?;
+                adopt::adopt_pilot(ctx, desired, name, &body).await?;
             }
             return Err(error);
         }
@@ -127,7 +129,8 @@ async fn earlier_claim(
 ) -> Result<String, Error> {
     let claim = format!("{}-{pilot}", desired.database.names.data_volume);
     let claims = ApiResource::erase::<PersistentVolumeClaim>(&());
-    let found = ctx.read(&claims, &desired.namespace).get_opt(&claim).await;
-    let found = found.map_err(|error| Error::request("get", &claims.kind, &claim, error))?;
-    Ok(found.and_then(|claim| claim.metadata.uid).unwrap_or_default())
+    let result = ctx.read_api(&claims, &desired.namespace).get_opt(&claim).await;
+    let response =
+        result.map_err(|error| Error::from_request("get", &claims.kind, &claim, error))?;
+    Ok(response.and_then(|claim| claim.metadata.uid).unwrap_or_default())
 }

@@ -10,25 +10,27 @@ use crate::{
     controller::{
         context::{ControllerContext, Error},
         desired_state::{DesiredCluster, DesiredPool},
-        observe::{ObservedPool, controller},
+        observe::{ObservedPool, controller_owner},
         resources::{PreparedObject, stateful_set},
     },
 };
 
 /// Builds the StatefulSet of an existing pool. With `pin` it keeps the template of that config
-/// hash, as the server has it; the newest one where the server has that template no more.
+/// hash, as the server has it. If the server no longer has that template, it gets the newest one.
 pub(crate) async fn pinned_set(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
-    wanted: &DesiredPool,
-    found: &ObservedPool,
+    desired_pool: &DesiredPool,
+    observed_pool: &ObservedPool,
     replicas: u32,
     pin: Option<&str>,
 ) -> Result<PreparedObject, Error> {
-    let build = |pin| stateful_set(desired, &ctx.settings, wanted, Some(found), replicas, pin);
+    let build = |pin| {
+        stateful_set(desired, &ctx.settings, desired_pool, Some(observed_pool), replicas, pin)
+    };
     let Some(hash) = pin else { return Ok(build(None)) };
     let mut set = build(pin);
-    let Some(template) = template(ctx, desired, &set, found, hash).await? else {
+    let Some(template) = find_template(ctx, desired, &set, observed_pool, hash).await? else {
         let (namespace, name) = (&desired.namespace, &set.name);
         warn!(%namespace, name, hash, "No revision has the pods' template; new pods get the newest");
         return Ok(build(None));
@@ -38,39 +40,40 @@ pub(crate) async fn pinned_set(
 }
 
 /// Returns the template with this config hash: the set's own, or the one of an earlier revision.
-async fn template(
+async fn find_template(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     set: &PreparedObject,
-    found: &ObservedPool,
+    observed_pool: &ObservedPool,
     hash: &str,
 ) -> Result<Option<Value>, Error> {
-    let has = |template: &Value| {
+    let has_hash = |template: &Value| {
         template["metadata"]["annotations"][annotation::CONFIG_HASH].as_str() == Some(hash)
     };
     // The cache holds a typed object, which lacks fields that our types do not know.
-    let read = ctx.read(&set.resource, &desired.namespace).get_opt(&set.name).await;
-    let read = read.map_err(|error| Error::request("get", &set.resource.kind, &set.name, error))?;
-    let own = read.map(|read| read.data["spec"]["template"].clone());
-    if let Some(own) = own.filter(has) {
-        return Ok(Some(own));
+    let result = ctx.read_api(&set.resource, &desired.namespace).get_opt(&set.name).await;
+    let response =
+        result.map_err(|error| Error::from_request("get", &set.resource.kind, &set.name, error))?;
+    let current_template = response.map(|response| response.data["spec"]["template"].clone());
+    if let Some(current_template) = current_template.filter(has_hash) {
+        return Ok(Some(current_template));
     }
-    let uid = found.set.as_ref().and_then(|set| set.object.as_ref()?.metadata.uid.clone());
+    let uid = observed_pool.set.as_ref().and_then(|set| set.object.as_ref()?.metadata.uid.clone());
     let resource = ApiResource::erase::<ControllerRevision>(&());
     let selector = format!("{}={}", desired.database.names.cluster_label, desired.name);
     let params = ListParams::default().labels(&selector);
-    let revisions = match ctx.read(&resource, &desired.namespace).list(&params).await {
+    let revisions = match ctx.read_api(&resource, &desired.namespace).list(&params).await {
         // An older ClusterRole does not let us list them, and `navigator local` has none.
         Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => return Ok(None),
-        listed => {
-            listed.map_err(|error| Error::request("list", &resource.kind, &set.name, error))?
+        result => {
+            result.map_err(|error| Error::from_request("list", &resource.kind, &set.name, error))?
         }
     };
-    let of_set = revisions.items.into_iter().filter(|revision| {
-        let owner = controller(&revision.metadata).map(|owner| &owner.uid);
+    let set_revisions = revisions.items.into_iter().filter(|revision| {
+        let owner = controller_owner(&revision.metadata).map(|owner| &owner.uid);
         uid.is_some() && owner == uid.as_ref()
     });
-    let mut templates = of_set.map(|revision| {
+    let mut templates = set_revisions.map(|revision| {
         let mut template = revision.data["data"]["spec"]["template"].clone();
         if let Some(template) = template.as_object_mut() {
             // The StatefulSet controller stores a template as a patch.
@@ -78,5 +81,5 @@ async fn template(
         }
         template
     });
-    Ok(templates.find(has))
+    Ok(templates.find(has_hash))
 }

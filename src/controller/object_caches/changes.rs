@@ -14,43 +14,45 @@ use crate::{
     controller::desired_state::ManagedDatabase,
 };
 
-/// Is it another version of the object?
-pub(super) fn is_other_version<K: Resource>(before: &K, now: &K) -> bool {
-    before.meta().resource_version != now.meta().resource_version
+/// Returns whether it is another version of the object.
+pub(super) fn is_other_version<K: Resource>(old: &K, new: &K) -> bool {
+    old.meta().resource_version != new.meta().resource_version
 }
 
-/// Has another pilot taken the lead? A renewal makes no cluster due.
-pub(super) fn changes_holder(before: &LeaderLease, now: &LeaderLease) -> bool {
-    before.spec.holder_identity != now.spec.holder_identity
+/// Returns whether another pilot has become the leader. A renewal makes no cluster due.
+pub(super) fn changes_holder(old: &LeaderLease, new: &LeaderLease) -> bool {
+    old.spec.holder_identity != new.spec.holder_identity
 }
 
-/// Has a cluster changed in anything but its status? Our own writes of that make no cluster due.
-pub(super) fn changes_wish(before: &DynamicObject, now: &DynamicObject) -> bool {
-    let (before, now) = (&before.metadata, &now.metadata);
-    before.generation != now.generation
-        || before.deletion_timestamp.is_some() != now.deletion_timestamp.is_some()
-        || before.annotations != now.annotations
-        || before.finalizers != now.finalizers
+/// Returns whether a cluster has changed in anything except its status. Our own writes of the
+/// status make no cluster due.
+pub(super) fn changes_desired_state(old: &DynamicObject, new: &DynamicObject) -> bool {
+    let (old, new) = (&old.metadata, &new.metadata);
+    old.generation != new.generation
+        || old.deletion_timestamp.is_some() != new.deletion_timestamp.is_some()
+        || old.annotations != new.annotations
+        || old.finalizers != new.finalizers
 }
 
-/// Has a Pilot changed in what can change a plan: all but heartbeats, storage and gauges?
+/// Returns whether a Pilot has changed in what can change a plan: all except heartbeats, storage
+/// and gauges.
 pub(super) fn changes_plan(
     databases: &[&'static ManagedDatabase],
-    before: &Pilot,
-    now: &Pilot,
+    old_pilot: &Pilot,
+    new_pilot: &Pilot,
 ) -> bool {
-    let (old, new) = (&before.metadata, &now.metadata);
+    let (old, new) = (&old_pilot.metadata, &new_pilot.metadata);
     old.deletion_timestamp.is_some() != new.deletion_timestamp.is_some()
         || old.labels != new.labels
         || old.annotations != new.annotations
-        || before.spec != now.spec
-        || changes_report(databases, &before.status, &now.status)
+        || old_pilot.spec != new_pilot.spec
+        || changes_report(databases, &old_pilot.status, &new_pilot.status)
 }
 
 fn changes_report(
     databases: &[&'static ManagedDatabase],
-    before: &PilotStatus,
-    now: &PilotStatus,
+    old: &PilotStatus,
+    new: &PilotStatus,
 ) -> bool {
     let PilotStatus {
         observed_generation: _,
@@ -74,54 +76,59 @@ fn changes_report(
         security,
         parts,
         conditions,
-    } = before;
-    *phase != now.phase
-        || *pilot_version != now.pilot_version
-        || *pilot_program != now.pilot_program
-        || *config_hash != now.config_hash
-        || *started_for != now.started_for
-        || *version != now.version
-        || *health != now.health
-        || !are_alike(blockers, &now.blockers)
-        || *identity != now.identity
-        || *instance != now.instance
-        || *endpoints != now.endpoints
-        || *process != now.process
-        || *last_termination != now.last_termination
-        || *decommission != now.decommission
-        || *forgotten != now.forgotten
-        || *security != now.security
-        || *conditions != now.conditions
-        || changes_parts(databases, parts, &now.parts)
+    } = old;
+    *phase != new.phase
+        || *pilot_version != new.pilot_version
+        || *pilot_program != new.pilot_program
+        || *config_hash != new.config_hash
+        || *started_for != new.started_for
+        || *version != new.version
+        || *health != new.health
+        || !are_alike(blockers, &new.blockers)
+        || *identity != new.identity
+        || *instance != new.instance
+        || *endpoints != new.endpoints
+        || *process != new.process
+        || *last_termination != new.last_termination
+        || *decommission != new.decommission
+        || *forgotten != new.forgotten
+        || *security != new.security
+        || *conditions != new.conditions
+        || changes_parts(databases, parts, &new.parts)
 }
 
-/// Are the blockers the same but for the time when they were last judged?
-fn are_alike(before: &[Blocker], now: &[Blocker]) -> bool {
-    let alike = |(before, now): (&Blocker, &Blocker)| {
-        let Blocker { predicate, against, message, since, observed_time: _ } = before;
+/// Returns whether the blockers are the same except for the time of their last check.
+fn are_alike(old: &[Blocker], new: &[Blocker]) -> bool {
+    let is_alike = |(old_blocker, new_blocker): (&Blocker, &Blocker)| {
+        let Blocker { predicate, against, message, since, observed_time: _ } = old_blocker;
         (predicate, against, message, since)
-            == (&now.predicate, &now.against, &now.message, &now.since)
+            == (
+                &new_blocker.predicate,
+                &new_blocker.against,
+                &new_blocker.message,
+                &new_blocker.since,
+            )
     };
-    before.len() == now.len() && before.iter().zip(now).all(alike)
+    old.len() == new.len() && old.iter().zip(new).all(is_alike)
 }
 
 fn changes_parts(
     databases: &[&'static ManagedDatabase],
-    before: &PilotParts,
-    now: &PilotParts,
+    old: &PilotParts,
+    new: &PilotParts,
 ) -> bool {
-    !before.words().eq(now.words())
-        || before.words().any(|word| {
+    !old.database_words().eq(new.database_words())
+        || old.database_words().any(|word| {
             let gauges = databases.iter().find(|database| database.names.word == word);
             let gauges = gauges.map_or(&[][..], |database| database.gauges);
-            match (before.raw(word), now.raw(word)) {
-                (Some(Value::Object(before)), Some(Value::Object(now))) => {
-                    let rest = |name: &&String| !gauges.contains(&name.as_str());
-                    let one = before.iter().filter(|(name, _)| rest(name));
-                    let other = now.iter().filter(|(name, _)| rest(name));
-                    !one.eq(other)
+            match (old.raw_part(word), new.raw_part(word)) {
+                (Some(Value::Object(old)), Some(Value::Object(new))) => {
+                    let is_compared = |name: &&String| !gauges.contains(&name.as_str());
+                    let old_entries = old.iter().filter(|(name, _)| is_compared(name));
+                    let new_entries = new.iter().filter(|(name, _)| is_compared(name));
+                    !old_entries.eq(new_entries)
                 }
-                (before, now) => before != now,
+                (old, new) => old != new,
             }
         })
 }

@@ -40,16 +40,16 @@ impl ReadContents {
         (object.metadata.resource_version.as_deref() == Some(version)).then_some(object)
     }
 
-    pub(super) fn keep(&self, key: ContentKey, object: &DynamicObject) {
+    pub(super) fn insert_object(&self, key: ContentKey, object: &DynamicObject) {
         let mut contents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        contents.forget(&key);
+        contents.remove_object(&key);
         let Ok(json) = serde_json::to_string(object) else { return };
         if json.len() > LARGEST {
             return;
         }
         while contents.bytes + json.len() > contents.room {
-            let Some(other) = contents.objects.keys().next().cloned() else { break };
-            contents.forget(&other);
+            let Some(evicted_key) = contents.objects.keys().next().cloned() else { break };
+            contents.remove_object(&evicted_key);
         }
         contents.bytes += json.len();
         contents.objects.insert(key, json.into());
@@ -57,7 +57,7 @@ impl ReadContents {
 }
 
 impl Contents {
-    fn forget(&mut self, key: &ContentKey) {
+    fn remove_object(&mut self, key: &ContentKey) {
         if let Some(json) = self.objects.remove(key) {
             self.bytes -= json.len();
         }
@@ -86,20 +86,20 @@ mod tests {
     #[test]
     fn only_the_version_that_was_read_is_returned() {
         let contents = ReadContents::new(ROOM);
-        contents.keep(key(0), &object("1", 10));
+        contents.insert_object(key(0), &object("1", 10));
         assert_eq!(contents.of_version(&key(0), "1"), Some(object("1", 10)));
         assert_eq!(contents.of_version(&key(0), "2"), None);
-        contents.keep(key(0), &object("2", 10));
+        contents.insert_object(key(0), &object("2", 10));
         assert_eq!(contents.of_version(&key(0), "1"), None);
     }
 
     #[test]
     fn large_objects_and_many_take_no_more_than_the_room() {
         let contents = ReadContents::new(ROOM);
-        contents.keep(key(0), &object("1", LARGEST));
+        contents.insert_object(key(0), &object("1", LARGEST));
         assert_eq!(contents.of_version(&key(0), "1"), None, "it is larger than any of ours");
         for number in 0..300 {
-            contents.keep(key(number), &object("1", LARGEST - 100));
+            contents.insert_object(key(number), &object("1", LARGEST - 100));
         }
         let (bytes, kept) = {
             let contents = contents.0.lock().unwrap();

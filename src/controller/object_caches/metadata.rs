@@ -1,9 +1,9 @@
-//! Objects of which only the metadata are watched: anybody may write what has our label, and none of
-//! it is kept but what tells whose it is.
+//! Objects of which only the metadata are watched. Any client may write objects with our label, so
+//! only what shows the owner of an object is kept.
 //!
-//! The server is asked for metadata alone, so the values of Secrets that are not ours never come
-//! here. Labels and annotations that are not ours are passed over as they are read: a page of large
-//! ones takes no more memory than its text.
+//! The controller requests only metadata from the server, so it never receives the values of
+//! foreign Secrets. It skips foreign labels and annotations while it reads them: a page of large
+//! ones takes only the memory of its text.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 
@@ -61,14 +61,14 @@ impl Resource for ObjectMetadata {
 }
 
 /// Returns a client that lists and watches metadata alone.
-pub(super) fn client(client: Client) -> Client {
+pub(super) fn metadata_client(client: Client) -> Client {
     let namespace = client.default_namespace().to_owned();
     let service = tower::service_fn(move |mut request: Request<Body>| {
         let client = client.clone();
         async move {
             let query = request.uri().query().unwrap_or_default();
-            let watches = query.split('&').any(|pair| pair == "watch=true");
-            request.headers_mut().insert(ACCEPT, if watches { OF_ONE } else { OF_A_LIST });
+            let is_watch = query.split('&').any(|pair| pair == "watch=true");
+            request.headers_mut().insert(ACCEPT, if is_watch { OF_ONE } else { OF_A_LIST });
             client.send(request).await
         }
     });
@@ -161,21 +161,21 @@ impl<'de> Visitor<'de> for OwnEntriesVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<OwnEntries, A::Error> {
-        let mut kept = BTreeMap::new();
+        let mut entries = BTreeMap::new();
         while let Some(key) = map.next_key::<String>()? {
             if !is_own(&key) {
                 map.next_value::<IgnoredAny>()?;
                 continue;
             }
             let value: String = map.next_value()?;
-            kept.insert(key, value);
+            entries.insert(key, value);
         }
-        kept.retain(|key, value| is_kept(key, value));
-        Ok(OwnEntries(Some(kept)))
+        entries.retain(|key, value| is_kept(key, value));
+        Ok(OwnEntries(Some(entries)))
     }
 }
 
-/// Is it a label or an annotation by which the controller knows an object, or that it writes?
+/// Returns whether the controller knows an object by this label or annotation, or writes it.
 pub(super) fn is_kept(key: &str, value: &str) -> bool {
     is_own(key) && value.len() <= MOST_OF_A_VALUE
 }

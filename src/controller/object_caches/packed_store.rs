@@ -1,10 +1,9 @@
-//! A cache that holds its objects packed, and knows them by cluster.
+//! A cache that holds its objects packed, and finds them by cluster.
 //!
-//! Ten thousand pods, claims and Pilots as the types of their kinds take more than half a gibibyte,
-//! most of it room for fields that are not set. As compact JSON they take a quarter of that. They
-//! are unpacked when they are read, which a look at one cluster does for the objects of that
-//! cluster only.
-//! What is asked of all objects at once is in their [`ObjectOutline`].
+//! Ten thousand pods, claims and Pilots as the types of their kinds take more than half a gibibyte.
+//! Most of that is room for fields that are not set. As compact JSON they take a quarter of that.
+//! The cache unpacks them when they are read; a read of one cluster unpacks only the objects of
+//! that cluster. The [`ObjectOutline`] of an object holds what is read of all objects at once.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -18,7 +17,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::watch;
 use tracing::warn;
 
-use super::{ManagedDatabase, keys};
+use super::{ManagedDatabase, cluster_keys};
 use crate::controller::queue::ClusterKey;
 
 /// An object that can be packed.
@@ -38,7 +37,7 @@ pub(crate) struct ObjectOutline {
 }
 
 impl ObjectOutline {
-    fn of(meta: &ObjectMeta) -> Self {
+    fn from_metadata(meta: &ObjectMeta) -> Self {
         let text = |text: &Option<String>| text.as_deref().unwrap_or_default().into();
         Self { namespace: text(&meta.namespace), name: text(&meta.name), uid: text(&meta.uid) }
     }
@@ -80,11 +79,13 @@ struct PackedObjects {
 impl PackedObjects {
     /// Leaves out the namespace that takes the most, until there is room for so many bytes more in
     /// `namespace`. Is that one left out?
-    fn leaves_out(&mut self, namespace: &str, more: usize, room: usize) -> bool {
-        while !self.left_out.contains(namespace) && self.bytes + more > room {
-            let own = self.of_namespaces.get(namespace).copied().unwrap_or_default() + more;
+    fn leaves_out(&mut self, namespace: &str, added_bytes: usize, room: usize) -> bool {
+        while !self.left_out.contains(namespace) && self.bytes + added_bytes > room {
+            let namespace_bytes =
+                self.of_namespaces.get(namespace).copied().unwrap_or_default() + added_bytes;
             let largest = self.of_namespaces.iter().max_by_key(|(_, bytes)| **bytes);
-            let largest = largest.filter(|(_, bytes)| **bytes > own).map(|(name, _)| &**name);
+            let largest =
+                largest.filter(|(_, bytes)| **bytes > namespace_bytes).map(|(name, _)| &**name);
             let largest: Box<str> = largest.unwrap_or(namespace).into();
             warn!(
                 namespace = %largest,
@@ -98,10 +99,10 @@ impl PackedObjects {
         self.left_out.contains(namespace)
     }
 
-    fn count(&mut self, namespace: &str, added: usize, removed: usize) {
-        self.bytes = self.bytes + added - removed;
-        let of_namespace = self.of_namespaces.entry(namespace.into()).or_default();
-        *of_namespace = *of_namespace + added - removed;
+    fn add_bytes(&mut self, namespace: &str, added_bytes: usize, removed_bytes: usize) {
+        self.bytes = self.bytes + added_bytes - removed_bytes;
+        let namespace_bytes = self.of_namespaces.entry(namespace.into()).or_default();
+        *namespace_bytes = *namespace_bytes + added_bytes - removed_bytes;
     }
 
     fn insert<K: Packable>(
@@ -110,38 +111,44 @@ impl PackedObjects {
         object: &K,
         room: usize,
     ) {
-        let outline = ObjectOutline::of(object.meta());
+        let outline = ObjectOutline::from_metadata(object.meta());
         let key = outline.key();
-        let named: Vec<ClusterKey> = keys(databases, object.meta()).collect();
-        // Labels seldom change, and to unpack the object for them costs more than the rest.
-        let is_in = |cluster| self.clusters.get(cluster).is_some_and(|them| them.contains(&key));
-        let before = self.objects.get(&key).map(|before| before.clusters);
-        if before != Some(named.len()) || !named.iter().all(is_in) {
+        let object_clusters: Vec<ClusterKey> = cluster_keys(databases, object.meta()).collect();
+        // Labels rarely change, and to unpack the object for them costs more than the rest.
+        let is_in = |cluster| {
+            self.clusters.get(cluster).is_some_and(|object_keys| object_keys.contains(&key))
+        };
+        let old_clusters = self.objects.get(&key).map(|old_object| old_object.clusters);
+        if old_clusters != Some(object_clusters.len()) || !object_clusters.iter().all(is_in) {
             self.remove::<K>(databases, object.meta());
         }
         let json = serde_json::to_string(object).expect("objects of Kubernetes have string keys");
         if self.leaves_out(&outline.namespace, json.len(), room) {
             return;
         }
-        let clusters = named.len();
-        for cluster in named {
+        let clusters = object_clusters.len();
+        for cluster in object_clusters {
             self.clusters.entry(cluster).or_default().insert(key.clone());
         }
-        let (namespace, added) = (outline.namespace.clone(), json.len());
+        let (namespace, added_bytes) = (outline.namespace.clone(), json.len());
         let object = PackedObject { outline, clusters, json: json.into() };
-        let before = self.objects.insert(key, object);
-        self.count(&namespace, added, before.map_or(0, |before| before.json.len()));
+        let old_object = self.objects.insert(key, object);
+        self.add_bytes(
+            &namespace,
+            added_bytes,
+            old_object.map_or(0, |old_object| old_object.json.len()),
+        );
     }
 
     fn remove<K: Packable>(&mut self, databases: &[&'static ManagedDatabase], meta: &ObjectMeta) {
-        let key = ObjectOutline::of(meta).key();
-        let Some(before) = self.objects.remove(&key) else { return };
-        self.count(&before.outline.namespace, 0, before.json.len());
+        let key = ObjectOutline::from_metadata(meta).key();
+        let Some(old_object) = self.objects.remove(&key) else { return };
+        self.add_bytes(&old_object.outline.namespace, 0, old_object.json.len());
         // Its labels may have been others.
-        for cluster in keys(databases, before.unpack::<K>().meta()) {
-            if let Some(found) = self.clusters.get_mut(&cluster) {
-                found.remove(&key);
-                if found.is_empty() {
+        for cluster in cluster_keys(databases, old_object.unpack::<K>().meta()) {
+            if let Some(object_keys) = self.clusters.get_mut(&cluster) {
+                object_keys.remove(&key);
+                if object_keys.is_empty() {
                     self.clusters.remove(&cluster);
                 }
             }
@@ -172,7 +179,7 @@ impl<K> Clone for PackedStore<K> {
 }
 
 impl<K> PackedStore<K> {
-    fn read(&self) -> RwLockReadGuard<'_, PackedObjects> {
+    fn lock_read(&self) -> RwLockReadGuard<'_, PackedObjects> {
         self.packed.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -182,33 +189,34 @@ impl<K> PackedStore<K> {
         drop(self.is_filled.clone().wait_for(|is_filled| *is_filled).await);
     }
 
-    /// Did the objects of a namespace take more room than there is? Then none of them are here.
+    /// Returns whether the objects of a namespace were too large for the cache. Then it has none of
+    /// them.
     pub(crate) fn leaves_out(&self, namespace: &str) -> bool {
-        self.read().left_out.contains(namespace)
+        self.lock_read().left_out.contains(namespace)
     }
 
     /// Shows `look` the outline of each object.
-    pub(crate) fn outlines(&self, mut look: impl FnMut(&ObjectOutline)) {
-        self.read().objects.values().for_each(|object| look(&object.outline));
+    pub(crate) fn for_each_outline(&self, mut visit: impl FnMut(&ObjectOutline)) {
+        self.lock_read().objects.values().for_each(|object| visit(&object.outline));
     }
 }
 
 impl<K: Packable> PackedStore<K> {
-    pub(crate) fn named(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
+    pub(crate) fn get_object(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
         let key = ObjectKey::new(namespace, name);
-        Some(Arc::new(self.read().objects.get(&key)?.unpack()))
+        Some(Arc::new(self.lock_read().objects.get(&key)?.unpack()))
     }
 
-    /// Returns all objects, unpacked: for what is done seldom.
-    pub(crate) fn state(&self) -> Vec<Arc<K>> {
-        self.read().objects.values().map(|object| Arc::new(object.unpack())).collect()
+    /// Returns all objects, unpacked: for rare operations.
+    pub(crate) fn all_objects(&self) -> Vec<Arc<K>> {
+        self.lock_read().objects.values().map(|object| Arc::new(object.unpack())).collect()
     }
 
     /// Returns the objects whose label names the cluster, by name.
     pub(crate) fn of_cluster(&self, key: &ClusterKey) -> Vec<Arc<K>> {
-        let packed = self.read();
-        let found = packed.clusters.get(key).into_iter().flatten();
-        found.filter_map(|key| Some(Arc::new(packed.objects.get(key)?.unpack()))).collect()
+        let packed = self.lock_read();
+        let object_keys = packed.clusters.get(key).into_iter().flatten();
+        object_keys.filter_map(|key| Some(Arc::new(packed.objects.get(key)?.unpack()))).collect()
     }
 }
 
@@ -225,10 +233,10 @@ pub(super) struct StoreWriter<K> {
 
 impl<K: Packable> StoreWriter<K> {
     pub(super) fn new(databases: &Arc<[&'static ManagedDatabase]>) -> Self {
-        let (filled, is_filled) = watch::channel(false);
+        let (filled_sender, is_filled) = watch::channel(false);
         let store = PackedStore { packed: Arc::default(), is_filled, kind: PhantomData };
         let databases = Arc::clone(databases);
-        Self { databases, store, is_filled: filled, listed: None, room: usize::MAX }
+        Self { databases, store, is_filled: filled_sender, listed: None, room: usize::MAX }
     }
 
     /// Returns the writer of a cache with room for so many bytes.
@@ -241,36 +249,36 @@ impl<K: Packable> StoreWriter<K> {
     }
 
     /// Returns the object as it was before an event about it is applied.
-    pub(super) fn known(&self, object: &K) -> Option<K> {
-        let key = ObjectOutline::of(object.meta()).key();
-        Some(self.store.read().objects.get(&key)?.unpack())
+    pub(super) fn stored_object(&self, object: &K) -> Option<K> {
+        let key = ObjectOutline::from_metadata(object.meta()).key();
+        Some(self.store.lock_read().objects.get(&key)?.unpack())
     }
 
-    pub(super) fn apply(&mut self, event: &Event<K>) {
+    pub(super) fn apply_event(&mut self, event: &Event<K>) {
         match event {
             Event::Apply(object) => {
                 let databases = Arc::clone(&self.databases);
-                self.write().insert(&databases, object, self.room);
+                self.lock_write().insert(&databases, object, self.room);
             }
             Event::Delete(object) => {
                 let databases = Arc::clone(&self.databases);
-                self.write().remove::<K>(&databases, object.meta());
+                self.lock_write().remove::<K>(&databases, object.meta());
             }
             // A list is shown as a whole when it is complete.
             Event::Init => self.listed = Some(PackedObjects::default()),
             Event::InitApply(object) => {
-                let listed = self.listed.get_or_insert_default();
-                listed.insert(&self.databases, object, self.room);
+                let listed_objects = self.listed.get_or_insert_default();
+                listed_objects.insert(&self.databases, object, self.room);
             }
             Event::InitDone => {
-                let listed = self.listed.take().unwrap_or_default();
-                *self.write() = listed;
+                let listed_objects = self.listed.take().unwrap_or_default();
+                *self.lock_write() = listed_objects;
                 self.is_filled.send_replace(true);
             }
         }
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, PackedObjects> {
+    fn lock_write(&self) -> RwLockWriteGuard<'_, PackedObjects> {
         self.store.packed.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -309,34 +317,34 @@ mod tests {
             object
         };
         let fill = |writer: &mut StoreWriter<ConfigMap>| {
-            writer.apply(&Event::Apply(in_namespace("n", "a", 1000)));
+            writer.apply_event(&Event::Apply(in_namespace("n", "a", 1000)));
             for name in ["b", "c", "d"] {
-                writer.apply(&Event::Apply(in_namespace("large", name, 2500)));
+                writer.apply_event(&Event::Apply(in_namespace("large", name, 2500)));
             }
-            writer.apply(&Event::Apply(in_namespace("n", "f", 1000)));
+            writer.apply_event(&Event::Apply(in_namespace("n", "f", 1000)));
         };
         // It is an object of the other namespace for which there is no room any more.
         fill(&mut writer);
         assert_eq!((store.leaves_out("large"), store.leaves_out("n")), (true, false));
-        assert_eq!(store.state().len(), 2, "all of the other namespace");
+        assert_eq!(store.all_objects().len(), 2, "all of the other namespace");
         assert_eq!(names(&store, "one"), ["a", "f"]);
         // One that grows by the last object is left out itself.
-        writer.apply(&Event::Apply(in_namespace("other", "g", 9000)));
+        writer.apply_event(&Event::Apply(in_namespace("other", "g", 9000)));
         assert_eq!((store.leaves_out("other"), store.leaves_out("n")), (true, false));
-        writer.apply(&Event::Apply(in_namespace("large", "b", 1)));
-        assert!(store.named("large", "b").is_none(), "until it is listed again");
-        writer.apply(&Event::Init);
-        writer.apply(&Event::InitApply(in_namespace("large", "b", 1)));
-        writer.apply(&Event::InitDone);
-        assert!(!store.leaves_out("large") && store.named("large", "b").is_some());
+        writer.apply_event(&Event::Apply(in_namespace("large", "b", 1)));
+        assert!(store.get_object("large", "b").is_none(), "until it is listed again");
+        writer.apply_event(&Event::Init);
+        writer.apply_event(&Event::InitApply(in_namespace("large", "b", 1)));
+        writer.apply_event(&Event::InitDone);
+        assert!(!store.leaves_out("large") && store.get_object("large", "b").is_some());
         // What is replaced takes its room once.
         for _ in 0..100 {
-            writer.apply(&Event::Apply(in_namespace("n", "a", 1000)));
+            writer.apply_event(&Event::Apply(in_namespace("n", "a", 1000)));
         }
         assert!(!store.leaves_out("n"));
-        writer.apply(&Event::Delete(in_namespace("n", "a", 1000)));
-        let left = store.read().bytes;
-        assert_eq!(left, serde_json::to_string(&*store.state()[0]).unwrap().len());
+        writer.apply_event(&Event::Delete(in_namespace("n", "a", 1000)));
+        let left = store.lock_read().bytes;
+        assert_eq!(left, serde_json::to_string(&*store.all_objects()[0]).unwrap().len());
     }
 
     #[test]
@@ -344,29 +352,32 @@ mod tests {
         let databases: Arc<[&'static ManagedDatabase]> = [&EXAMPLE].into();
         let mut writer = StoreWriter::<ConfigMap>::new(&databases);
         let store = writer.reader();
-        writer.apply(&Event::Init);
+        writer.apply_event(&Event::Init);
         for (name, cluster) in [("b", "one"), ("a", "one"), ("c", "other")] {
-            writer.apply(&Event::InitApply(object(name, cluster, "1")));
+            writer.apply_event(&Event::InitApply(object(name, cluster, "1")));
         }
         assert_eq!(names(&store, "one"), [""; 0], "the list is not complete");
-        writer.apply(&Event::InitDone);
+        writer.apply_event(&Event::InitDone);
         assert_eq!(names(&store, "one"), ["a", "b"]);
-        writer.apply(&Event::Apply(object("a", "other", "2")));
+        writer.apply_event(&Event::Apply(object("a", "other", "2")));
         assert_eq!(
             (names(&store, "one"), names(&store, "other")),
             (vec!["b".to_owned()], vec!["a".to_owned(), "c".to_owned()])
         );
-        assert_eq!(*store.named("n", "a").unwrap(), object("a", "other", "2"));
-        assert_eq!(writer.known(&object("a", "", "")), Some(object("a", "other", "2")));
-        writer.apply(&Event::Delete(object("a", "other", "2")));
-        assert_eq!((names(&store, "other"), store.named("n", "a")), (vec!["c".to_owned()], None));
+        assert_eq!(*store.get_object("n", "a").unwrap(), object("a", "other", "2"));
+        assert_eq!(writer.stored_object(&object("a", "", "")), Some(object("a", "other", "2")));
+        writer.apply_event(&Event::Delete(object("a", "other", "2")));
+        assert_eq!(
+            (names(&store, "other"), store.get_object("n", "a")),
+            (vec!["c".to_owned()], None)
+        );
         // What is missing in a later list is gone.
-        writer.apply(&Event::Init);
-        writer.apply(&Event::InitApply(object("c", "other", "1")));
-        writer.apply(&Event::InitDone);
+        writer.apply_event(&Event::Init);
+        writer.apply_event(&Event::InitApply(object("c", "other", "1")));
+        writer.apply_event(&Event::InitDone);
         assert_eq!((names(&store, "one"), names(&store, "other").len()), (Vec::new(), 1));
         let mut seen = Vec::new();
-        store.outlines(|outline| seen.push(outline.uid.clone()));
+        store.for_each_outline(|outline| seen.push(outline.uid.clone()));
         assert_eq!(seen, ["c".into()]);
     }
 }

@@ -1,9 +1,9 @@
-//! Takes out of objects, as they arrive, what the controller does not read: ten thousand pods are
-//! mostly templates that were written out, and what other clients noted down.
+//! Removes from objects, as they arrive, what the controller does not read. Ten thousand pods are
+//! mostly expanded templates, and notes of other clients.
 //!
-//! What an object is compared by with what it should be is never taken out: StatefulSets are kept
-//! but for notes about them. A field that the controller begins to read must be kept here first; the
-//! tests of the controller hold every object that they use against this.
+//! What the controller compares with the desired object is never removed: of StatefulSets, only
+//! notes about them are. A field that the controller begins to read must be kept here first. The
+//! tests of the controller check every object that they use against this.
 
 use k8s_openapi::{
     api::core::v1::{

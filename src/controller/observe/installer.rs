@@ -43,7 +43,7 @@ pub(crate) fn installer_name(number: u32) -> String {
 }
 
 /// Returns the number in the name of an install container; see [`installer_name`].
-fn number(name: &str) -> Option<u32> {
+fn parse_number(name: &str) -> Option<u32> {
     match name.strip_prefix(INSTALL_CONTAINER)? {
         "" => Some(0),
         rest => rest.strip_prefix('-')?.parse().ok(),
@@ -53,7 +53,7 @@ fn number(name: &str) -> Option<u32> {
 /// Returns the install containers of a pod: the init container, then ephemeral ones in the order in
 /// which they were added. The pod's own list has another order: a strategic merge puts new entries
 /// first.
-pub(super) fn installers(pod: &Pod, now: Timestamp) -> Vec<InstallerContainer> {
+pub(super) fn installer_containers(pod: &Pod, now: Timestamp) -> Vec<InstallerContainer> {
     let (Some(spec), status) = (&pod.spec, pod.status.clone().unwrap_or_default()) else {
         return Vec::new();
     };
@@ -69,9 +69,9 @@ pub(super) fn installers(pod: &Pod, now: Timestamp) -> Vec<InstallerContainer> {
         .chain(ephemeral.map(|c| (&c.name, &c.image)))
         .filter_map(|(name, image)| {
             Some(InstallerContainer {
-                number: number(name)?,
+                number: parse_number(name)?,
                 image: image.clone().unwrap_or_default(),
-                state: state(statuses.iter().find(|status| status.name == *name), now),
+                state: install_state(statuses.iter().find(|status| status.name == *name), now),
             })
         })
         .collect();
@@ -79,28 +79,30 @@ pub(super) fn installers(pod: &Pod, now: Timestamp) -> Vec<InstallerContainer> {
     installers
 }
 
-fn state(status: Option<&ContainerStatus>, now: Timestamp) -> InstallState {
+fn install_state(status: Option<&ContainerStatus>, now: Timestamp) -> InstallState {
     let Some(state) = status.and_then(|status| status.state.as_ref()) else {
         return InstallState::Pending("the kubelet has not seen it yet".to_owned());
     };
-    if let Some(ended) = &state.terminated {
-        let message = ended.message.clone().unwrap_or_default();
-        let at = ended.finished_at.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
-        if ended.exit_code == 0 {
+    if let Some(termination) = &state.terminated {
+        let message = termination.message.clone().unwrap_or_default();
+        let finished_at =
+            termination.finished_at.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+        if termination.exit_code == 0 {
             return InstallState::Done {
                 program: message.trim().to_owned(),
-                at,
-                age: age(at, now),
+                at: finished_at,
+                age: age(finished_at, now),
             };
         }
-        let why = ended.reason.as_deref().unwrap_or("Error");
-        let message = format!("exit code {}, {why}: {}", ended.exit_code, message.trim());
+        let reason = termination.reason.as_deref().unwrap_or("Error");
+        let message = format!("exit code {}, {reason}: {}", termination.exit_code, message.trim());
         return InstallState::Failed { reason: "PilotInstallFailed", message };
     }
-    let waiting = state.waiting.clone().unwrap_or_default();
-    let word = waiting.reason.unwrap_or_else(|| "Running".to_owned());
-    let message = waiting.message.map_or_else(|| word.clone(), |said| format!("{word}: {said}"));
-    match WAITING.iter().find(|(listed, _)| *listed == word) {
+    let waiting_state = state.waiting.clone().unwrap_or_default();
+    let word = waiting_state.reason.unwrap_or_else(|| "Running".to_owned());
+    let message =
+        waiting_state.message.map_or_else(|| word.clone(), |text| format!("{word}: {text}"));
+    match WAITING.iter().find(|(listed_reason, _)| *listed_reason == word) {
         Some((_, "ImagePullFailed")) => InstallState::Failed { reason: "ImagePullFailed", message },
         Some(_) => InstallState::Failed { reason: "PilotInstallFailed", message },
         None => InstallState::Pending(message),
@@ -159,7 +161,7 @@ mod tests {
             InstallState::Pending("ContainerCreating".into()),
             InstallState::Pending("the kubelet has not seen it yet".into()),
         ];
-        let found = installers(&pod, now);
+        let found = installer_containers(&pod, now);
         assert_eq!(found.len(), wanted.len());
         for (number, (found, wanted)) in found.into_iter().zip(wanted).enumerate() {
             assert_eq!(found.image, format!("navigator:{}", number + 1));

@@ -17,7 +17,7 @@ fn pod(status: &Value) -> PodFacts {
     let pods = vec![Arc::new(serde_json::from_value(pod).unwrap())];
     let desired = sample::desired(&[("a", 1)], "x");
     let mut observed =
-        observe(&desired, &ClusterObjects { pods, ..ClusterObjects::default() }, now());
+        observe_cluster(&desired, &ClusterObjects { pods, ..ClusterObjects::default() }, now());
     observed.pools[0].members.remove(&0).unwrap().pod.unwrap()
 }
 
@@ -70,8 +70,11 @@ fn a_pod_is_of_the_newest_template_while_its_set_has_no_other() {
         let pods = vec![Arc::new(serde_json::from_value(pod).unwrap())];
         let sets = vec![Arc::new(serde_json::from_value(set).unwrap())];
         let desired = sample::desired(&[("a", 1)], "x");
-        let mut found =
-            observe(&desired, &ClusterObjects { sets, pods, ..ClusterObjects::default() }, now());
+        let mut found = observe_cluster(
+            &desired,
+            &ClusterObjects { sets, pods, ..ClusterObjects::default() },
+            now(),
+        );
         found.pools[0].members.remove(&0).unwrap().pod.unwrap().template
     };
     assert_eq!(template("two", 3).as_deref(), Some("wanted"));
@@ -82,7 +85,7 @@ fn a_pod_is_of_the_newest_template_while_its_set_has_no_other() {
 /// Has the database of a node with this report ever answered?
 fn has_answered(status: Value) -> bool {
     let status = serde_json::from_value(status).unwrap();
-    answered(&status, &(DATABASE.reports)(&status))
+    has_database_answered(&status, &(DATABASE.reports)(&status))
 }
 
 #[test]
@@ -149,7 +152,7 @@ fn a_claim_whose_volume_is_lost_is_why_its_pod_does_not_start() {
             claims: vec![Arc::new(serde_json::from_value(claim).unwrap())],
             ..ClusterObjects::default()
         };
-        let mut observed = observe(&sample::desired(&[("a", 1)], "x"), &objects, now());
+        let mut observed = observe_cluster(&sample::desired(&[("a", 1)], "x"), &objects, now());
         let member = observed.pools[0].members.remove(&0).unwrap();
         member.pod.unwrap().trouble.map(|trouble| (trouble.reason, trouble.lasts))
     };
@@ -196,8 +199,8 @@ fn seen_with(data: &Value, phase: &str, mode: &str, ago: Duration, process: &Val
         pilots: vec![Arc::new(serde_json::from_value(pilot).unwrap())],
         ..ClusterObjects::default()
     };
-    let mut observed = observe(&sample::desired(&[("a", 1)], "new"), &objects, now());
-    observed.hear(|_| HeartbeatAge { ago, ..HeartbeatAge::STEADY });
+    let mut observed = observe_cluster(&sample::desired(&[("a", 1)], "new"), &objects, now());
+    observed.set_heartbeats(|_| HeartbeatAge { ago, ..HeartbeatAge::STEADY });
     observed.pools[0].members[&0].clone()
 }
 
@@ -251,13 +254,17 @@ fn report_of_repair_ends_what_pilot_reported_before() {
     };
     let facts = |text: &str| {
         let annotations = Some([(annotation::REPAIRED.to_owned(), text.to_owned())].into());
-        BehindFacts::of(report, &ObjectMeta { annotations, ..ObjectMeta::default() }, now())
+        BehindFacts::from_report(
+            report,
+            &ObjectMeta { annotations, ..ObjectMeta::default() },
+            now(),
+        )
     };
     assert_eq!(facts("2026-01-01T00:30:00Z"), None);
     let flaw = |text: &str| facts(text).unwrap().report_flaw.unwrap();
     assert_eq!(flaw("2025-12-31T00:00:00Z"), "is of an earlier time");
     assert_eq!(flaw("2026-01-02T00:00:00Z"), "has a time in the future");
     assert_eq!(flaw("yes"), "is no RFC 3339 time");
-    let none = BehindFacts::of(report, &ObjectMeta::default(), now());
+    let none = BehindFacts::from_report(report, &ObjectMeta::default(), now());
     assert_eq!(none, Some(BehindFacts { report, report_flaw: None }));
 }

@@ -29,8 +29,8 @@ pub(crate) struct ClaimFacts {
     pub(crate) capacity: Option<String>,
     /// What Kubernetes says of a volume that is being enlarged.
     pub(crate) resize: Option<ResizeReport>,
-    /// Whether the API server would take the wanted size, and its refusal; `None` where it was not
-    /// asked. No object says it.
+    /// Whether the API server would accept the desired size, and its refusal; `None` if it was not
+    /// asked. No object shows this.
     pub(crate) expansion: Option<Result<(), String>>,
     /// The volume that the claim had is gone.
     pub(crate) lost: bool,
@@ -48,11 +48,11 @@ pub(crate) struct ClaimMarks {
 }
 
 impl ClaimMarks {
-    pub(crate) fn of(claim: &ObjectMeta, names: &DatabaseNames) -> Self {
+    pub(crate) fn from_metadata(claim: &ObjectMeta, names: &DatabaseNames) -> Self {
         let annotations = claim.annotations.as_ref();
         let label = |key: &str| claim.labels.as_ref()?.get(key).cloned();
         Self {
-            uid: annotations.and_then(|all| all.get(annotation::CLUSTER_UID)).cloned(),
+            uid: annotations.and_then(|entries| entries.get(annotation::CLUSTER_UID)).cloned(),
             cluster: label(names.cluster_label),
             pool: label(names.pool_label),
         }
@@ -63,8 +63,8 @@ impl ClaimMarks {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ResizeReport {
     pub(crate) words: String,
-    /// The volume has grown some time ago, and its file system has not: it may do so only when the
-    /// volume is mounted anew.
+    /// Whether the volume has grown some time ago, and its file system has not. The file system may
+    /// grow only when the volume is mounted again.
     pub(crate) needs_restart: bool,
 }
 
@@ -78,19 +78,20 @@ pub(crate) struct ClaimTemplate {
 }
 
 impl ClaimFacts {
-    /// Must the claim be enlarged for a volume of `size`?
+    /// Returns whether the claim must be enlarged for a volume of `size`.
     pub(crate) fn is_short_of(&self, size: &str) -> bool {
-        let large = self.capacity.as_ref().is_some_and(|has| !is_below(Some(has), size));
-        self.is_bound() && is_below(self.requested.as_ref(), size) && !large
+        let is_large_enough =
+            self.capacity.as_ref().is_some_and(|capacity| !is_below(Some(capacity), size));
+        self.is_bound() && is_below(self.requested.as_ref(), size) && !is_large_enough
     }
 
     /// Asks the claim for `size`, while its volume is smaller?
-    pub(crate) fn grows_to(&self, size: &str) -> bool {
-        let asked = !is_below(self.requested.as_ref(), size);
-        self.is_bound() && asked && is_below(self.capacity.as_ref(), size)
+    pub(crate) fn is_growing_to(&self, size: &str) -> bool {
+        let is_requested = !is_below(self.requested.as_ref(), size);
+        self.is_bound() && is_requested && is_below(self.capacity.as_ref(), size)
     }
 
-    /// Does the claim bear the cluster's uid?
+    /// Returns whether the claim has the cluster's uid.
     pub(crate) fn is_of(&self, desired: &DesiredCluster) -> bool {
         self.marks.uid.as_ref() == Some(&desired.uid)
     }
@@ -100,13 +101,13 @@ impl ClaimFacts {
     }
 }
 
-/// Is the size known, and smaller than `other`?
+/// Returns whether the size is known, and smaller than `other`.
 fn is_below(size: Option<&String>, other: &str) -> bool {
-    let size = size.and_then(|size| quantity::nanos(size));
-    size.zip(quantity::nanos(other)).is_some_and(|(size, other)| size < other)
+    let size = size.and_then(|size| quantity::parse_nanos(size));
+    size.zip(quantity::parse_nanos(other)).is_some_and(|(size, other)| size < other)
 }
 
-fn storage(spec: Option<&PersistentVolumeClaimSpec>) -> Option<String> {
+fn requested_storage(spec: Option<&PersistentVolumeClaimSpec>) -> Option<String> {
     let requests = spec?.resources.as_ref()?.requests.as_ref()?;
     requests.get("storage").map(|quantity| quantity.0.clone())
 }
@@ -124,34 +125,35 @@ pub(super) fn claim_facts(
         uid: claim.metadata.uid.clone().unwrap_or_default(),
         resource_version: claim.metadata.resource_version.clone().unwrap_or_default(),
         terminating,
-        requested: storage(claim.spec.as_ref()),
+        requested: requested_storage(claim.spec.as_ref()),
         capacity: capacity.and_then(|c| c.get("storage")).map(|quantity| quantity.0.clone()),
-        resize: resize(claim, now),
+        resize: resize_report(claim, now),
         expansion: None,
         lost: phase == Some("Lost"),
         holds_data: phase == Some("Bound") && !terminating,
-        marks: ClaimMarks::of(&claim.metadata, names),
+        marks: ClaimMarks::from_metadata(&claim.metadata, names),
     }
 }
 
-/// Types of a claim's conditions that speak of its growth.
+/// Types of a claim's conditions that describe its growth.
 const OF_RESIZE: [&str; 4] =
     ["ControllerResizeError", "NodeResizeError", "FileSystemResizePending", "Resizing"];
 
-fn resize(claim: &PersistentVolumeClaim, now: Timestamp) -> Option<ResizeReport> {
+fn resize_report(claim: &PersistentVolumeClaim, now: Timestamp) -> Option<ResizeReport> {
     let conditions = claim.status.as_ref()?.conditions.as_ref()?;
-    let found = |type_: &&str| {
-        conditions.iter().find(|found| found.type_ == **type_ && found.status == "True")
+    let true_condition = |type_: &&str| {
+        conditions.iter().find(|condition| condition.type_ == **type_ && condition.status == "True")
     };
-    let first = OF_RESIZE.iter().find_map(found)?;
-    let message = first.message.as_deref().unwrap_or_default();
+    let first_condition = OF_RESIZE.iter().find_map(true_condition)?;
+    let message = first_condition.message.as_deref().unwrap_or_default();
     let words = if message.is_empty() {
-        first.type_.clone()
+        first_condition.type_.clone()
     } else {
-        format!("{}: {message}", first.type_)
+        format!("{}: {message}", first_condition.type_)
     };
-    let pending = found(&"FileSystemResizePending");
-    let since = pending.map(|pending| pending.last_transition_time.as_ref().map(|time| time.0));
+    let pending_condition = true_condition(&"FileSystemResizePending");
+    let since = pending_condition
+        .map(|condition| condition.last_transition_time.as_ref().map(|time| time.0));
     let needs_restart =
         since.is_some_and(|since| since.is_none_or(|since| age(since, now) >= PATIENCE));
     Some(ResizeReport { words, needs_restart })
@@ -161,12 +163,12 @@ impl ClaimTemplate {
     /// Returns what the StatefulSet makes new claims of; `None` where it makes none.
     pub(super) fn of_set(set: &StatefulSet) -> Option<Self> {
         let templates = set.spec.as_ref()?.volume_claim_templates.as_ref()?;
-        templates.first().map(Self::of)
+        templates.first().map(Self::from_claim)
     }
 
-    pub(crate) fn of(template: &PersistentVolumeClaim) -> Self {
+    pub(crate) fn from_claim(template: &PersistentVolumeClaim) -> Self {
         Self {
-            size: storage(template.spec.as_ref()),
+            size: requested_storage(template.spec.as_ref()),
             class: template.spec.as_ref().and_then(|spec| spec.storage_class_name.clone()),
             labels: template.metadata.labels.clone().unwrap_or_default(),
             annotations: template.metadata.annotations.clone().unwrap_or_default(),
@@ -206,7 +208,7 @@ mod tests {
     fn a_claim_is_short_grows_or_is_large_enough() {
         let state = |requested, capacity| {
             let claim = facts(requested, capacity, &json!([]));
-            (claim.is_short_of("2Gi"), claim.grows_to("2Gi"))
+            (claim.is_short_of("2Gi"), claim.is_growing_to("2Gi"))
         };
         assert_eq!(state("1Gi", Some("1Gi")), (true, false));
         assert_eq!(state("2048Mi", Some("1Gi")), (false, true));

@@ -14,7 +14,7 @@ use crate::{
     api::{
         containership::{ClusterUpgrade, UpgradePhase},
         object_picture::{BlockerPicture, ConditionPicture, OperationPicture},
-        picture::{ClusterPicture, ClusterTrouble, Urgency, exit_word},
+        picture::{ClusterPicture, ClusterTrouble, Urgency, exit_reason},
     },
     controller::fleet_snapshot::{CachedCluster, CachedPilot, FleetSnapshot},
     runtime::build_info,
@@ -180,22 +180,28 @@ struct DecommissionProgress {
 const STEPS: usize = 12;
 
 /// Makes the page's data from what the caches hold.
-pub(super) fn status(seen: &FleetSnapshot) -> StatusPage {
-    let FleetSnapshot { now, leads, waiting_for, clusters, pilots, runs } = seen;
-    let mut of_cluster: HashMap<[&str; 3], Vec<&CachedPilot>> = HashMap::new();
-    let mut loose = Vec::new();
-    let known: HashSet<[&str; 3]> = clusters.iter().map(CachedCluster::key).collect();
+pub(super) fn status_page(snapshot: &FleetSnapshot) -> StatusPage {
+    let FleetSnapshot { now, leads, waiting_for, clusters, pilots, runs } = snapshot;
+    let mut pilots_by_cluster: HashMap<[&str; 3], Vec<&CachedPilot>> = HashMap::new();
+    let mut loose_pilots = Vec::new();
+    let cluster_keys: HashSet<[&str; 3]> = clusters.iter().map(CachedCluster::key).collect();
     for pilot in pilots {
-        match pilot.key().filter(|key| known.contains(key)) {
-            Some(key) => of_cluster.entry(key).or_default().push(pilot),
-            None => loose.push(pilot),
+        match pilot.key().filter(|key| cluster_keys.contains(key)) {
+            Some(key) => pilots_by_cluster.entry(key).or_default().push(pilot),
+            None => loose_pilots.push(pilot),
         }
     }
-    let mut told: Vec<ClusterSummary> = clusters
+    let mut summaries: Vec<ClusterSummary> = clusters
         .iter()
-        .map(|one| cluster(one, of_cluster.remove(&one.key()).unwrap_or_default(), *now))
+        .map(|cached_cluster| {
+            summarize_cluster(
+                cached_cluster,
+                pilots_by_cluster.remove(&cached_cluster.key()).unwrap_or_default(),
+                *now,
+            )
+        })
         .collect();
-    told.sort_by(|a, b| {
+    summaries.sort_by(|a, b| {
         (a.urgency, &a.namespace, &a.name, &a.kind).cmp(&(
             b.urgency,
             &b.namespace,
@@ -203,7 +209,7 @@ pub(super) fn status(seen: &FleetSnapshot) -> StatusPage {
             &b.kind,
         ))
     });
-    let mut runs: Vec<MachineRun> = runs.iter().map(run).collect();
+    let mut runs: Vec<MachineRun> = runs.iter().map(summarize_upgrade).collect();
     runs.sort_by(|a, b| (a.urgency, b.since, &a.name).cmp(&(b.urgency, a.since, &b.name)));
     StatusPage {
         time: whole_seconds(*now),
@@ -211,47 +217,51 @@ pub(super) fn status(seen: &FleetSnapshot) -> StatusPage {
         leads: *leads,
         waiting_for: waiting_for.clone(),
         runs,
-        clusters: told,
-        loose: nodes(loose, &ClusterPicture::new(&Value::Null), *now),
+        clusters: summaries,
+        loose: summarize_nodes(loose_pilots, &ClusterPicture::new(&Value::Null), *now),
     }
 }
 
-fn cluster(seen: &CachedCluster, pilots: Vec<&CachedPilot>, now: Timestamp) -> ClusterSummary {
-    let picture = seen.picture().with_nodes(pilots.iter().map(|pilot| &*pilot.pilot));
-    let headline = picture.headline();
+fn summarize_cluster(
+    cached_cluster: &CachedCluster,
+    pilots: Vec<&CachedPilot>,
+    now: Timestamp,
+) -> ClusterSummary {
+    let picture = cached_cluster.summary().with_nodes(pilots.iter().map(|pilot| &*pilot.pilot));
+    let headline = picture.build_headline();
     let headline = headline.as_ref();
     ClusterSummary {
-        kind: seen.kind.clone(),
+        kind: cached_cluster.kind.clone(),
         namespace: picture.namespace.to_owned(),
         name: picture.name.to_owned(),
         urgency: picture.urgency(),
-        summary: headline.map(|said| said.message.to_string()).unwrap_or_default(),
-        reason: headline.map_or("", |said| said.reason).to_owned(),
-        since: headline.and_then(|said| said.since),
+        summary: headline.map(|headline| headline.message.to_string()).unwrap_or_default(),
+        reason: headline.map_or("", |headline| headline.reason).to_owned(),
+        since: headline.and_then(|headline| headline.since),
         phase: picture.phase_word().to_owned(),
         health: picture.health.to_owned(),
         version: picture.version.to_owned(),
         wanted_version: picture.version_ahead().unwrap_or_default().to_owned(),
         ready_nodes: picture.ready_nodes,
         wanted_nodes: picture.wanted_nodes(),
-        operation: picture.operation.as_ref().map(doing),
-        last_operation: picture.last_operation.as_ref().map(|last| LastOperation {
-            type_: last.type_.to_owned(),
-            phase: last.phase.to_owned(),
-            at: last.ended,
+        operation: picture.operation.as_ref().map(summarize_operation),
+        last_operation: picture.last_operation.as_ref().map(|operation| LastOperation {
+            type_: operation.type_.to_owned(),
+            phase: operation.phase.to_owned(),
+            at: operation.ended,
         }),
         notes: picture
-            .troubles()
+            .list_troubles()
             .iter()
-            .filter_map(ClusterTrouble::condition)
-            .map(|condition| note(&condition))
+            .filter_map(ClusterTrouble::trouble_condition)
+            .map(|condition| condition_note(&condition))
             .collect(),
-        nodes: nodes(pilots, &picture, now),
+        nodes: summarize_nodes(pilots, &picture, now),
     }
 }
 
-fn run(run: &ClusterUpgrade) -> MachineRun {
-    let status = run.status.clone().unwrap_or_default();
+fn summarize_upgrade(upgrade: &ClusterUpgrade) -> MachineRun {
+    let status = upgrade.status.clone().unwrap_or_default();
     let urgency = match status.phase {
         Some(UpgradePhase::Failed) => Urgency::Critical,
         Some(UpgradePhase::Success) => Urgency::Fine,
@@ -260,7 +270,7 @@ fn run(run: &ClusterUpgrade) -> MachineRun {
             Urgency::Changing
         }
     };
-    let waits = status.waits_for.into_iter().map(|wait| MachineBlocker {
+    let blockers = status.waits_for.into_iter().map(|wait| MachineBlocker {
         machine: wait.machine.unwrap_or_default(),
         cluster: wait.cluster.unwrap_or_default(),
         node: wait.pilot.unwrap_or_default(),
@@ -269,21 +279,21 @@ fn run(run: &ClusterUpgrade) -> MachineRun {
         since: wait.since.map(|time| time.0),
     });
     MachineRun {
-        namespace: run.namespace().unwrap_or_default(),
-        name: run.name_any(),
+        namespace: upgrade.namespace().unwrap_or_default(),
+        name: upgrade.name_any(),
         urgency,
-        type_: format!("{:?}", run.spec.type_).to_lowercase(),
-        target: run.spec.target_version.clone().unwrap_or_default(),
+        type_: format!("{:?}", upgrade.spec.type_).to_lowercase(),
+        target: upgrade.spec.target_version.clone().unwrap_or_default(),
         // Before the coordinator saw it, a run has none.
         phase: status.phase.map_or_else(|| "New".to_owned(), |phase| format!("{phase:?}")),
         progress: status.progress.unwrap_or_default(),
         since: status.completion_time.or(status.start_time).map(|time| time.0),
         message: status.message.unwrap_or_default(),
-        waits_for: waits.collect(),
+        waits_for: blockers.collect(),
     }
 }
 
-fn note(condition: &ConditionPicture<'_>) -> StatusNote {
+fn condition_note(condition: &ConditionPicture<'_>) -> StatusNote {
     StatusNote {
         condition: condition.type_.to_owned(),
         reason: condition.reason.to_owned(),
@@ -292,7 +302,7 @@ fn note(condition: &ConditionPicture<'_>) -> StatusNote {
     }
 }
 
-fn doing(operation: &OperationPicture<'_>) -> OperationSummary {
+fn summarize_operation(operation: &OperationPicture<'_>) -> OperationSummary {
     let steps = operation.steps.iter().take(STEPS).map(|step| StepSummary {
         name: step.name.to_owned(),
         node: step.node.to_owned(),
@@ -306,62 +316,67 @@ fn doing(operation: &OperationPicture<'_>) -> OperationSummary {
         since: operation.started,
         message: operation.message.to_owned(),
         steps: steps.collect(),
-        blocked_by: operation.blockers.iter().map(blocker).collect(),
+        blocked_by: operation.blockers.iter().map(summarize_blocker).collect(),
     }
 }
 
-fn blocker(blocker: &BlockerPicture<'_>) -> BlockerSummary {
+fn summarize_blocker(blocker: &BlockerPicture<'_>) -> BlockerSummary {
     BlockerSummary {
         predicate: blocker.predicate.to_owned(),
         message: blocker.message.to_owned(),
-        hint: blocker.advice(),
+        hint: blocker.remedy_text(),
         since: blocker.since,
     }
 }
 
 /// Returns the nodes, sorted by their namespace, then by their place in the picture of `cluster`.
-fn nodes(
+fn summarize_nodes(
     mut pilots: Vec<&CachedPilot>,
     cluster: &ClusterPicture<'_>,
     now: Timestamp,
 ) -> Vec<NodeSummary> {
-    pilots.sort_by_cached_key(|seen| {
-        (seen.pilot.metadata.namespace.clone(), cluster.place_of(&seen.pilot))
+    pilots.sort_by_cached_key(|cached_pilot| {
+        (cached_pilot.pilot.metadata.namespace.clone(), cluster.place_of(&cached_pilot.pilot))
     });
-    pilots.into_iter().map(|pilot| node(pilot, now)).collect()
+    pilots.into_iter().map(|pilot| summarize_node(pilot, now)).collect()
 }
 
-fn node(seen: &CachedPilot, now: Timestamp) -> NodeSummary {
-    let (pilot, picture) = (&seen.pilot, seen.picture());
+fn summarize_node(cached_pilot: &CachedPilot, now: Timestamp) -> NodeSummary {
+    let (pilot, picture) = (&cached_pilot.pilot, cached_pilot.summary());
     let status = &pilot.status;
-    let age = SignedDuration::try_from(seen.heard).unwrap_or_default();
-    let heard = picture.reported().and_then(|_| now.checked_sub(age).ok());
+    let age = SignedDuration::try_from(cached_pilot.heard).unwrap_or_default();
+    let last_heartbeat = picture.last_report_time().and_then(|_| now.checked_sub(age).ok());
     let bytes = status.storage.as_ref().map(|storage| (storage.used_bytes, storage.capacity_bytes));
     let (used_bytes, capacity_bytes) = bytes.unwrap_or_default();
-    let not_ready = picture.ready().filter(|ready| !ready.is_true());
-    let notes = picture.troubles().into_iter().filter(|one| one.type_ != "Ready");
+    let not_ready = picture.ready_condition().filter(|condition| !condition.is_true());
+    let notes =
+        picture.problem_conditions().into_iter().filter(|condition| condition.type_ != "Ready");
     NodeSummary {
         namespace: pilot.metadata.namespace.clone().unwrap_or_default(),
         name: picture.name().to_owned(),
         pool: picture.pool().to_owned(),
         urgency: picture.urgency(),
-        message: not_ready.map_or("", |ready| ready.message).to_owned(),
+        message: not_ready.map_or("", |condition| condition.message).to_owned(),
         version: picture.version().to_owned(),
-        machine: status.instance.as_ref().and_then(|at| at.node.clone()).unwrap_or_default(),
+        machine: status
+            .instance
+            .as_ref()
+            .and_then(|instance| instance.node.clone())
+            .unwrap_or_default(),
         restarts: status.process.as_ref().map_or(0, |process| process.restarts),
-        heard: heard.map(whole_seconds),
+        heard: last_heartbeat.map(whole_seconds),
         used_bytes,
         capacity_bytes,
-        leaving: status.decommission.as_ref().map(|leaving| DecommissionProgress {
-            percent: leaving.percent,
-            message: leaving.message.clone().unwrap_or_default(),
-            irreversible: leaving.irreversible,
+        leaving: status.decommission.as_ref().map(|progress| DecommissionProgress {
+            percent: progress.percent,
+            message: progress.message.clone().unwrap_or_default(),
+            irreversible: progress.irreversible,
         }),
-        last_exit: picture.last_exit().map(|end| StatusNote {
+        last_exit: picture.last_exit().map(|termination| StatusNote {
             condition: String::new(),
-            reason: exit_word(end).to_owned(),
-            message: end.message.clone().unwrap_or_default(),
-            since: end.finish_time.as_ref().map(|time| time.0),
+            reason: exit_reason(termination).to_owned(),
+            message: termination.message.clone().unwrap_or_default(),
+            since: termination.finish_time.as_ref().map(|time| time.0),
         }),
         blockers: status
             .blockers
@@ -373,7 +388,7 @@ fn node(seen: &CachedPilot, now: Timestamp) -> NodeSummary {
                 since: blocker.since.as_ref().map(|time| time.0),
             })
             .collect(),
-        notes: notes.map(|condition| note(&condition)).collect(),
+        notes: notes.map(|condition| condition_note(&condition)).collect(),
         phase: picture.phase().to_string(),
     }
 }

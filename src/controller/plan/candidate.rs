@@ -14,25 +14,25 @@ pub(super) struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    /// Returns the wanted pools in the order of the spec, as observed and as desired.
-    pub(super) fn wanted(self) -> impl Iterator<Item = (&'a ObservedPool, &'a DesiredPool)> {
+    /// Returns the desired pools in the order of the spec, as observed and as desired.
+    pub(super) fn desired_pools(self) -> impl Iterator<Item = (&'a ObservedPool, &'a DesiredPool)> {
         let World { desired, observed } = self;
         observed.pools.iter().filter_map(|pool| Some((pool, desired.pool(&pool.name)?)))
     }
 
-    /// Returns the number of nodes that are wanted of a pool; 0 where the pool left the spec.
-    pub(super) fn wanted_of(self, pool: &ObservedPool) -> u32 {
-        self.desired.pool(&pool.name).map_or(0, |wanted| wanted.replicas)
+    /// Returns the number of nodes that are desired of a pool; 0 if the pool left the spec.
+    pub(super) fn desired_replicas(self, pool: &ObservedPool) -> u32 {
+        self.desired.pool(&pool.name).map_or(0, |desired_pool| desired_pool.replicas)
     }
 
     /// Returns every node that runs or should run, with the members that have an object.
-    pub(super) fn running(
+    pub(super) fn running_nodes(
         self,
     ) -> impl Iterator<Item = (&'a ObservedPool, u32, Option<&'a Member>)> {
-        let each = |pool: &'a ObservedPool| {
-            pool.running().map(move |(ordinal, member)| (pool, ordinal, member))
+        let nodes_of_pool = |pool: &'a ObservedPool| {
+            pool.nodes().map(move |(ordinal, member)| (pool, ordinal, member))
         };
-        self.observed.pools.iter().flat_map(each)
+        self.observed.pools.iter().flat_map(nodes_of_pool)
     }
 
     pub(super) fn member(self, name: &str) -> Option<&'a Member> {
@@ -45,8 +45,9 @@ impl<'a> World<'a> {
 pub(super) struct Candidate {
     pub(super) operation: Option<OperationType>,
     pub(super) act: CandidateAct,
-    /// The node that would have its turn, where this candidate is tried because that node is held.
-    /// What holds the candidate is reported only where that needs a person, and nothing before it does.
+    /// The node that is next in the rollout order, if the plan tries this candidate because that
+    /// node is blocked. The blockers of this candidate are reported only if they need the user, and
+    /// nothing before the candidate does.
     pub(super) in_place_of: Option<String>,
 }
 
@@ -63,26 +64,36 @@ pub(super) enum Verdict {
 }
 
 impl Candidate {
-    pub(super) fn step(operation: impl Into<Option<OperationType>>, step: PlannedStep) -> Self {
+    pub(super) fn from_step(
+        operation: impl Into<Option<OperationType>>,
+        step: PlannedStep,
+    ) -> Self {
         Self { operation: operation.into(), act: CandidateAct::Step(step), in_place_of: None }
     }
 
     /// Makes the candidate one that is tried because the node `first` is held.
-    pub(super) fn in_place_of(self, first: &Member) -> Self {
-        Self { in_place_of: Some(first.name.clone()), ..self }
+    pub(super) fn in_place_of(self, first_member: &Member) -> Self {
+        Self { in_place_of: Some(first_member.name.clone()), ..self }
     }
 
     /// Makes a candidate that has begun, whose end is waited for.
-    pub(super) fn wait(operation: impl Into<Option<OperationType>>, awaited: AwaitedStep) -> Self {
-        Self { operation: operation.into(), act: CandidateAct::Await(awaited), in_place_of: None }
+    pub(super) fn from_wait(
+        operation: impl Into<Option<OperationType>>,
+        awaited_step: AwaitedStep,
+    ) -> Self {
+        Self {
+            operation: operation.into(),
+            act: CandidateAct::Await(awaited_step),
+            in_place_of: None,
+        }
     }
 
     /// Makes a candidate that a rule holds.
-    pub(super) fn hold(
+    pub(super) fn from_blockers(
         operation: impl Into<Option<OperationType>>,
-        blocked: impl IntoIterator<Item = StepBlocker>,
+        blockers: impl IntoIterator<Item = StepBlocker>,
     ) -> Self {
-        let blocked = blocked.into_iter().collect();
-        Self { operation: operation.into(), act: CandidateAct::Hold(blocked), in_place_of: None }
+        let blockers = blockers.into_iter().collect();
+        Self { operation: operation.into(), act: CandidateAct::Hold(blockers), in_place_of: None }
     }
 }

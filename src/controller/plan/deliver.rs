@@ -1,13 +1,14 @@
-//! Brings another pilot into running pods, beside their databases: one pod at a time.
+//! Pilot update: brings another pilot into running pods, next to their databases, one pod at a
+//! time.
 //!
 //! An ephemeral container installs the program over the old one in the shared volume, and the pilot
 //! replaces itself by exec of the new program. Owns which pod is next, and how the controller knows
-//! that a pilot runs the delivered program: each installation has an id of its own, which the
-//! container leaves as its termination message and the pilot reports. A pod whose delivery fails
-//! keeps its pilot and its database, and holds back the other pods of its cluster, until another
-//! image is wanted or the pod is made anew.
+//! that a pilot runs the new program. Each installation has an id of its own, which the container
+//! leaves as its termination message and the pilot reports. A pod whose update fails keeps its
+//! pilot and its database. It blocks the other pods of its cluster until another image is desired
+//! or the pod is recreated.
 //!
-//! Delivers only while every node serves and no other step is due.
+//! Updates only while every node serves and no other step is due.
 
 use std::time::Duration;
 
@@ -28,10 +29,10 @@ const REFUSAL_COUNTS_AFTER: Duration = Duration::from_secs(60);
 /// than a pod meets in its life, and a fault that adds more must not fill the pod for ever.
 const MOST: u32 = 20;
 
-/// How many pilots of a cluster run the wanted image, and what is done about the others.
+/// The number of pilots of a cluster that run the desired image, and what is done about the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PilotRollout {
-    /// Number of pilots of the wanted image; `all` is the number of all pilots.
+    /// Number of pilots of the desired image; `all` is the number of all pilots.
     pub(crate) current: u32,
     pub(crate) all: u32,
     pub(crate) next: Option<RolloutState>,
@@ -40,7 +41,7 @@ pub(crate) struct PilotRollout {
 /// What happens to the pilots of another image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RolloutState {
-    /// The pilots change when their pods are made anew.
+    /// The pilots change when their pods are recreated.
     AtRestart,
     Deliver {
         pilot: String,
@@ -57,43 +58,44 @@ pub(crate) enum RolloutState {
     },
 }
 
-/// Delivers the next pilot, or waits for a delivery that is under way. Only while every node serves
-/// and nothing else is done: what waits for a person holds no pilot.
-pub(super) fn deliver(world: World<'_>, plan: &Plan) -> Vec<Candidate> {
-    let held = plan.blocked.iter().any(|block| !FOR_PEOPLE.contains(&&*block.predicate));
-    if plan.waiting.is_some() || held {
+/// Updates the next pilot, or waits for an update that is under way. It does so only while every
+/// node serves and nothing else is done: a step that waits for the user blocks no pilot.
+pub(super) fn deliver_next_pilot(world: World<'_>, plan: &Plan) -> Vec<Candidate> {
+    let is_held = plan.blocked.iter().any(|block| !FOR_PEOPLE.contains(&&*block.predicate));
+    if plan.waiting.is_some() || is_held {
         return Vec::new();
     }
-    let candidate = match pilots(world.desired, world.observed).next {
+    let candidate = match pilot_rollout(world.desired, world.observed).next {
         Some(RolloutState::Deliver { pilot, pod, container }) => {
             let image = world.desired.pilot_image.reference.clone();
-            Candidate::step(None, PlannedStep::Deliver { pilot, pod, container, image })
+            Candidate::from_step(None, PlannedStep::Deliver { pilot, pod, container, image })
         }
         Some(RolloutState::Wait { pilot, message }) => {
-            Candidate::wait(None, AwaitedStep::new("UpdatePilot", &pilot, message))
+            Candidate::from_wait(None, AwaitedStep::new("UpdatePilot", &pilot, message))
         }
         Some(RolloutState::AtRestart | RolloutState::Failed { .. }) | None => return Vec::new(),
     };
     vec![candidate]
 }
 
-/// Counts the pilots of the wanted image and finds what to deliver next. A delivery that failed or
-/// is under way comes before a new one. A pod that was given an image that is no longer wanted
-/// comes before other outdated pods.
-pub(crate) fn pilots(desired: &DesiredCluster, observed: &ObservedCluster) -> PilotRollout {
-    let mut pilots = PilotRollout::default();
-    let (mut failed, mut waiting, mut begun, mut outdated) = (None, None, None, None);
+/// Counts the pilots of the desired image and finds the next pilot update. An update that failed or
+/// is under way comes before a new one. A pod that got an image that is no longer desired comes
+/// before other outdated pods.
+pub(crate) fn pilot_rollout(desired: &DesiredCluster, observed: &ObservedCluster) -> PilotRollout {
+    let mut rollout = PilotRollout::default();
+    let (mut first_failed, mut first_waiting, mut first_changing, mut first_outdated) =
+        (None, None, None, None);
     // The last ordinal first, as in a roll.
     let members = observed.pools.iter().flat_map(|pool| pool.members.values().rev());
     for member in members {
         let Some(pod) = member.pod.as_ref().filter(|pod| !pod.terminating) else { continue };
-        pilots.all += 1;
-        match stand(desired, member, pod) {
-            DeliveryState::Current => pilots.current += 1,
+        rollout.all += 1;
+        match delivery_state(desired, member, pod) {
+            DeliveryState::Current => rollout.current += 1,
             DeliveryState::Outdated { changing } => {
-                let next = if changing { &mut begun } else { &mut outdated };
-                let number = pod.installers.last().map_or(1, |last| last.number + 1);
-                next.get_or_insert_with(|| RolloutState::Deliver {
+                let slot = if changing { &mut first_changing } else { &mut first_outdated };
+                let number = pod.installers.last().map_or(1, |installer| installer.number + 1);
+                slot.get_or_insert_with(|| RolloutState::Deliver {
                     pilot: member.name.clone(),
                     pod: pod.uid.clone(),
                     container: installer_name(number),
@@ -101,20 +103,21 @@ pub(crate) fn pilots(desired: &DesiredCluster, observed: &ObservedCluster) -> Pi
             }
             DeliveryState::Waiting(message) => {
                 let message = format!("{}: {message}", member.name);
-                waiting.get_or_insert(RolloutState::Wait { pilot: member.name.clone(), message });
+                first_waiting
+                    .get_or_insert(RolloutState::Wait { pilot: member.name.clone(), message });
             }
             DeliveryState::Failed(reason, message) => {
                 let message = format!("{}: {message}", member.name);
-                failed.get_or_insert(RolloutState::Failed { reason, message });
+                first_failed.get_or_insert(RolloutState::Failed { reason, message });
             }
         }
     }
-    pilots.next = if desired.strategy.deliver_pilots {
-        failed.or(waiting).or(begun).or(outdated)
+    rollout.next = if desired.strategy.deliver_pilots {
+        first_failed.or(first_waiting).or(first_changing).or(first_outdated)
     } else {
-        (pilots.current < pilots.all).then_some(RolloutState::AtRestart)
+        (rollout.current < rollout.all).then_some(RolloutState::AtRestart)
     };
-    pilots
+    rollout
 }
 
 enum DeliveryState {
@@ -127,15 +130,15 @@ enum DeliveryState {
     Failed(&'static str, String),
 }
 
-fn stand(desired: &DesiredCluster, member: &Member, pod: &PodFacts) -> DeliveryState {
+fn delivery_state(desired: &DesiredCluster, member: &Member, pod: &PodFacts) -> DeliveryState {
     let image = &desired.pilot_image.reference;
     let (init, ephemeral) = match pod.installers.as_slice() {
         [] => return DeliveryState::Current,
         [init, ephemeral @ ..] => (init, ephemeral),
     };
-    let Some(last) = ephemeral.last() else {
-        let current = init.image == *image;
-        return if current {
+    let Some(last_installer) = ephemeral.last() else {
+        let is_current = init.image == *image;
+        return if is_current {
             DeliveryState::Current
         } else {
             DeliveryState::Outdated { changing: false }
@@ -143,17 +146,19 @@ fn stand(desired: &DesiredCluster, member: &Member, pod: &PodFacts) -> DeliveryS
     };
     // An image may be installed long after it was asked for, so the volume holds what the installer
     // that ended last wrote. Among installers with equal end times, `max_by_key` takes the last.
-    let done = pod.installers.iter().filter_map(|installer| match &installer.state {
+    let finished_installs = pod.installers.iter().filter_map(|installer| match &installer.state {
         InstallState::Done { program, at, age } => Some((installer, program, at, *age)),
         InstallState::Pending(_) | InstallState::Failed { .. } => None,
     });
-    let newest = done.max_by_key(|(_, _, at, _)| **at);
+    let newest_install = finished_installs.max_by_key(|(_, _, finished_at, _)| **finished_at);
     let pilot = member.pilot.as_ref();
-    let runs = |program: &String| {
+    let is_running = |program: &String| {
         program.is_empty() || pilot.is_some_and(|pilot| pilot.program.as_ref() == Some(program))
     };
-    if let Some((_, program, _, age)) = newest.filter(|(found, ..)| found.image == *image) {
-        if runs(program) {
+    if let Some((_, program, _, age)) =
+        newest_install.filter(|(installer, ..)| installer.image == *image)
+    {
+        if is_running(program) {
             return DeliveryState::Current;
         }
         return not_taken_over(desired, pilot.and_then(|pilot| pilot.successor.as_ref()), age);
@@ -161,8 +166,8 @@ fn stand(desired: &DesiredCluster, member: &Member, pod: &PodFacts) -> DeliveryS
     // An image that is being installed, or has failed, is not asked for again in this pod.
     for installer in ephemeral.iter().rev().filter(|installer| installer.image == *image) {
         match &installer.state {
-            InstallState::Pending(why) => {
-                return DeliveryState::Waiting(format!("{image} is being installed: {why}"));
+            InstallState::Pending(reason) => {
+                return DeliveryState::Waiting(format!("{image} is being installed: {reason}"));
             }
             InstallState::Failed { reason, message } => {
                 let message = format!("{image} could not be installed: {message}");
@@ -171,31 +176,34 @@ fn stand(desired: &DesiredCluster, member: &Member, pod: &PodFacts) -> DeliveryS
             InstallState::Done { .. } => {}
         }
     }
-    if last.number >= MOST {
+    if last_installer.number >= MOST {
         let message = format!("{MOST} pilots were brought into this pod; only a new pod gets more");
         return DeliveryState::Failed("PilotInstallFailed", message);
     }
-    match &last.state {
+    match &last_installer.state {
         InstallState::Pending(_) | InstallState::Failed { .. } => {
             DeliveryState::Outdated { changing: true }
         }
         InstallState::Done { .. } => DeliveryState::Outdated {
-            changing: newest.is_some_and(|(_, program, ..)| !runs(program)),
+            changing: newest_install.is_some_and(|(_, program, ..)| !is_running(program)),
         },
     }
 }
 
-/// Says what keeps the old pilot running although the wanted program is installed.
+/// Returns what keeps the old pilot running although the desired program is installed.
 fn not_taken_over(
     desired: &DesiredCluster,
-    said: Option<&(String, String)>,
+    successor: Option<&(String, String)>,
     age: Duration,
 ) -> DeliveryState {
-    let what = said.map_or("the pilot has not looked at it yet", |(_, message)| message);
-    if said.is_some_and(|(reason, _)| reason == "TakeoverRefused") && age > REFUSAL_COUNTS_AFTER {
-        return DeliveryState::Failed("PilotUpdateRefused", what.to_owned());
+    let explanation =
+        successor.map_or("the pilot has not looked at it yet", |(_, message)| message);
+    if successor.is_some_and(|(reason, _)| reason == "TakeoverRefused")
+        && age > REFUSAL_COUNTS_AFTER
+    {
+        return DeliveryState::Failed("PilotUpdateRefused", explanation.to_owned());
     }
-    let message = format!("installed in {}, not taken over: {what}", names::SHARED_DIR);
+    let message = format!("installed in {}, not taken over: {explanation}", names::SHARED_DIR);
     if age > desired.strategy.progress_deadline {
         return DeliveryState::Failed("ProgressDeadlineExceeded", message);
     }
@@ -247,7 +255,7 @@ mod tests {
         let size = u32::try_from(rows.len()).unwrap();
         let (mut desired, mut observed) =
             (desired(&[("a", size)], "new"), observed(&[("a", size)], "new"));
-        desired.pilot_image = Image::named("navigator:2");
+        desired.pilot_image = Image::from_reference("navigator:2");
         for (member, (installed, program, said)) in observed.pools[0].members.values_mut().zip(rows)
         {
             let installers = installed.iter().enumerate();
@@ -264,7 +272,7 @@ mod tests {
     /// Returns the next delivery in a cluster of these nodes.
     fn next(rows: &[Row<'_>]) -> String {
         let (desired, observed) = cluster(rows);
-        match pilots(&desired, &observed).next {
+        match pilot_rollout(&desired, &observed).next {
             None => "current".to_owned(),
             Some(RolloutState::AtRestart) => "at restart".to_owned(),
             Some(RolloutState::Deliver { pilot, container, .. }) => {
@@ -372,14 +380,14 @@ mod tests {
             container: "install-pilot-1".into(),
             image: "navigator:2".into(),
         };
-        assert_eq!(crate::controller::plan::plan(&desired, &observed).step, Some(step));
+        assert_eq!(crate::controller::plan::plan_next_step(&desired, &observed).step, Some(step));
         desired.strategy.deliver_pilots = false;
-        assert_eq!(pilots(&desired, &observed).next, Some(RolloutState::AtRestart));
-        assert_eq!(crate::controller::plan::plan(&desired, &observed), Plan::default());
+        assert_eq!(pilot_rollout(&desired, &observed).next, Some(RolloutState::AtRestart));
+        assert_eq!(crate::controller::plan::plan_next_step(&desired, &observed), Plan::default());
         desired.strategy.deliver_pilots = true;
         let pod = observed.pools[0].members.get_mut(&0).unwrap().pod.as_mut().unwrap();
         pod.ready = false;
-        let plan = crate::controller::plan::plan(&desired, &observed);
+        let plan = crate::controller::plan::plan_next_step(&desired, &observed);
         assert_eq!((plan.step, plan.waiting.unwrap().step), (None, "WaitHealthy"));
     }
 }

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use super::{
     OperationType, Plan, StepBlocker, World,
-    absence::unready,
+    absence::describe_unready,
     behind,
     roll::{self, FOR_PEOPLE, PEERS_READY},
     volumes::RESIZE,
@@ -32,14 +32,14 @@ impl DrainHold {
         Self { reason: reason.into(), message }
     }
 
-    fn about(reason: impl Into<Cow<'static, str>>, node: &str, sentence: &str) -> Self {
-        let named = node.is_empty() || sentence.contains(node);
-        let message = if named { sentence.to_owned() } else { format!("{node}: {sentence}") };
+    fn for_node(reason: impl Into<Cow<'static, str>>, node: &str, sentence: &str) -> Self {
+        let is_named = node.is_empty() || sentence.contains(node);
+        let message = if is_named { sentence.to_owned() } else { format!("{node}: {sentence}") };
         Self::new(reason, message)
     }
 
-    /// Does a heartbeat of pilots end the hold? Then the cluster has to be looked at again after a
-    /// while, because a heartbeat alone triggers no reconcile.
+    /// Returns whether a heartbeat of pilots ends this hold. Then the controller has to check the
+    /// cluster again after a while, because a heartbeat alone triggers no reconcile.
     pub(crate) fn ends_by_reports(&self) -> bool {
         self.reason == PEERS_READY
     }
@@ -48,65 +48,68 @@ impl DrainHold {
 impl From<&StepBlocker> for DrainHold {
     fn from(block: &StepBlocker) -> Self {
         let node = block.step.split_once('/').map_or("", |(_, node)| node);
-        Self::about(block.predicate.clone(), node, &block.message)
+        Self::for_node(block.predicate.clone(), node, &block.message)
     }
 }
 
-/// Returns what speaks against the eviction of any node; `None` while one node may be evicted. The
-/// only node of a cluster and the nodes of a stopped one may always go, because no other node could
-/// serve for them, unless their data would be deleted with their pods.
+/// Returns what blocks the eviction of any node; `None` while one node may be evicted. The only
+/// node of a cluster and the nodes of a stopped one may always go, because no other node could
+/// serve for them. The exception is a node whose data would be deleted with its pod.
 pub(crate) fn drain_hold(
     desired: &DesiredCluster,
     observed: &ObservedCluster,
     plan: &Plan,
 ) -> Option<DrainHold> {
-    let lost = || {
+    let find_data_loss = || {
         let mut members = observed.pools.iter().flat_map(|pool| pool.members.values());
-        let lost = |member: &Member| {
-            let behind = || behind::block(World { desired, observed }, "RecreatePod", member);
-            let behind = member.dies_with_pod().then(behind).flatten();
-            roll::lost_with_pod(desired, member).or(behind)
+        let data_loss_blocker = |member: &Member| {
+            let find_replica_blocker =
+                || behind::node_blocker(World { desired, observed }, "RecreatePod", member);
+            let replica_blocker = member.dies_with_pod().then(find_replica_blocker).flatten();
+            roll::pod_data_blocker(desired, member).or(replica_blocker)
         };
-        members.find_map(lost).as_ref().map(Into::into)
+        members.find_map(data_loss_blocker).as_ref().map(Into::into)
     };
-    if desired.stopped || nodes(desired, observed) <= 1 {
-        return lost();
+    if desired.stopped || node_count(desired, observed) <= 1 {
+        return find_data_loss();
     }
-    planned(desired, plan)
-        .or_else(|| away(desired, observed))
-        .or_else(|| running(observed).find_map(|member| against(desired, observed, member)))
-        .or_else(lost)
+    plan_blocker(desired, plan)
+        .or_else(|| unavailable_node_blocker(desired, observed))
+        .or_else(|| {
+            running_members(observed).find_map(|member| stop_blocker(desired, observed, member))
+        })
+        .or_else(find_data_loss)
 }
 
 /// Returns the number of nodes that run or should run. With this number as `minAvailable`, no node
 /// may be evicted. A pool that is about to grow counts as grown.
-pub(crate) fn nodes(desired: &DesiredCluster, observed: &ObservedCluster) -> u32 {
-    let found = |name: &str| observed.pools.iter().find(|pool| pool.name == name);
-    let wanted = desired.pools.iter().map(|pool| {
-        let there = found(&pool.name).map_or(0, there);
-        pool.replicas.max(there)
+pub(crate) fn node_count(desired: &DesiredCluster, observed: &ObservedCluster) -> u32 {
+    let find_pool = |name: &str| observed.pools.iter().find(|pool| pool.name == name);
+    let desired_counts = desired.pools.iter().map(|pool| {
+        let existing_count = find_pool(&pool.name).map_or(0, existing_replicas);
+        pool.replicas.max(existing_count)
     });
-    let unwanted = observed.pools.iter().filter(|pool| desired.pool(&pool.name).is_none());
-    wanted.chain(unwanted.map(there)).sum()
+    let surplus_pools = observed.pools.iter().filter(|pool| desired.pool(&pool.name).is_none());
+    desired_counts.chain(surplus_pools.map(existing_replicas)).sum()
 }
 
-fn there(pool: &ObservedPool) -> u32 {
-    pool.replicas().max(pool.returning())
+fn existing_replicas(pool: &ObservedPool) -> u32 {
+    pool.replicas().max(pool.returning_replicas())
 }
 
-fn running(observed: &ObservedCluster) -> impl Iterator<Item = &Member> {
-    observed.pools.iter().flat_map(ObservedPool::running).filter_map(|(_, member)| member)
+fn running_members(observed: &ObservedCluster) -> impl Iterator<Item = &Member> {
+    observed.pools.iter().flat_map(ObservedPool::nodes).filter_map(|(_, member)| member)
 }
 
 /// Returns a hold for what the plan does, waits for or is blocked by. Blocks that wait for a
 /// person, while every node serves, do not count, and neither do blocks of a new spec.
-fn planned(desired: &DesiredCluster, plan: &Plan) -> Option<DrainHold> {
+fn plan_blocker(desired: &DesiredCluster, plan: &Plan) -> Option<DrainHold> {
     let Plan { operation, step, waiting, blocked } = plan;
-    let counts = |block: &&StepBlocker| {
+    let is_counted = |block: &&StepBlocker| {
         let rule = &block.predicate;
         !FOR_PEOPLE.contains(&&**rule) && !roll::is_of_spec(desired.database, rule)
     };
-    if let Some(block) = blocked.iter().find(counts) {
+    if let Some(block) = blocked.iter().find(is_counted) {
         return Some(block.into());
     }
     if let Some(waiting) = waiting {
@@ -114,61 +117,71 @@ fn planned(desired: &DesiredCluster, plan: &Plan) -> Option<DrainHold> {
             // A volume grows with its node or without, and may need the restart.
             return None;
         }
-        let reason = operation.map_or("NodesNotReady", OperationType::reason);
-        return Some(DrainHold::about(reason, &waiting.pilot, &waiting.message));
+        let reason = operation.map_or("NodesNotReady", OperationType::ready_reason);
+        return Some(DrainHold::for_node(reason, &waiting.pilot, &waiting.message));
     }
     let Some(step) = step else {
         // The step was decided from caches that lag behind, or waits for a pod that is being
         // evicted.
-        let begun = operation.filter(|_| blocked.is_empty())?;
-        return Some(DrainHold::new(begun.reason(), "the next step is decided anew".to_owned()));
+        let pending_operation = operation.filter(|_| blocked.is_empty())?;
+        return Some(DrainHold::new(
+            pending_operation.ready_reason(),
+            "the next step is decided anew".to_owned(),
+        ));
     };
-    let reason = operation.map_or("PilotUpdateInProgress", OperationType::reason);
+    let reason = operation.map_or("PilotUpdateInProgress", OperationType::ready_reason);
     let sentence = format!("step {} is carried out", step.name());
-    Some(DrainHold::about(reason, step.pilot().unwrap_or_default(), &sentence))
+    Some(DrainHold::for_node(reason, step.pilot().unwrap_or_default(), &sentence))
 }
 
 /// Returns a hold for the first node that does not serve.
-fn away(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<DrainHold> {
-    let silent = |member: &&Member| !member.serving();
-    if let Some(member) = running(observed).find(silent) {
-        return Some(DrainHold::about("NodesNotReady", &member.name, &unready(member)));
+fn unavailable_node_blocker(
+    desired: &DesiredCluster,
+    observed: &ObservedCluster,
+) -> Option<DrainHold> {
+    let is_unavailable = |member: &&Member| !member.is_serving();
+    if let Some(member) = running_members(observed).find(is_unavailable) {
+        return Some(DrainHold::for_node("NodesNotReady", &member.name, &describe_unready(member)));
     }
-    let beyond = |pool: &'_ ObservedPool| pool.replicas();
-    let mut leaving = observed.pools.iter().flat_map(|pool| pool.members.range(beyond(pool)..));
-    if let Some((_, member)) = leaving.find(|(_, member)| member.pod.is_some()) {
+    let surplus_start = |pool: &'_ ObservedPool| pool.replicas();
+    let mut leaving_members =
+        observed.pools.iter().flat_map(|pool| pool.members.range(surplus_start(pool)..));
+    if let Some((_, member)) = leaving_members.find(|(_, member)| member.pod.is_some()) {
         let message = format!("waiting for pod {} to end", member.name);
         return Some(DrainHold::new("NodesNotReady", message));
     }
-    let (serving, wanted) = (running(observed).count(), nodes(desired, observed));
-    (serving < usize::try_from(wanted).unwrap_or(usize::MAX))
-        .then(|| DrainHold::new("NodesNotReady", format!("{serving} of {wanted} nodes serve")))
+    let (serving_count, desired_count) =
+        (running_members(observed).count(), node_count(desired, observed));
+    (serving_count < usize::try_from(desired_count).unwrap_or(usize::MAX)).then(|| {
+        DrainHold::new("NodesNotReady", format!("{serving_count} of {desired_count} nodes serve"))
+    })
 }
 
-/// Returns what speaks against stopping `member`, as before a restart by the controller.
-fn against(
+/// Returns what blocks a stop of `member`, as before a restart by the controller.
+fn stop_blocker(
     desired: &DesiredCluster,
     observed: &ObservedCluster,
     member: &Member,
 ) -> Option<DrainHold> {
-    let mut blocks = roll::blocks(desired, observed, member);
-    blocks.retain(|block| !roll::is_of_spec(desired.database, &block.predicate));
-    if let Some(block) = blocks.first() {
+    let mut blockers = roll::stop_blockers(desired, observed, member);
+    blockers.retain(|block| !roll::is_of_spec(desired.database, &block.predicate));
+    if let Some(block) = blockers.first() {
         return Some(match &*block.predicate {
             // This block is about another node's pilot, so this node is not named.
             PEERS_READY => DrainHold::new(PEERS_READY, block.message.clone()),
             _ => block.into(),
         });
     }
-    let unheard = roll::unheard(observed, member).filter(|_| !desired.strategy.skips(PEERS_READY));
-    Some(DrainHold::new(PEERS_READY, unheard?))
+    let missing_report = roll::missing_report(observed, member)
+        .filter(|_| !desired.strategy.is_skipped(PEERS_READY));
+    Some(DrainHold::new(PEERS_READY, missing_report?))
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use super::{super::plan, *};
+    use super::{super::plan_next_step, *};
     use crate::{
         api::v1beta1::PilotIntent,
         controller::{
@@ -194,7 +207,7 @@ mod tests {
     fn hold_of(pools: &[(&str, u32)], change: Change) -> Option<DrainHold> {
         let (mut desired, mut observed) = (desired(pools, "new"), observed(pools, "new"));
         change(&mut desired, &mut observed);
-        drain_hold(&desired, &observed, &plan(&desired, &observed))
+        drain_hold(&desired, &observed, &plan_next_step(&desired, &observed))
     }
 
     #[test]
@@ -320,7 +333,7 @@ mod tests {
     #[test]
     fn a_node_that_is_about_to_be_made_counts() {
         let count = |wanted: &[(&str, u32)], there: &[(&str, u32)]| {
-            nodes(&desired(wanted, "new"), &observed(there, "new"))
+            node_count(&desired(wanted, "new"), &observed(there, "new"))
         };
         assert_eq!(count(&[("a", 3)], &[("a", 1)]), 3);
         assert_eq!(count(&[("a", 1)], &[("a", 3)]), 3, "until they have left");

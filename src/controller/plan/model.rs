@@ -14,7 +14,9 @@ use std::{
 
 use k8s_openapi::apimachinery::pkg::{api::resource::Quantity, util::intstr::IntOrString};
 
-use super::{Plan, PlannedStep, Remedy, newborn, pinned, pinned_to, plan};
+use super::{
+    Plan, PlannedStep, Remedy, pinned_template, pinned_to, plan_next_step, revision_for_new_pod,
+};
 use crate::{
     api::{
         leave_request::LeaveRequest,
@@ -38,8 +40,8 @@ mod moves;
 mod rules;
 mod search;
 
-use judgement::{WaysOut, remedies};
-pub(crate) use search::{SearchCoverage, search};
+use judgement::{WaysOut, plan_remedies};
+pub(crate) use search::{SearchCoverage, search_states};
 
 /// Revisions of the spec. The newer ones are of a newer version. No database starts with the bad
 /// one, and none serves with the deaf one. The last two differ from the new one in a setting only.
@@ -341,12 +343,12 @@ pub(crate) enum FaultKind {
 
 pub(crate) type NodeId = (usize, usize);
 
-fn ids() -> impl Iterator<Item = NodeId> {
+fn node_ids() -> impl Iterator<Item = NodeId> {
     (0..2).flat_map(|pool| (0..3).map(move |node| (pool, node)))
 }
 
 /// Returns the bit of a node among those that hold a piece of data.
-fn bit((pool, node): NodeId) -> u8 {
+fn node_bit((pool, node): NodeId) -> u8 {
     1 << (pool * 3 + node)
 }
 
@@ -357,16 +359,16 @@ impl ModelRules {
         Self { late, slow, in_turn, patient, edits, revisions, skips, faults, ..*cluster }
     }
 
-    pub(crate) fn varies(&self, kind: EditKind) -> bool {
+    pub(crate) fn has_edit_kind(&self, kind: EditKind) -> bool {
         self.edits.contains(&kind)
     }
 
-    fn fails(&self, kind: FaultKind) -> bool {
+    fn has_fault_kind(&self, kind: FaultKind) -> bool {
         self.faults.contains(&kind)
     }
 
     /// Returns the parts of the cluster in which a quorum is counted, as bits of their nodes.
-    fn parts(&self) -> &'static [u8] {
+    fn quorum_parts(&self) -> &'static [u8] {
         if self.datacenters { &[0b111, 0b11_1000] } else { &[0b11_1111] }
     }
 }
@@ -392,7 +394,7 @@ impl NodeSpec {
             (_, true) => HOLDER,
             _ => BOTH,
         };
-        Self { revision: number(words[0]), roles, secure: words.contains(&"secure") }
+        Self { revision: revision_number(words[0]), roles, secure: words.contains(&"secure") }
     }
 
     fn version(self, rules: &ModelRules) -> String {
@@ -401,8 +403,8 @@ impl NodeSpec {
 }
 
 /// Returns the number of a revision.
-fn number(name: &str) -> u8 {
-    u8::try_from(REVISIONS.iter().position(|known| *known == name).unwrap()).unwrap()
+fn revision_number(name: &str) -> u8 {
+    u8::try_from(REVISIONS.iter().position(|revision| *revision == name).unwrap()).unwrap()
 }
 
 impl NodeState {
@@ -422,9 +424,9 @@ impl NodeState {
     }
 
     /// Does the pilot refuse to start the database, or does it not start?
-    fn fails(&self) -> bool {
-        let mixed = version_of(self.made) != version_of(self.told.revision);
-        self.told.revision == BAD || mixed || (self.newer && self.told.revision == OLD)
+    fn is_failing(&self) -> bool {
+        let is_mixed = version_of(self.made) != version_of(self.told.revision);
+        self.told.revision == BAD || is_mixed || (self.newer && self.told.revision == OLD)
     }
 
     /// Is its process one that answers its pilot?
@@ -449,18 +451,18 @@ impl NodeState {
 
 impl ModelState {
     /// Returns a cluster of two pools that serves as wanted.
-    pub(crate) fn healthy(rules: &ModelRules, sizes: [u8; 2], roles: [NodeRoles; 2]) -> Self {
+    pub(crate) fn build_healthy(rules: &ModelRules, sizes: [u8; 2], roles: [NodeRoles; 2]) -> Self {
         let pools = [0, 1].map(|pool| {
-            let told = NodeSpec { roles: roles[pool], ..PLAIN };
+            let node_spec = NodeSpec { roles: roles[pool], ..PLAIN };
             let node = NodeState {
                 pod: PodState::Ready,
                 volume: VolumeState::Data,
                 in_pod: rules.in_pods && pool == 1,
                 known: true,
                 member: true,
-                told,
-                runs: told,
-                started: told,
+                told: node_spec,
+                runs: node_spec,
+                started: node_spec,
                 ..NOTHING
             };
             let size = sizes[pool];
@@ -490,10 +492,10 @@ impl ModelState {
             faults: 0,
         };
         if rules.votes {
-            state.voters = ids().filter(|id| state.is_master(*id)).collect();
+            state.voters = node_ids().filter(|id| state.is_master(*id)).collect();
         }
-        for at in 0..DATA {
-            state.spread(rules, at);
+        for piece in 0..DATA {
+            state.spread_piece(rules, piece);
         }
         state
     }
@@ -516,13 +518,13 @@ impl ModelState {
 
     /// Are no data of the cluster left?
     fn is_bare(&self) -> bool {
-        ids().all(|id| self.node(id).volume != VolumeState::Data)
+        node_ids().all(|id| self.node(id).volume != VolumeState::Data)
     }
 
     /// Have the nodes a leader, where they need one?
     fn is_led(&self) -> bool {
-        let live = self.voters.iter().filter(|id| self.is_master(**id)).count();
-        self.voters.is_empty() || live > self.voters.len() / 2
+        let live_count = self.voters.iter().filter(|id| self.is_master(**id)).count();
+        self.voters.is_empty() || live_count > self.voters.len() / 2
     }
 
     fn node(&self, (pool, node): NodeId) -> &NodeState {
@@ -539,15 +541,15 @@ impl ModelState {
     }
 
     /// Does the spec want the node?
-    fn wants(&self, (pool, node): NodeId) -> bool {
+    fn is_node_desired(&self, (pool, node): NodeId) -> bool {
         self.wanted[pool].is_some_and(|size| node < usize::from(size))
     }
 
-    fn runs(&self, (pool, node): NodeId) -> bool {
+    fn is_in_set(&self, (pool, node): NodeId) -> bool {
         self.pools[pool].replicas.is_some_and(|replicas| node < usize::from(replicas))
     }
 
-    fn named(&mut self, name: &str) -> &mut NodeState {
+    fn find_node_mut(&mut self, name: &str) -> &mut NodeState {
         self.node_mut(id_of(name))
     }
 }
@@ -569,11 +571,12 @@ impl fmt::Display for ModelState {
         let marks: Vec<_> = marks.iter().filter(|mark| mark.0).map(|mark| mark.1).collect();
         let revision = REVISIONS[usize::from(*revision)];
         writeln!(f, "spec: {wanted:?} of {revision}, {roles:?} {marks:?}, skips {skipped:?}")?;
-        for id in ids().filter(|id| *self.node(*id) != NOTHING) {
+        for id in node_ids().filter(|id| *self.node(*id) != NOTHING) {
             let node = self.node(id);
-            let holds: Vec<_> = (0..DATA).filter(|at| copies[*at] & bit(id) != 0).collect();
+            let held_pieces: Vec<_> =
+                (0..DATA).filter(|piece| copies[*piece] & node_bit(id) != 0).collect();
             let marks = [
-                (!self.runs(id), "unwanted by its set"),
+                (!self.is_in_set(id), "unwanted by its set"),
                 (!node.known, "no Pilot"),
                 (node.lost, "machine lost"),
                 (node.doomed, "claim ends"),
@@ -587,7 +590,7 @@ impl fmt::Display for ModelState {
             let marks: Vec<_> = marks.iter().filter(|mark| mark.0).map(|mark| mark.1).collect();
             writeln!(
                 f,
-                "{}: {:?}, volume {:?}, {:?}, pod {}, told {}, runs {}, holds {holds:?} {marks:?}{}",
+                "{}: {:?}, volume {:?}, {:?}, pod {}, told {}, runs {}, holds {held_pieces:?} {marks:?}{}",
                 name_of(id),
                 node.pod,
                 node.volume,
@@ -595,7 +598,10 @@ impl fmt::Display for ModelState {
                 REVISIONS[usize::from(node.made)],
                 node.told.hash(),
                 node.runs.hash(),
-                node.report.map_or(String::new(), |late| format!(", said {:?}", late.of.pod)),
+                node.report.map_or(String::new(), |late_report| format!(
+                    ", said {:?}",
+                    late_report.of.pod
+                )),
             )?;
         }
         Ok(())
@@ -603,7 +609,7 @@ impl fmt::Display for ModelState {
 }
 
 fn id_of(name: &str) -> NodeId {
-    ids().find(|id| name_of(*id) == name).unwrap()
+    node_ids().find(|id| name_of(*id) == name).unwrap()
 }
 
 fn name_of((pool, node): NodeId) -> String {

@@ -9,8 +9,8 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::{
     AwaitedStep, Candidate, OperationType, Plan, PlannedStep, Remedy, StepBlocker, World, absence,
+    current_operation,
     roll::{self, OUTLIVES, PEERS_READY},
-    under_way,
 };
 use crate::{
     api::{predicate, v1beta1::NodeChange},
@@ -27,14 +27,15 @@ struct UnauthorizedPilots<'a> {
 }
 
 impl<'a> UnauthorizedPilots<'a> {
-    fn among(observed: &'a ObservedCluster) -> Option<Self> {
-        let running = observed.pools.iter().flat_map(ObservedPool::running);
-        let turned = running.filter_map(|(_, member)| member?.turned_away().zip(member));
-        let (times, members): (Vec<_>, Vec<_>) = turned.unzip();
+    fn find(observed: &'a ObservedCluster) -> Option<Self> {
+        let running_members = observed.pools.iter().flat_map(ObservedPool::nodes);
+        let rejections =
+            running_members.filter_map(|(_, member)| member?.unauthorized_until().zip(member));
+        let (times, members): (Vec<_>, Vec<_>) = rejections.unzip();
         Some(Self { members, renewed_by: times.into_iter().max()? })
     }
 
-    fn sentence(&self) -> String {
+    fn description(&self) -> String {
         let names: Vec<&str> = self.members.iter().map(|member| &*member.name).collect();
         format!(
             "the API turns the pilots of {} away: their tokens are of a ServiceAccount that was \
@@ -46,24 +47,24 @@ impl<'a> UnauthorizedPilots<'a> {
 
     /// Returns the node whose pod is recreated next. A pod that is not ready goes first, since it
     /// serves no client; then the order of a roll.
-    fn next(&self) -> Option<&'a Member> {
+    fn next_member(&self) -> Option<&'a Member> {
         let order = |member: &&&Member| {
-            let ready = member.pod.as_ref().is_some_and(|pod| pod.ready);
-            let elected = member.pilot.as_ref().is_some_and(|pilot| pilot.elected);
-            (ready, elected, member.eligible())
+            let is_ready = member.pod.as_ref().is_some_and(|pod| pod.ready);
+            let is_elected = member.pilot.as_ref().is_some_and(|pilot| pilot.elected);
+            (is_ready, is_elected, member.is_eligible())
         };
         self.members.iter().rev().min_by_key(order).copied()
     }
 
-    fn has(&self, name: &str) -> bool {
+    fn contains(&self, name: &str) -> bool {
         self.members.iter().any(|member| member.name == name)
     }
 }
 
 /// Says which nodes' pilots the API rejects, until when, and what a person can do.
-pub(crate) fn turned_away(observed: &ObservedCluster) -> Option<String> {
-    let turned = UnauthorizedPilots::among(observed)?;
-    Some(format!("{}; {REMEDY}", turned.sentence()))
+pub(crate) fn describe_unauthorized(observed: &ObservedCluster) -> Option<String> {
+    let unauthorized_pilots = UnauthorizedPilots::find(observed)?;
+    Some(format!("{}; {REMEDY}", unauthorized_pilots.description()))
 }
 
 /// Is the plan blocked until tokens are renewed?
@@ -72,53 +73,63 @@ pub(crate) fn waits_for_renewal(plan: &Plan) -> bool {
 }
 
 /// Recreates a pod whose pilot the API rejects, when all other nodes serve.
-pub(super) fn renew(world: World<'_>, _: &Plan) -> Vec<Candidate> {
-    let turned_away = |member: &Member| member.turned_away().is_some();
-    let another = absence::absent(world).any(|node| !node.member.is_some_and(turned_away));
-    if another || absence::ending(world).next().is_some() {
+pub(super) fn recreate_unauthorized_pods(world: World<'_>, _: &Plan) -> Vec<Candidate> {
+    let is_rejected = |member: &Member| member.unauthorized_until().is_some();
+    let is_other_unavailable =
+        absence::unavailable_nodes(world).any(|node| !node.member.is_some_and(is_rejected));
+    if is_other_unavailable || absence::terminating_nodes(world).next().is_some() {
         return Vec::new();
     }
-    next(world).into_iter().collect()
+    recreate_next_pod(world).into_iter().collect()
 }
 
-fn next(world: World<'_>) -> Option<Candidate> {
+fn recreate_next_pod(world: World<'_>) -> Option<Candidate> {
     let World { desired, observed } = world;
-    let turned = UnauthorizedPilots::among(observed)?;
-    let member = turned.next()?;
-    let operation = under_way(desired).unwrap_or(OperationType::Replace);
-    let block = |predicate: &str, message: String, remedy: Remedy| StepBlocker {
+    let unauthorized_pilots = UnauthorizedPilots::find(observed)?;
+    let member = unauthorized_pilots.next_member()?;
+    let operation = current_operation(desired).unwrap_or(OperationType::Replace);
+    let build_blocker = |predicate: &str, message: String, remedy: Remedy| StepBlocker {
         predicate: predicate.to_owned().into(),
         step: format!("RecreatePod/{}", member.name),
         message,
         remedy,
     };
-    if !desired.strategy.skips_by_name(TOKEN_RENEWAL) {
-        let block = block(TOKEN_RENEWAL, turned.sentence(), REMEDY);
-        return Some(Candidate::hold(operation, [block]));
+    if !desired.strategy.is_skipped_by_name(TOKEN_RENEWAL) {
+        let blocker = build_blocker(TOKEN_RENEWAL, unauthorized_pilots.description(), REMEDY);
+        return Some(Candidate::from_blockers(operation, [blocker]));
     }
-    let mut blocked: Vec<StepBlocker> = roll::lost_with_pod(desired, member).into_iter().collect();
-    for (other, pilot) in roll::spoken(observed).filter(|(name, _)| !turned.has(name)) {
-        if !pilot.hearing.is_fresh() && !desired.strategy.skips(PEERS_READY) {
+    let mut blockers: Vec<StepBlocker> =
+        roll::pod_data_blocker(desired, member).into_iter().collect();
+    for (other, pilot) in
+        roll::ready_pilots(observed).filter(|(name, _)| !unauthorized_pilots.contains(name))
+    {
+        if !pilot.hearing.is_fresh() && !desired.strategy.is_skipped(PEERS_READY) {
             let message = format!("waits for a report of {other}");
-            let awaited = AwaitedStep::new("RecreatePod", &member.name, message);
-            return Some(Candidate::wait(operation, awaited));
+            let awaited_step = AwaitedStep::new("RecreatePod", &member.name, message);
+            return Some(Candidate::from_wait(operation, awaited_step));
         }
         // A rule that holds for a node whose pilot reports may hold for this one as well.
-        let held = pilot
+        let stop_blockers = pilot
             .blockers
             .iter()
-            .filter(|found| found.speaks_against(&NodeChange::Stop) && found.predicate != OUTLIVES)
-            .filter(|found| !desired.strategy.skips(&found.predicate));
-        blocked.extend(held.map(|found| {
-            let message = format!("{other}: {}", found.message);
-            block(&found.predicate, message, roll::skip(desired.database, &found.predicate))
+            .filter(|blocker| {
+                blocker.blocks_change(&NodeChange::Stop) && blocker.predicate != OUTLIVES
+            })
+            .filter(|blocker| !desired.strategy.is_skipped(&blocker.predicate));
+        blockers.extend(stop_blockers.map(|blocker| {
+            let message = format!("{other}: {}", blocker.message);
+            build_blocker(
+                &blocker.predicate,
+                message,
+                roll::skip_remedy(desired.database, &blocker.predicate),
+            )
         }));
     }
-    if !blocked.is_empty() {
-        return Some(Candidate::hold(operation, blocked));
+    if !blockers.is_empty() {
+        return Some(Candidate::from_blockers(operation, blockers));
     }
     let (pilot, pod) = (member.name.clone(), member.pod.as_ref()?.uid.clone());
-    Some(Candidate::step(operation, PlannedStep::Recreate { pilot, pod }))
+    Some(Candidate::from_step(operation, PlannedStep::Recreate { pilot, pod }))
 }
 
 #[cfg(test)]
@@ -126,7 +137,7 @@ mod tests {
     use std::time::Duration;
 
     use super::{
-        super::{plan, tests::lose_account},
+        super::{plan_next_step, tests::lose_account},
         *,
     };
     use crate::controller::{
@@ -145,7 +156,7 @@ mod tests {
         lose_account(&mut observed, Timestamp::UNIX_EPOCH);
         observed.pools[1].members.get_mut(&0).unwrap().pilot.as_mut().unwrap().eligible = true;
         change(&mut observed);
-        plan(&desired, &observed)
+        plan_next_step(&desired, &observed)
     }
 
     fn remade(observed: &mut ObservedCluster, pool: usize, ordinal: u32) -> &mut Member {

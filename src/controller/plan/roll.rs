@@ -26,20 +26,26 @@ use crate::{
 };
 
 /// Does the pod, or the spec of its Pilot, differ from what is wanted?
-pub(super) fn differs(member: &Member, wanted: &DesiredPool) -> bool {
-    let pod = member.pod.as_ref().is_some_and(|pod| !wanted.makes(&pod.hash));
-    let pilot = member
+pub(super) fn needs_change(member: &Member, desired_pool: &DesiredPool) -> bool {
+    let is_pod_outdated =
+        member.pod.as_ref().is_some_and(|pod| !desired_pool.matches_pod_hash(&pod.hash));
+    let is_pilot_outdated = member
         .pilot
         .as_ref()
-        .is_some_and(|pilot| pilot.spec.config_hash.as_deref() != Some(wanted.config_hash()));
-    pod || pilot
+        .is_some_and(|pilot| pilot.spec.config_hash.as_deref() != Some(desired_pool.config_hash()));
+    is_pod_outdated || is_pilot_outdated
 }
 
 /// Was the existing pod made from the wanted inputs? Then its Pilot can get the wanted spec without
 /// a new pod.
-pub(super) fn fits(member: &Member, wanted: &DesiredPool) -> bool {
-    let pod = member.pod.as_ref().is_some_and(|pod| wanted.makes(&pod.hash));
-    pod && member.pilot.as_ref().is_some_and(|pilot| pilot.spec.version == wanted.pilot.version)
+pub(super) fn has_current_pod(member: &Member, desired_pool: &DesiredPool) -> bool {
+    let is_current =
+        member.pod.as_ref().is_some_and(|pod| desired_pool.matches_pod_hash(&pod.hash));
+    is_current
+        && member
+            .pilot
+            .as_ref()
+            .is_some_and(|pilot| pilot.spec.version == desired_pool.pilot.version)
 }
 
 /// Returns the wanted spec as a node gets it without a new pod: all of it where the database does
@@ -48,53 +54,60 @@ pub(super) fn fits(member: &Member, wanted: &DesiredPool) -> bool {
 pub(crate) fn without_restart(
     database: &ManagedDatabase,
     pilot: &PilotFacts,
-    wanted: &PilotSpec,
+    desired_spec: &PilotSpec,
 ) -> PilotSpec {
-    if pilot.failed || pilot.spec.restarted_at == wanted.restarted_at {
-        return wanted.clone();
+    if pilot.failed || pilot.spec.restarted_at == desired_spec.restarted_at {
+        return desired_spec.clone();
     }
-    let mut spec = wanted.clone();
+    let mut spec = desired_spec.clone();
     spec.restarted_at.clone_from(&pilot.spec.restarted_at);
     spec.config_hash = Some((database.config_hash)(&spec));
     spec
 }
 
 /// Does the node still run another pod or configuration than is wanted?
-pub(crate) fn outdated(member: &Member, wanted: &DesiredPool) -> bool {
-    let running = member.pilot.as_ref().and_then(|pilot| pilot.running_hash.as_deref());
-    differs(member, wanted) || running.is_some_and(|hash| hash != wanted.config_hash())
+pub(crate) fn is_outdated(member: &Member, desired_pool: &DesiredPool) -> bool {
+    let running_hash = member.pilot.as_ref().and_then(|pilot| pilot.running_hash.as_deref());
+    needs_change(member, desired_pool)
+        || running_hash.is_some_and(|hash| hash != desired_pool.config_hash())
 }
 
 /// Would a new pod differ from the wanted inputs just as this one does? This pod was made of the
 /// newest template, and its Pilot has the newest spec, so a policy or webhook changes pods when
 /// they are created.
-pub(super) fn in_vain(pool: &ObservedPool, member: &Member, wanted: &DesiredPool) -> bool {
-    let told = member.pilot.as_ref().is_some_and(|pilot| {
-        let current = |hash: Option<&str>| hash == Some(wanted.config_hash());
-        let runs = pilot.running_hash.as_deref();
-        current(pilot.spec.config_hash.as_deref()) && (runs.is_none() || current(runs))
+pub(super) fn is_recreate_futile(
+    pool: &ObservedPool,
+    member: &Member,
+    desired_pool: &DesiredPool,
+) -> bool {
+    let is_spec_current = member.pilot.as_ref().is_some_and(|pilot| {
+        let is_current = |hash: Option<&str>| hash == Some(desired_pool.config_hash());
+        let running_hash = pilot.running_hash.as_deref();
+        is_current(pilot.spec.config_hash.as_deref())
+            && (running_hash.is_none() || is_current(running_hash))
     });
-    let made = member.pod.as_ref().is_some_and(|pod| {
+    let is_pod_changed = member.pod.as_ref().is_some_and(|pod| {
         // A policy may change templates as well.
-        let newest = |hash: &String| hash.is_empty() || wanted.makes(hash);
+        let is_newest = |hash: &String| hash.is_empty() || desired_pool.matches_pod_hash(hash);
         // The template is an older one again where other nodes have not had their turn.
-        let older = pool.set.as_ref().is_some_and(|set| !newest(&set.template));
-        let made = pod.template.as_ref().map_or(pod.hash.is_empty() && older, newest);
-        !wanted.makes(&pod.hash) && made
+        let is_template_older = pool.set.as_ref().is_some_and(|set| !is_newest(&set.template));
+        let is_from_newest =
+            pod.template.as_ref().map_or(pod.hash.is_empty() && is_template_older, is_newest);
+        !desired_pool.matches_pod_hash(&pod.hash) && is_from_newest
     });
-    told && made
+    is_spec_current && is_pod_changed
 }
 
 /// Does a node that serves run another version than is wanted?
 pub(super) fn changes_version(world: World<'_>) -> bool {
-    let members = world.running().filter_map(|(_, _, member)| member);
+    let members = world.running_nodes().filter_map(|(_, _, member)| member);
     let mut versions = members.filter_map(|member| member.pilot.as_ref()?.spec.version.as_deref());
     versions.any(|version| version != world.desired.version)
 }
 
 /// Has a node the wanted version already, while another has not?
 fn mixes_versions(world: World<'_>) -> bool {
-    let members = world.running().filter_map(|(_, _, member)| member);
+    let members = world.running_nodes().filter_map(|(_, _, member)| member);
     let mut versions = members.filter_map(|member| member.pilot.as_ref()?.spec.version.as_deref());
     changes_version(world) && versions.any(|version| version == world.desired.version)
 }
@@ -118,92 +131,94 @@ fn takes_part(desired: &DesiredCluster, pool: &str) -> bool {
     }
 }
 
-fn state(world: World<'_>) -> RollState<'_> {
+fn roll_state(world: World<'_>) -> RollState<'_> {
     let mut state = RollState::default();
     // A node that is to leave is not restarted before, unless the versions are mixed: then it could
     // not leave.
-    let mixed = mixes_versions(world);
-    for (pool, wanted) in world.wanted() {
-        let stays = |ordinal: u32| mixed || ordinal < wanted.replicas;
-        let members = pool.running().filter(|(ordinal, _)| stays(*ordinal));
+    let is_mixed = mixes_versions(world);
+    for (pool, desired_pool) in world.desired_pools() {
+        let is_staying = |ordinal: u32| is_mixed || ordinal < desired_pool.replicas;
+        let members = pool.nodes().filter(|(ordinal, _)| is_staying(*ordinal));
         let members = members.filter_map(|(_, member)| member).collect::<Vec<_>>();
         // The last ordinal first: ordinal 0 is every pool's seed.
         for member in members.into_iter().rev() {
-            if in_vain(pool, member, wanted) {
+            if is_recreate_futile(pool, member, desired_pool) {
                 state.vain.get_or_insert(member);
-            } else if !outdated(member, wanted) {
+            } else if !is_outdated(member, desired_pool) {
                 state.current += u32::from(takes_part(world.desired, &pool.name));
-            } else if member.serving() {
+            } else if member.is_serving() {
                 state.outdated.push((pool, member));
             }
         }
     }
     // The sort is stable: nodes that compare equal stay in the order above.
-    state.outdated.sort_by_key(|(_, member)| rank(member));
+    state.outdated.sort_by_key(|(_, member)| restart_rank(member));
     state
 }
 
 /// Returns the place of a node among those that restart: the elected master comes last, other nodes
 /// that may be elected before it.
-fn rank(member: &Member) -> (bool, bool) {
-    (member.pilot.as_ref().is_some_and(|pilot| pilot.elected), member.eligible())
+fn restart_rank(member: &Member) -> (bool, bool) {
+    (member.pilot.as_ref().is_some_and(|pilot| pilot.elected), member.is_eligible())
 }
 
 /// Has the canary as many nodes as it may have, or none of this pool?
 pub(super) fn canary_is_full(world: World<'_>, pool: &str) -> bool {
     let Some((_, replicas)) = &world.desired.strategy.canary else { return false };
-    !takes_part(world.desired, pool) || state(world).current >= *replicas
+    !takes_part(world.desired, pool) || roll_state(world).current >= *replicas
 }
 
 /// Restarts the next node, or says what holds the roll up. Where a rule holds the first node, the next
 /// ones are tried, since the first may wait for them; not where it waits for a report or for
 /// calm, unless they are in another datacenter. Another version comes to nodes that may be elected only
 /// after the rest.
-pub(super) fn roll(world: World<'_>, _: &Plan) -> Vec<Candidate> {
+pub(super) fn restart_outdated_nodes(world: World<'_>, _: &Plan) -> Vec<Candidate> {
     let desired = world.desired;
-    let state = state(world);
+    let state = roll_state(world);
     // What left the spec goes first: a node of another version could neither leave nor be upgraded.
-    let departs = |pool: &ObservedPool| pool.replicas() > 0 && desired.pool(&pool.name).is_none();
-    let waits = changes_version(world)
+    let is_leaving_spec =
+        |pool: &ObservedPool| pool.replicas() > 0 && desired.pool(&pool.name).is_none();
+    let is_waiting = changes_version(world)
         && !mixes_versions(world)
-        && world.observed.pools.iter().any(departs);
-    if desired.strategy.on_delete || waits {
+        && world.observed.pools.iter().any(is_leaving_spec);
+    if desired.strategy.on_delete || is_waiting {
         return Vec::new();
     }
     if state.outdated.is_empty() {
-        let vain = state.vain.map(restart_helps);
-        let hold = vain.map(|block| Candidate::hold(OperationType::Configure, [block]));
-        return hold.into_iter().collect();
+        let blocker = state.vain.map(futile_restart_blocker);
+        let candidate =
+            blocker.map(|block| Candidate::from_blockers(OperationType::Configure, [block]));
+        return candidate.into_iter().collect();
     }
     let operation = if changes_version(world) {
         OperationType::Upgrade
-    } else if secure::changes_rungs(world) {
+    } else if secure::changes_modes(world) {
         OperationType::Secure
     } else {
         OperationType::Configure
     };
-    let mut outdated = state.outdated;
+    let mut outdated_nodes = state.outdated;
     if let Some((_, replicas)) = &desired.strategy.canary {
-        outdated.retain(|(pool, _)| takes_part(desired, &pool.name));
-        if outdated.is_empty() || state.current >= *replicas {
-            return vec![Candidate::hold(operation, [canary_held(state.current)])];
+        outdated_nodes.retain(|(pool, _)| takes_part(desired, &pool.name));
+        if outdated_nodes.is_empty() || state.current >= *replicas {
+            return vec![Candidate::from_blockers(operation, [canary_blocker(state.current)])];
         }
     }
-    let first = outdated.first().map(|(_, member)| rank(member));
-    let upgrades = operation == OperationType::Upgrade;
-    outdated.retain(|(_, member)| !upgrades || Some(rank(member)) == first);
+    let first_rank = outdated_nodes.first().map(|(_, member)| restart_rank(member));
+    let is_upgrade = operation == OperationType::Upgrade;
+    outdated_nodes.retain(|(_, member)| !is_upgrade || Some(restart_rank(member)) == first_rank);
     let mut candidates: Vec<Candidate> = Vec::new();
-    let mut first = None;
-    for (pool, member) in outdated {
-        let Some(next) = restart(world, operation, pool, member) else { continue };
+    let mut first_member = None;
+    for (pool, member) in outdated_nodes {
+        let Some(candidate) = restart_node(world, operation, pool, member) else { continue };
         // A node whose pilot still judges is waited for.
-        let waits = matches!(next.act, CandidateAct::Await(_));
-        candidates.push(match first {
-            None => next,
-            Some(first) => next.in_place_of(first),
+        let is_waiting = matches!(candidate.act, CandidateAct::Await(_));
+        candidates.push(match first_member {
+            None => candidate,
+            Some(first_member) => candidate.in_place_of(first_member),
         });
-        first.get_or_insert(member);
-        if waits {
+        first_member.get_or_insert(member);
+        if is_waiting {
             break;
         }
     }
@@ -211,46 +226,50 @@ pub(super) fn roll(world: World<'_>, _: &Plan) -> Vec<Candidate> {
 }
 
 /// Returns the step that brings the wanted spec to the node, or the wait for its pilot's judgement.
-pub(super) fn restart(
+pub(super) fn restart_node(
     world: World<'_>,
     operation: OperationType,
     pool: &ObservedPool,
     member: &Member,
 ) -> Option<Candidate> {
-    let wanted = world.desired.pool(&pool.name)?;
+    let desired_pool = world.desired.pool(&pool.name)?;
     let name = member.name.clone();
-    let restart = if restarts_in_place(world, member, wanted) {
+    let restart_step = if restarts_in_place(world, member, desired_pool) {
         PlannedStep::RestartInPlace { pilot: name.clone() }
     } else {
         let pod = member.pod.as_ref()?.uid.clone();
         PlannedStep::Restart { pilot: name.clone(), pod }
     };
-    if !fits(member, wanted) {
-        return Some(Candidate::step(operation, restart));
+    if !has_current_pod(member, desired_pool) {
+        return Some(Candidate::from_step(operation, restart_step));
     }
     let pilot = member.pilot.as_ref()?;
-    let told = without_restart(world.desired.database, pilot, &wanted.pilot);
-    if pilot.spec.config_hash != told.config_hash {
-        return Some(Candidate::step(operation, PlannedStep::Configure { pilot: name }));
+    let new_spec = without_restart(world.desired.database, pilot, &desired_pool.pilot);
+    if pilot.spec.config_hash != new_spec.config_hash {
+        return Some(Candidate::from_step(operation, PlannedStep::Configure { pilot: name }));
     }
     let (message, remedy) = match pilot.validated.clone() {
-        Some(Ok(())) => return Some(Candidate::step(operation, restart)),
-        Some(Err(why)) => (format!("{name} rejects the configuration: {why}"), Remedy::Correct),
+        Some(Ok(())) => return Some(Candidate::from_step(operation, restart_step)),
+        Some(Err(reason)) => {
+            (format!("{name} rejects the configuration: {reason}"), Remedy::Correct)
+        }
         None => (format!("{name} judges the new configuration"), Remedy::Wait),
     };
-    let awaited = AwaitedStep { remedy, ..AwaitedStep::new(JUDGED, &name, message) };
-    Some(Candidate::wait(operation, awaited))
+    let awaited_step = AwaitedStep { remedy, ..AwaitedStep::new(JUDGED, &name, message) };
+    Some(Candidate::from_wait(operation, awaited_step))
 }
 
 /// Does a restart of the database alone do, in the pod that there is? A node that was told to
 /// restart for this configuration, and is outdated still, needs another pod.
-fn restarts_in_place(world: World<'_>, member: &Member, wanted: &DesiredPool) -> bool {
-    let able = |pilot: &PilotFacts| {
+fn restarts_in_place(world: World<'_>, member: &Member, desired_pool: &DesiredPool) -> bool {
+    let can_restart = |pilot: &PilotFacts| {
         pilot.started_for.is_some()
-            && pilot.spec.restart_for.as_deref() != Some(wanted.config_hash())
+            && pilot.spec.restart_for.as_deref() != Some(desired_pool.config_hash())
     };
-    let wished = world.desired.strategy.restarts_in_place || member.dies_with_pod();
-    wished && fits(member, wanted) && member.pilot.as_ref().is_some_and(able)
+    let is_preferred = world.desired.strategy.restarts_in_place || member.dies_with_pod();
+    is_preferred
+        && has_current_pod(member, desired_pool)
+        && member.pilot.as_ref().is_some_and(can_restart)
 }
 
 /// The step that waits for a pilot's judgement of a configuration.
@@ -282,7 +301,7 @@ pub(super) const FOR_PEOPLE: [&str; 11] = [
     predicate::ROLES_REPLICATED.name,
 ];
 
-fn restart_helps(member: &Member) -> StepBlocker {
+fn futile_restart_blocker(member: &Member) -> StepBlocker {
     let name = &member.name;
     StepBlocker {
         predicate: RESTART_HELPS.into(),
@@ -296,11 +315,11 @@ fn restart_helps(member: &Member) -> StepBlocker {
     }
 }
 
-fn canary_held(current: u32) -> StepBlocker {
+fn canary_blocker(current_count: u32) -> StepBlocker {
     StepBlocker {
         predicate: CANARY_HELD.into(),
         step: "RecreatePod".to_owned(),
-        message: format!("held after {current} nodes on the new revision"),
+        message: format!("held after {current_count} nodes on the new revision"),
         remedy: Remedy::EndCanary,
     }
 }
@@ -314,93 +333,95 @@ pub(super) const OUTLIVES: &str = predicate::DATA_OUTLIVES_POD.name;
 
 /// Returns why the node's pod may not be deleted: data without a known copy would be deleted with
 /// it.
-pub(super) fn lost_with_pod(desired: &DesiredCluster, member: &Member) -> Option<StepBlocker> {
+pub(super) fn pod_data_blocker(desired: &DesiredCluster, member: &Member) -> Option<StepBlocker> {
     if !member.dies_with_pod() {
         return None;
     }
-    let fresh = |pilot: &&PilotFacts| member.serving() && !pilot.hearing.is_over();
-    let speaks = member.pilot.as_ref().filter(fresh);
+    let is_fresh = |pilot: &&PilotFacts| member.is_serving() && !pilot.hearing.is_over();
+    let reporting_pilot = member.pilot.as_ref().filter(is_fresh);
     let blockers = member.pilot.iter().flat_map(|pilot| &pilot.blockers);
-    let why = match blockers.into_iter().find(|blocker| blocker.predicate == OUTLIVES) {
+    let reason = match blockers.into_iter().find(|blocker| blocker.predicate == OUTLIVES) {
         Some(blocker) => blocker.message.clone(),
         // A pilot that serves would report data without a copy.
-        None if desired.database.knows_copies && speaks.is_some() => return None,
+        None if desired.database.knows_copies && reporting_pilot.is_some() => return None,
         None => "no pilot says that other nodes have copies of all of it".to_owned(),
     };
-    (!desired.strategy.skips_by_name(OUTLIVES)).then(|| StepBlocker {
+    (!desired.strategy.is_skipped_by_name(OUTLIVES)).then(|| StepBlocker {
         predicate: OUTLIVES.into(),
         step: format!("RecreatePod/{}", member.name),
-        message: format!("the data of {} are in its pod and go with it: {why}", member.name),
+        message: format!("the data of {} are in its pod and go with it: {reason}", member.name),
         remedy: Remedy::MoveData { predicate: OUTLIVES },
     })
 }
 
 /// Returns what speaks against stopping `member` now: that any node's pilot is silent, or a blocker
 /// that the node's own pilot reports.
-pub(super) fn blocks(
+pub(super) fn stop_blockers(
     desired: &DesiredCluster,
     observed: &ObservedCluster,
     member: &Member,
 ) -> Vec<StepBlocker> {
-    let block = |predicate: &str, message: String| StepBlocker {
-        remedy: skip(desired.database, predicate),
+    let build_blocker = |predicate: &str, message: String| StepBlocker {
+        remedy: skip_remedy(desired.database, predicate),
         predicate: predicate.to_owned().into(),
         step: format!("RecreatePod/{}", member.name),
         message,
     };
-    let silent = spoken(observed).find(|(_, pilot)| pilot.hearing.is_over());
-    if let Some((name, _)) = silent.filter(|_| !desired.strategy.skips(PEERS_READY)) {
+    let silent_pilot = ready_pilots(observed).find(|(_, pilot)| pilot.hearing.is_over());
+    if let Some((name, _)) = silent_pilot.filter(|_| !desired.strategy.is_skipped(PEERS_READY)) {
         let message = format!("the pilot of {name} has not reported for a minute");
-        return vec![block(PEERS_READY, message)];
+        return vec![build_blocker(PEERS_READY, message)];
     }
-    let reported = member.pilot.iter().flat_map(|pilot| &pilot.blockers);
-    reported
-        .filter(|found| found.speaks_against(&NodeChange::Stop) && found.predicate != OUTLIVES)
-        .filter(|found| !is_skipped(desired, &found.predicate))
-        .map(|found| block(&found.predicate, found.message.clone()))
+    let reported_blockers = member.pilot.iter().flat_map(|pilot| &pilot.blockers);
+    reported_blockers
+        .filter(|blocker| blocker.blocks_change(&NodeChange::Stop) && blocker.predicate != OUTLIVES)
+        .filter(|blocker| !is_skipped(desired, &blocker.predicate))
+        .map(|blocker| build_blocker(&blocker.predicate, blocker.message.clone()))
         .collect()
 }
 
 /// Does a person override what a pilot reports? `*` overrides a rule that this release does not
 /// know.
 fn is_skipped(desired: &DesiredCluster, predicate: &str) -> bool {
-    match desired.database.names.predicate(predicate) {
+    match desired.database.names.find_predicate(predicate) {
         Some(rule) => {
             rule.skip.is_skipped(predicate, |name| desired.strategy.skip_predicates.contains(name))
         }
-        None => desired.strategy.skips(predicate),
+        None => desired.strategy.is_skipped(predicate),
     }
 }
 
 /// Does the rule hold only steps that bring another spec to a node?
 pub(super) fn is_of_spec(database: &ManagedDatabase, predicate: &str) -> bool {
-    database.names.predicate(predicate).is_some_and(|rule| rule.of_spec)
+    database.names.find_predicate(predicate).is_some_and(|rule| rule.of_spec)
 }
 
 /// Returns the remedy of skipping a predicate. A pilot newer than our API server may name a rule that
 /// cannot be skipped by its name.
-pub(super) fn skip(database: &ManagedDatabase, predicate: &str) -> Remedy {
-    let named = |name: &str| Remedy::Skip(name.to_owned());
-    let rule = database.names.predicate(predicate);
+pub(super) fn skip_remedy(database: &ManagedDatabase, predicate: &str) -> Remedy {
+    let skip_by_name = |name: &str| Remedy::Skip(name.to_owned());
+    let rule = database.names.find_predicate(predicate);
     if rule.is_some_and(|rule| rule.needs_person) {
         return Remedy::RevertSpec;
     }
-    if let Some(what) = rule.and_then(|rule| rule.way_out) {
-        return Remedy::DoOrSkip { what, predicate: predicate.to_owned() };
+    if let Some(action) = rule.and_then(|rule| rule.way_out) {
+        return Remedy::DoOrSkip { what: action, predicate: predicate.to_owned() };
     }
-    match rule.map(|found| found.skip) {
-        Some(SkipPolicy::Yes | SkipPolicy::ByName) => named(predicate),
+    match rule.map(|rule| rule.skip) {
+        Some(SkipPolicy::Yes | SkipPolicy::ByName) => skip_by_name(predicate),
         Some(SkipPolicy::Never) => Remedy::Wait,
-        Some(SkipPolicy::ByStar) | None => named("*"),
+        Some(SkipPolicy::ByStar) | None => skip_by_name("*"),
     }
 }
 
 /// Returns the names of the nodes that may serve, with the facts from their Pilots. A node whose pod
 /// is not ready counts as down, and is silent for that.
-pub(super) fn spoken(observed: &ObservedCluster) -> impl Iterator<Item = (&str, &PilotFacts)> {
-    let members = observed.pools.iter().flat_map(ObservedPool::running);
-    let ready = |member: &&Member| member.pod.as_ref().is_some_and(|pod| pod.ready);
-    let members = members.filter_map(|(_, member)| member).filter(ready);
+pub(super) fn ready_pilots(
+    observed: &ObservedCluster,
+) -> impl Iterator<Item = (&str, &PilotFacts)> {
+    let members = observed.pools.iter().flat_map(ObservedPool::nodes);
+    let is_ready = |member: &&Member| member.pod.as_ref().is_some_and(|pod| pod.ready);
+    let members = members.filter_map(|(_, member)| member).filter(is_ready);
     members.filter_map(|member| Some((member.name.as_str(), member.pilot.as_ref()?)))
 }
 
@@ -411,26 +432,28 @@ const OBSERVATION_ROUND: Duration = Duration::from_secs(30);
 /// Says which report is waited for before `member` is stopped. Its own pilot, the one of the
 /// current pod, must have reported after every other node came back, and a round of observation after a
 /// node that is away was seen to go; and this controller must have heard each pilot at least once.
-pub(super) fn unheard(observed: &ObservedCluster, member: &Member) -> Option<String> {
+pub(super) fn missing_report(observed: &ObservedCluster, member: &Member) -> Option<String> {
     let pilot = member.pilot.as_ref()?;
     let name = &member.name;
     if pilot.instance.as_deref() != member.pod.as_ref().map(|pod| pod.uid.as_str()) {
         return Some(format!("waits for a report of {name} from its new pod"));
     }
-    if let Some((other, _)) = spoken(observed).find(|(_, pilot)| !pilot.hearing.heard) {
+    if let Some((other, _)) = ready_pilots(observed).find(|(_, pilot)| !pilot.hearing.heard) {
         return Some(format!("waits for a report of {other}"));
     }
     let judged_before = pilot.hearing.ago.saturating_add(OBSERVATION_ROUND);
-    let gone = observed.pools.iter().flat_map(ObservedPool::running);
-    let gone = gone.filter_map(|(_, other)| other).find(|other| {
-        let gone = other.pilot.as_ref().map_or(Duration::ZERO, |pilot| pilot.hearing.gone);
-        let counts = other.name != *name && !other.serving() && !other.decommissioned();
-        counts && gone < judged_before
+    let running_nodes = observed.pools.iter().flat_map(ObservedPool::nodes);
+    let gone_node = running_nodes.filter_map(|(_, other)| other).find(|other| {
+        let gone_for = other.pilot.as_ref().map_or(Duration::ZERO, |pilot| pilot.hearing.gone);
+        let is_counted = other.name != *name && !other.is_serving() && !other.is_decommissioned();
+        is_counted && gone_for < judged_before
     });
-    if let Some(other) = gone {
+    if let Some(other) = gone_node {
         let other = &other.name;
         return Some(format!("waits until {name} has judged again, since {other} went"));
     }
-    let later = spoken(observed).find(|(_, other)| other.hearing.returned <= pilot.hearing.ago);
-    later.map(|(other, _)| format!("waits until {name} has judged again, since {other} came back"))
+    let later_node =
+        ready_pilots(observed).find(|(_, other)| other.hearing.returned <= pilot.hearing.ago);
+    later_node
+        .map(|(other, _)| format!("waits until {name} has judged again, since {other} came back"))
 }

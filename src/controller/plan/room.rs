@@ -28,12 +28,12 @@ struct DatacenterLoad<'a> {
 
 impl DatacenterLoad<'_> {
     /// Returns how many bytes a further node gets at least.
-    fn share(&self) -> i64 {
-        let even = self.bytes / (self.nodes + 1);
-        let Some(copies) = self.copies else { return even };
+    fn min_share(&self) -> i64 {
+        let even_share = self.bytes / (self.nodes + 1);
+        let Some(copies) = self.copies else { return even_share };
         let is_new = self.rack_nodes == 0;
         if self.racks.len() + usize::from(is_new) > copies {
-            return even;
+            return even_share;
         }
         // Each rack has at least one copy of each row.
         match i64::try_from(copies) {
@@ -45,47 +45,47 @@ impl DatacenterLoad<'_> {
 
 /// Returns why the next node of the pool has too little room; `None` where it has enough, and where
 /// that is not known. What silent nodes hold does not count.
-pub(super) fn lack(world: World<'_>, pool: &str) -> Option<String> {
-    let wanted = world.desired.pool(pool)?;
-    let size = wanted.volume_size()?;
+pub(super) fn missing_space(world: World<'_>, pool: &str) -> Option<String> {
+    let desired_pool = world.desired.pool(pool)?;
+    let size = desired_pool.volume_size()?;
     let place_of = world.desired.database.place;
-    let NodePlace { datacenter, rack } = place_of(&wanted.pilot)?;
-    let observed = world.observed.pools.iter().find(|found| found.name == pool)?;
+    let NodePlace { datacenter, rack } = place_of(&desired_pool.pilot)?;
+    let observed_pool = world.observed.pools.iter().find(|other| other.name == pool)?;
     // On a volume that is there a node comes back, and joins no more.
-    let next = observed.members.get(&observed.replicas());
-    if next.is_some_and(|member| member.claim.is_some()) {
+    let next_member = observed_pool.members.get(&observed_pool.replicas());
+    if next_member.is_some_and(|member| member.claim.is_some()) {
         return None;
     }
-    let members = world.running().filter_map(|(_, _, member)| member);
+    let members = world.running_nodes().filter_map(|(_, _, member)| member);
     let pilots = members
-        .filter(|member| !member.decommissioned())
+        .filter(|member| !member.is_decommissioned())
         .filter_map(|member| member.pilot.as_ref());
     // A node that reports no load still has its place in its rack.
     let places: Vec<(NodePlace, NodeLoad)> = pilots
         .filter_map(|pilot| Some((place_of(&pilot.spec)?, pilot.load.unwrap_or_default())))
         .filter(|(place, _)| place.datacenter == datacenter)
         .collect();
-    let mut near = DatacenterLoad::default();
+    let mut datacenter_load = DatacenterLoad::default();
     for (place, load) in &places {
-        near.bytes += load.bytes;
-        near.nodes += 1;
-        near.racks.extend(place.rack.as_deref());
-        near.copies = near.copies.max(load.copies);
+        datacenter_load.bytes += load.bytes;
+        datacenter_load.nodes += 1;
+        datacenter_load.racks.extend(place.rack.as_deref());
+        datacenter_load.copies = datacenter_load.copies.max(load.copies);
         if place.rack == rack {
-            near.rack_bytes += load.bytes;
-            near.rack_nodes += 1;
+            datacenter_load.rack_bytes += load.bytes;
+            datacenter_load.rack_nodes += 1;
         }
     }
-    let share = near.share();
-    (i128::from(share) > quantity::units(size)?).then(|| {
-        let first = match &rack {
-            Some(rack) if near.rack_nodes == 0 && near.nodes > 0 => {
+    let share = datacenter_load.min_share();
+    (i128::from(share) > quantity::parse_units(size)?).then(|| {
+        let rack_note = match &rack {
+            Some(rack) if datacenter_load.rack_nodes == 0 && datacenter_load.nodes > 0 => {
                 format!("as the first node of rack {rack} ")
             }
             _ => String::new(),
         };
         format!(
-            "the next node of pool {pool} would get at least {share} bytes {first}and its volume \
+            "the next node of pool {pool} would get at least {share} bytes {rack_note}and its volume \
              has {size}: give the pool larger volumes, or the rack of a pool that has nodes"
         )
     })

@@ -11,16 +11,16 @@ use crate::{
 };
 
 /// Tells what holds the next round.
-pub(super) fn hold(world: World<'_>, _: &Plan) -> Vec<Candidate> {
-    let blocks: Vec<_> = world
+pub(super) fn report_blockers(world: World<'_>, _: &Plan) -> Vec<Candidate> {
+    let blockers: Vec<_> = world
         .desired
         .round
         .held
         .iter()
-        .map(|(predicate, why)| StepBlocker {
+        .map(|(predicate, reason)| StepBlocker {
             predicate: (*predicate).into(),
             step: "RestartPilot".to_owned(),
-            message: why.clone(),
+            message: reason.clone(),
             remedy: match *predicate {
                 name if name == ROLES_REPLICATED.name => Remedy::Wait,
                 name if [CLIENTS_ENCRYPTED.name, CLIENTS_PLAIN.name].contains(&name) => {
@@ -30,20 +30,21 @@ pub(super) fn hold(world: World<'_>, _: &Plan) -> Vec<Candidate> {
             },
         })
         .collect();
-    if blocks.is_empty() {
+    if blockers.is_empty() {
         return Vec::new();
     }
-    vec![Candidate::hold(OperationType::Secure, blocks)]
+    vec![Candidate::from_blockers(OperationType::Secure, blockers)]
 }
 
 /// Is a node that runs not where this round leads?
-pub(super) fn changes_rungs(world: World<'_>) -> bool {
-    let wanted = &world.desired.round.rungs;
-    let differs = |member: &Member| {
+pub(super) fn changes_modes(world: World<'_>) -> bool {
+    let desired_modes = &world.desired.round.rungs;
+    let is_different = |member: &Member| {
         let Some(pilot) = &member.pilot else { return false };
-        let told = pilot.spec.security.as_ref().map(PilotSecurity::rungs).unwrap_or_default();
-        let shown = pilot.security.as_ref().and_then(|shown| shown.rungs.clone());
-        told != *wanted || shown.unwrap_or_default() != *wanted
+        let spec_modes =
+            pilot.spec.security.as_ref().map(PilotSecurity::security_modes).unwrap_or_default();
+        let observed_modes = pilot.security.as_ref().and_then(|status| status.rungs.clone());
+        spec_modes != *desired_modes || observed_modes.unwrap_or_default() != *desired_modes
     };
-    world.running().filter_map(|(_, _, member)| member).any(differs)
+    world.running_nodes().filter_map(|(_, _, member)| member).any(is_different)
 }

@@ -82,12 +82,12 @@ pub(crate) enum StepNeed {
 impl PlannedStep {
     /// Returns what the step asks of the database cluster; `serves` says whether the node of the
     /// step serves.
-    pub(super) fn need(&self, serves: bool) -> StepNeed {
+    pub(super) fn need(&self, is_serving: bool) -> StepNeed {
         match self {
             Self::Raise { .. } => StepNeed::Join,
             Self::Restart { .. } | Self::RestartInPlace { .. } => StepNeed::Stop,
             // A new spec is judged by the running node in its turn, since a crash would start it.
-            Self::Configure { .. } | Self::Vacate { .. } if serves => StepNeed::Stop,
+            Self::Configure { .. } | Self::Vacate { .. } if is_serving => StepNeed::Stop,
             Self::Decommission { .. } => StepNeed::Leave,
             Self::Configure { .. }
             | Self::Vacate { .. }

@@ -34,7 +34,7 @@ fn planned(
     let mut desired = desired(sizes, "new");
     let mut observed = observed(running, "new");
     change(&mut desired, &mut observed);
-    plan(&desired, &observed)
+    plan_next_step(&desired, &observed)
 }
 
 fn member(observed: &mut ObservedCluster, pool: usize, ordinal: u32) -> &mut Member {
@@ -393,11 +393,11 @@ fn every_volume_that_an_earlier_cluster_left_gets_its_node_at_once() {
         (member.pod, member.pilot) = (None, None);
     }
     pool.set = None;
-    assert_eq!(pool.initial(), 3);
+    assert_eq!(pool.initial_replicas(), 3);
     pool.members.get_mut(&0).unwrap().claim = None;
-    assert_eq!(pool.initial(), 3, "a node whose volume is lost starts among the others");
+    assert_eq!(pool.initial_replicas(), 3, "a node whose volume is lost starts among the others");
     pool.members.get_mut(&2).unwrap().claim.as_mut().unwrap().holds_data = false;
-    assert_eq!(pool.initial(), 2, "nothing was ever written to a claim without a volume");
+    assert_eq!(pool.initial_replicas(), 2, "nothing was ever written to a claim without a volume");
 }
 
 #[test]
@@ -592,7 +592,7 @@ fn no_node_leaves_while_another_has_rows_of_ranges_that_it_gave_away() {
             (desired(&[("a", 2)], "new"), observed(&[("a", 3)], "new"));
         pilot(&mut observed, 0, 1).cleanup = says(true);
         desired.strategy.skip_predicates.insert(skip.into());
-        assert_eq!(super::plan(&desired, &observed).step, leaves, "{skip}");
+        assert_eq!(super::plan_next_step(&desired, &observed).step, leaves, "{skip}");
     }
     let own: Change = |_, o| {
         pilot(o, 0, 2).cleanup = Some(CleanupFacts { due: true, message: String::new() });
@@ -614,7 +614,7 @@ fn no_node_leaves_before_all_have_looked_at_the_ring_since_one_came() {
         pilot(&mut observed, 0, 0).cleanup = speaks.then(CleanupFacts::default);
         pilot(&mut observed, 0, 0).hearing.ago = Duration::from_secs(ago);
         pilot(&mut observed, 0, 1).hearing.returned = Duration::from_secs(returned);
-        super::plan(&desired, &observed)
+        super::plan_next_step(&desired, &observed)
     };
     let waits = plan(7, 5, true);
     assert_eq!(waits.step, None);

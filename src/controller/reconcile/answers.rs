@@ -8,14 +8,14 @@ use crate::{
         context::{ControllerContext, Error},
         desired_state::DesiredCluster,
         observe::ObservedCluster,
-        plan::{LeaveAnswer, Plan, answers},
+        plan::{LeaveAnswer, Plan, eviction_answers},
         write::patch_pilot,
     },
 };
 
 /// Writes the answers that differ. Where an object of another owner is in the way, nothing is
 /// written: the Pilots may be another's.
-pub(super) async fn answer(
+pub(super) async fn answer_requests(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     observed: &ObservedCluster,
@@ -24,7 +24,8 @@ pub(super) async fn answer(
     if observed.stalled.is_some() {
         return Ok(());
     }
-    for LeaveAnswer { pilot, resource_version, waits } in answers(desired, observed, plan) {
+    for LeaveAnswer { pilot, resource_version, waits } in eviction_answers(desired, observed, plan)
+    {
         let patch = json!({"metadata": {"annotations": {annotation::LEAVE_WAITS: waits}}});
         patch_pilot(ctx, desired, &pilot, &resource_version, patch).await?;
     }

@@ -13,14 +13,14 @@ use kube::api::ApiResource;
 use tracing::info;
 
 use crate::controller::{
-    context::{ControllerContext, Error, unwritten},
+    context::{ControllerContext, Error, stall_for_write_error},
     desired_state::DesiredCluster,
     ensure::ensure_object,
-    observe::{ObservedCluster, other_store, owned},
+    observe::{ObservedCluster, is_owned_by, store_mismatch},
     ownership::is_left_behind,
     plan::{DrainHold, Plan, drain_hold},
     resources::{PreparedObject, disruption_budget, former_budget},
-    write::{delete, exactly},
+    write::{delete_object, exact_preconditions},
 };
 
 /// Writes the budget, if it differs, and removes others that we made for these pods. Takes the step
@@ -35,27 +35,28 @@ pub(super) async fn keep_budget(
     if desired.paused || (desired.stalled.is_some() && !members.any(|m| m.pod.is_some())) {
         return Ok(());
     }
-    let wanted = wanted(ctx, desired, observed, plan);
-    for budget in &wanted {
+    let desired_budgets = build_desired_budgets(ctx, desired, observed, plan);
+    for budget in &desired_budgets {
         if let Err(error) = ensure_object(ctx, desired, budget).await {
-            let cause = unwritten(error)?;
+            let cause = stall_for_write_error(error)?;
             // The budget that exists may be open.
             let (kind, name) = (&budget.resource.kind, &budget.name);
             if cause.is_about_origin() {
                 plan.step.take_if(|step| step.may_take_node());
-            } else if ctx.stores.made(kind, &desired.namespace, name).is_some() {
+            } else if ctx.stores.object_metadata(kind, &desired.namespace, name).is_some() {
                 plan.step = None;
             }
             observed.refused = Some(cause);
             return Ok(());
         }
     }
-    for old in others(ctx, desired, &wanted) {
-        let name = old.name.as_deref().unwrap_or_default();
-        delete(ctx, desired, &resource(), name, exactly(&old)).await?;
+    for old_budget in obsolete_budgets(ctx, desired, &desired_budgets) {
+        let name = old_budget.name.as_deref().unwrap_or_default();
+        delete_object(ctx, desired, &budget_resource(), name, exact_preconditions(&old_budget))
+            .await?;
         info!(namespace = desired.namespace, name, "Removed a budget that another one replaces");
     }
-    if somebody_goes(ctx, desired).await? {
+    if is_eviction_in_progress(ctx, desired).await? {
         plan.step = None;
     }
     Ok(())
@@ -63,7 +64,7 @@ pub(super) async fn keep_budget(
 
 /// Returns the budgets that the cluster needs: one; or one for each pool, for a release before 0.3
 /// to take over.
-fn wanted(
+fn build_desired_budgets(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     observed: &ObservedCluster,
@@ -71,15 +72,15 @@ fn wanted(
 ) -> Vec<PreparedObject> {
     let settings = &ctx.settings;
     if settings.owner_references {
-        let former = |pool| former_budget(desired, settings, pool).into();
-        return desired.pools.iter().map(former).collect();
+        let build_former = |pool| former_budget(desired, settings, pool).into();
+        return desired.pools.iter().map(build_former).collect();
     }
     let budget = |hold: Option<&DrainHold>| -> PreparedObject {
         disruption_budget(desired, observed, settings, hold).into()
     };
-    let decided = budget(drain_hold(desired, observed, plan).as_ref());
-    if others(ctx, desired, std::slice::from_ref(&decided)).is_empty() {
-        return vec![decided];
+    let desired_budget = budget(drain_hold(desired, observed, plan).as_ref());
+    if obsolete_budgets(ctx, desired, std::slice::from_ref(&desired_budget)).is_empty() {
+        return vec![desired_budget];
     }
     // The new budget is closed until the other budgets are seen to be gone.
     vec![budget(Some(&DrainHold::new("BudgetReplaced", "it takes the place of others".to_owned())))]
@@ -87,29 +88,37 @@ fn wanted(
 
 /// Returns the budgets that were made for this cluster, or for an earlier one of its name, and are
 /// not in `wanted`.
-fn others(
+fn obsolete_budgets(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
-    wanted: &[PreparedObject],
+    desired_budgets: &[PreparedObject],
 ) -> Vec<ObjectMeta> {
     // What a lost store left is taken over with its StatefulSets, which a person handed over.
-    let ours = |meta: &ObjectMeta| {
-        let here = other_store(meta, &ctx.settings.store_id).is_none();
-        ((owned(meta, desired) && here) || is_left_behind(&ctx.stores, desired, meta))
+    let is_ours = |meta: &ObjectMeta| {
+        let is_in_this_store = store_mismatch(meta, &ctx.settings.store_id).is_none();
+        ((is_owned_by(meta, desired) && is_in_this_store)
+            || is_left_behind(&ctx.stores, desired, meta))
             && meta.deletion_timestamp.is_none()
     };
-    let metas = ctx.stores.others(&resource(), desired).into_iter().filter(ours);
-    metas.filter(|meta| wanted.iter().all(|one| Some(&one.name) != meta.name.as_ref())).collect()
+    let metas = ctx.stores.other_objects(&budget_resource(), desired).into_iter().filter(is_ours);
+    metas
+        .filter(|meta| {
+            desired_budgets.iter().all(|budget| Some(&budget.name) != meta.name.as_ref())
+        })
+        .collect()
 }
 
 /// Is an eviction under way whose pod the caches may still show as running? Kubernetes notes the
 /// pod in `disruptedPods` before it deletes it, and strikes it out soon after.
-async fn somebody_goes(ctx: &ControllerContext, desired: &DesiredCluster) -> Result<bool, Error> {
-    for meta in ctx.stores.others(&resource(), desired) {
+async fn is_eviction_in_progress(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+) -> Result<bool, Error> {
+    for meta in ctx.stores.other_objects(&budget_resource(), desired) {
         let name = meta.name.as_deref().unwrap_or_default();
-        let budget = ctx.object(&resource(), &desired.namespace, name).await?;
+        let budget = ctx.get_object(&budget_resource(), &desired.namespace, name).await?;
         let pods =
-            budget.as_ref().and_then(|found| found.data["status"]["disruptedPods"].as_object());
+            budget.as_ref().and_then(|budget| budget.data["status"]["disruptedPods"].as_object());
         if pods.is_some_and(|pods| !pods.is_empty()) {
             return Ok(true);
         }
@@ -117,6 +126,6 @@ async fn somebody_goes(ctx: &ControllerContext, desired: &DesiredCluster) -> Res
     Ok(false)
 }
 
-fn resource() -> ApiResource {
+fn budget_resource() -> ApiResource {
     ApiResource::erase::<PodDisruptionBudget>(&())
 }

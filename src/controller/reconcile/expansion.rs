@@ -10,7 +10,7 @@ use tracing::debug;
 
 use crate::{
     controller::{
-        context::{ControllerContext, Error, MANAGER, refused},
+        context::{ControllerContext, Error, MANAGER, stall_for_refusal},
         desired_state::DesiredCluster,
         expansion::ExpansionQuestion,
         observe::ObservedCluster,
@@ -19,14 +19,14 @@ use crate::{
 };
 
 /// Asks for each claim that must grow, unless a fresh answer is known.
-pub(super) async fn ask(
+pub(super) async fn check_expansions(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     observed: &ObservedCluster,
 ) {
-    for question in ctx.expansion.due(desired, observed) {
+    for question in ctx.expansion.pending_questions(desired, observed) {
         if let Some(answer) = try_size(ctx, desired, &question).await {
-            ctx.expansion.note(desired, question, answer);
+            ctx.expansion.record_answer(desired, question, answer);
         }
     }
 }
@@ -39,7 +39,7 @@ async fn try_size(
 ) -> Option<Result<(), String>> {
     let ExpansionQuestion { claim, uid, size } = question;
     let resource = ApiResource::erase::<PersistentVolumeClaim>(&());
-    let api = ctx.write(&resource, &desired.namespace).ok()?;
+    let api = ctx.write_api(&resource, &desired.namespace).ok()?;
     let patch = json!({
         "metadata": {"uid": uid}, "spec": {"resources": {"requests": {"storage": size}}},
     });
@@ -56,7 +56,7 @@ async fn try_size(
     {
         return Some(Err(status.message.clone()));
     }
-    match refused(Error::request("enlarge", &resource.kind, claim, error)) {
+    match stall_for_refusal(Error::from_request("enlarge", &resource.kind, claim, error)) {
         Ok(refusal) => Some(Err(refusal.message)),
         Err(error) => {
             debug!(claim, error = %chain(&error), "Failed to ask whether a claim can grow");

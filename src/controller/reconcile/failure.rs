@@ -10,13 +10,13 @@ use super::{
 };
 use crate::{
     controller::{
-        context::{ControllerContext, Error, refused},
+        context::{ControllerContext, Error, stall_for_refusal},
         desired_state::{DesiredCluster, StallCause},
         events::EventNotice,
         observe::ObservedCluster,
-        plan::{Plan, plan},
+        plan::{Plan, plan_next_step},
         queue::{ClusterKey, ReconcileOutcome},
-        status::{self, status},
+        status::{self, build_status},
     },
     error::chain,
 };
@@ -26,7 +26,10 @@ const REPORTED_AFTER: u32 = 5;
 
 /// Reports a cluster object that cannot be read. Its status cannot be written, so only the log
 /// tells.
-pub(super) fn unreadable(key: &ClusterKey, error: &Error) -> (ReconcileOutcome, &'static str) {
+pub(super) fn report_unreadable(
+    key: &ClusterKey,
+    error: &Error,
+) -> (ReconcileOutcome, &'static str) {
     let text = chain(error).to_string();
     warn!(namespace = key.namespace, name = key.name, error = text, "Sync failed");
     (ReconcileOutcome::Failed, error.outcome())
@@ -34,21 +37,21 @@ pub(super) fn unreadable(key: &ClusterKey, error: &Error) -> (ReconcileOutcome, 
 
 /// Records for the status why an object was not written, where the error is about a single object.
 /// Returns other errors, which end the reconcile.
-pub(super) fn note<T: Default>(
+pub(super) fn record_failure<T: Default>(
     observed: &mut ObservedCluster,
-    done: Result<T, Error>,
+    result: Result<T, Error>,
 ) -> Result<T, Error> {
-    match done {
-        Ok(done) => return Ok(done),
+    match result {
+        Ok(value) => return Ok(value),
         Err(Error::Foreign(stalled)) => observed.stalled = Some(stalled),
-        Err(error) => observed.refused = Some(refused(error)?),
+        Err(error) => observed.refused = Some(stall_for_refusal(error)?),
     }
     Ok(T::default())
 }
 
 /// Reports a reconcile that ended early, and says when to try again. `failures` is how many times
 /// in a row it failed before.
-pub(super) async fn handle(
+pub(super) async fn handle_error(
     ctx: &ControllerContext,
     cluster: &DynamicObject,
     desired: &DesiredCluster,
@@ -72,16 +75,16 @@ pub(super) async fn handle(
             ReconcileOutcome::Failed
         }
     };
-    let lasts = failures + 1 >= REPORTED_AFTER;
-    if lasts && matches!(error, Error::Conflict { .. } | Error::Request { .. }) {
-        report(ctx, cluster, desired, error).await;
+    let is_lasting = failures + 1 >= REPORTED_AFTER;
+    if is_lasting && matches!(error, Error::Conflict { .. } | Error::Request { .. }) {
+        report_failure(ctx, cluster, desired, error).await;
     }
     (outcome, error.outcome())
 }
 
 /// Says in the cluster's status that nothing is done for it, as objects of its namespace take more
 /// memory than the controller has for them.
-pub(super) async fn left_out(
+pub(super) async fn report_left_out(
     ctx: &ControllerContext,
     cluster: &DynamicObject,
     desired: &DesiredCluster,
@@ -96,10 +99,10 @@ pub(super) async fn left_out(
          its nodes go on"
     );
     if desired.deleted {
-        status_writer::deleting(ctx, cluster, desired, &message).await?;
+        status_writer::write_deleting(ctx, cluster, desired, &message).await?;
     } else {
         let cause = StallCause { reason: "TooManyObjects", message };
-        let status = status::unknown(desired, &cause, now);
+        let status = status::unknown_status(desired, &cause, now);
         write_status(ctx, cluster, desired, status, &Plan::default()).await?;
     }
     Ok(ReconcileOutcome::Again(WHILE_FOREIGN))
@@ -107,7 +110,7 @@ pub(super) async fn left_out(
 
 /// Says in the cluster's status why every reconcile fails. If that write fails too, the log has the
 /// reason already.
-async fn report(
+async fn report_failure(
     ctx: &ControllerContext,
     cluster: &DynamicObject,
     desired: &DesiredCluster,
@@ -115,24 +118,24 @@ async fn report(
 ) {
     if desired.deleted {
         let message = format!("every try fails: {}", chain(error));
-        if let Err(error) = status_writer::deleting(ctx, cluster, desired, &message).await {
+        if let Err(error) = status_writer::write_deleting(ctx, cluster, desired, &message).await {
             debug!(name = desired.name, error = %chain(&error), "Failed to tell of failures");
         }
         return;
     }
     let now = Timestamp::now();
     let mut observed = observation::from_caches(ctx, desired, now);
-    let what = match error {
+    let suffix = match error {
         Error::Conflict { .. } => {
             "; another client changes it again and again, or takes off labels"
         }
         _ => "",
     };
-    let message = format!("{}{what}", chain(error));
+    let message = format!("{}{suffix}", chain(error));
     observed.refused = Some(StallCause { reason: "SyncFailed", message });
-    let desired = desired.clone().fitting(&observed.existing());
-    let plan = plan(&desired, &observed);
-    let status = status(&desired, &observed, &plan, now);
+    let desired = desired.clone().fit_to_pools(&observed.existing_pools());
+    let plan = plan_next_step(&desired, &observed);
+    let status = build_status(&desired, &observed, &plan, now);
     if let Err(error) = write_status(ctx, cluster, &desired, status, &plan).await {
         debug!(name = desired.name, error = %chain(&error), "Failed to tell of failures");
     }

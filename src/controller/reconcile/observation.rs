@@ -21,7 +21,7 @@ use crate::{
     controller::{
         context::{ControllerContext, Error},
         desired_state::{DesiredCluster, StallCause},
-        observe::{ClusterObjects, ObservedCluster, observe, other_store},
+        observe::{ClusterObjects, ObservedCluster, observe_cluster, store_mismatch},
     },
 };
 
@@ -31,19 +31,19 @@ pub(super) fn from_caches(
     desired: &DesiredCluster,
     now: Timestamp,
 ) -> ObservedCluster {
-    observed(ctx, desired, &ctx.stores.objects(desired), now)
+    observe_objects(ctx, desired, &ctx.stores.cluster_objects(desired), now)
 }
 
 /// Asks for what no cache holds, where it matters now, and adds it to the facts.
-pub(super) async fn ask(
+pub(super) async fn observe_causes(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     observed: &mut ObservedCluster,
 ) {
-    ctx.causes.read(&ctx.client, desired, observed).await;
-    ctx.causes.tell(desired, observed);
-    expansion::ask(ctx, desired, observed).await;
-    ctx.expansion.tell(desired, observed);
+    ctx.causes.read_events(&ctx.client, desired, observed).await;
+    ctx.causes.apply_causes(desired, observed);
+    expansion::check_expansions(ctx, desired, observed).await;
+    ctx.expansion.apply_answers(desired, observed);
 }
 
 /// Returns the facts according to the server now.
@@ -55,44 +55,46 @@ pub(super) async fn from_server(
     let labels = format!("{}={}", desired.database.names.cluster_label, desired.name);
     let params = ListParams::default().labels(&labels);
     let objects = ClusterObjects {
-        sets: list::<StatefulSet>(ctx, desired, &params).await?,
-        pods: list::<Pod>(ctx, desired, &params).await?,
-        pilots: list::<Pilot>(ctx, desired, &params).await?,
-        claims: list::<PersistentVolumeClaim>(ctx, desired, &params).await?,
+        sets: list_objects::<StatefulSet>(ctx, desired, &params).await?,
+        pods: list_objects::<Pod>(ctx, desired, &params).await?,
+        pilots: list_objects::<Pilot>(ctx, desired, &params).await?,
+        claims: list_objects::<PersistentVolumeClaim>(ctx, desired, &params).await?,
         // The ServiceAccount comes from the cache: at worst it is older than the server's, and the
         // pods are fresh.
-        account: ctx.stores.account(desired.database, &desired.namespace, &desired.name),
+        account: ctx.stores.service_account(desired.database, &desired.namespace, &desired.name),
     };
-    Ok(observed(ctx, desired, &objects, now))
+    Ok(observe_objects(ctx, desired, &objects, now))
 }
 
 /// Turns objects into facts, and adds what no object says: when pilots reported, which one leads,
 /// and what was asked for.
-fn observed(
+fn observe_objects(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     objects: &ClusterObjects,
     now: Timestamp,
 ) -> ObservedCluster {
-    let mut observed = observe(desired, objects, now);
-    observed.hear(|pilot| ctx.heard.of(pilot, Instant::now()));
-    observed.see(|pilot, serves| ctx.heard.see(pilot, serves, Instant::now()));
+    let mut observed = observe_cluster(desired, objects, now);
+    observed.set_heartbeats(|pilot| ctx.heard.heartbeat_age(pilot, Instant::now()));
+    observed.record_unavailability(|pilot, is_serving| {
+        ctx.heard.record_serving(pilot, is_serving, Instant::now())
+    });
     observed.leader = ctx.stores.leader(desired);
-    ctx.causes.tell(desired, &mut observed);
-    ctx.expansion.tell(desired, &mut observed);
+    ctx.causes.apply_causes(desired, &mut observed);
+    ctx.expansion.apply_answers(desired, &mut observed);
     if observed.stalled.is_none() {
-        observed.stalled = of_other_store(ctx, objects);
+        observed.stalled = find_store_mismatch(ctx, objects);
     }
     observed
 }
 
-fn of_other_store(ctx: &ControllerContext, objects: &ClusterObjects) -> Option<StallCause> {
+fn find_store_mismatch(ctx: &ControllerContext, objects: &ClusterObjects) -> Option<StallCause> {
     let sets = objects.sets.iter().map(|set| &set.metadata);
     let pilots = objects.pilots.iter().map(|pilot| &pilot.metadata);
-    sets.chain(pilots).find_map(|meta| other_store(meta, &ctx.settings.store_id))
+    sets.chain(pilots).find_map(|meta| store_mismatch(meta, &ctx.settings.store_id))
 }
 
-async fn list<K>(
+async fn list_objects<K>(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     params: &ListParams,
@@ -105,7 +107,8 @@ where
         + DeserializeOwned,
 {
     let api: Api<K> = Api::namespaced(ctx.client.clone(), &desired.namespace);
-    let listed = api.list(params).await;
-    let listed = listed.map_err(|error| Error::request("list", K::KIND, &desired.name, error))?;
-    Ok(listed.items.into_iter().map(Arc::new).collect())
+    let result = api.list(params).await;
+    let list =
+        result.map_err(|error| Error::from_request("list", K::KIND, &desired.name, error))?;
+    Ok(list.items.into_iter().map(Arc::new).collect())
 }

@@ -24,7 +24,7 @@ use crate::{
 
 /// Writes a first status at once, so that the user who created the cluster sees that it was
 /// noticed.
-pub(super) async fn first_sight(
+pub(super) async fn write_first_status(
     ctx: &ControllerContext,
     cluster: &DynamicObject,
     desired: &DesiredCluster,
@@ -38,7 +38,7 @@ pub(super) async fn first_sight(
             reason: "Pending".to_owned(),
             message: "the cluster has been seen".to_owned(),
             observed_generation: Some(desired.generation),
-            last_transition_time: Time(status::seconds(Timestamp::now())),
+            last_transition_time: Time(status::truncate_to_seconds(Timestamp::now())),
         }],
         ..ClusterStatus::default()
     };
@@ -48,13 +48,13 @@ pub(super) async fn first_sight(
 
 /// Writes to the status that the cluster is being deleted, and what the deletion waits for. The
 /// rest of the status stays, and a refusal of this write does not hold up the deletion.
-pub(super) async fn deleting(
+pub(super) async fn write_deleting(
     ctx: &ControllerContext,
     cluster: &DynamicObject,
     desired: &DesiredCluster,
     message: &str,
 ) -> Result<(), Error> {
-    let status = status::deleting(desired, message, Timestamp::now());
+    let status = status::deleting_status(desired, message, Timestamp::now());
     match write_status(ctx, cluster, desired, status, &Plan::default()).await {
         Ok(_) => Ok(()),
         Err(error @ (Error::Conflict { .. } | Error::NotLeading)) => Err(error),
@@ -77,19 +77,20 @@ pub(super) async fn write_status(
     if desired.status == status {
         return Ok(None);
     }
-    let resource = desired.database.resource();
+    let resource = desired.database.api_resource();
     let mut object = cluster.clone();
     object.types =
         Some(TypeMeta { api_version: resource.api_version.clone(), kind: resource.kind.clone() });
     object.data["status"] = json!(status);
     let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-    let api = ctx.write(&resource, &desired.namespace)?;
-    let written = api.replace_status(&desired.name, &params, &object).await.map_err(|error| {
-        Error::request("update the status of", &resource.kind, &desired.name, error)
-    })?;
-    ctx.pace.note(desired.key());
-    for notice in events::of_status(&desired.status, &status, plan) {
+    let api = ctx.write_api(&resource, &desired.namespace)?;
+    let updated_cluster =
+        api.replace_status(&desired.name, &params, &object).await.map_err(|error| {
+            Error::from_request("update the status of", &resource.kind, &desired.name, error)
+        })?;
+    ctx.pace.record_write(desired.key());
+    for notice in events::notices_for_status(&desired.status, &status, plan) {
         ctx.events.publish(desired, &notice).await;
     }
-    Ok(Some(written))
+    Ok(Some(updated_cluster))
 }

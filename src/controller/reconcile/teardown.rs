@@ -30,11 +30,11 @@ use crate::{
     controller::{
         context::{ControllerContext, Error, MANAGER},
         desired_state::{DesiredCluster, DesiredPool},
-        ensure::own,
+        ensure::adopt_claims,
         events::EventNotice,
         observe::ObservedCluster,
         queue::ReconcileOutcome,
-        write::{decided, delete, exactly},
+        write::{delete_object, exact_preconditions, uid_preconditions},
     },
 };
 
@@ -69,89 +69,107 @@ pub(super) async fn tear_down(
     desired: &DesiredCluster,
 ) -> Result<ReconcileOutcome, Error> {
     if !has_finalizer(desired) {
-        let held = desired.finalizers.join(", ");
-        let message = format!("nothing of it is left; held by finalizers of others: {held}");
-        status_writer::deleting(ctx, cluster, desired, &message).await?;
+        let other_finalizers = desired.finalizers.join(", ");
+        let message =
+            format!("nothing of it is left; held by finalizers of others: {other_finalizers}");
+        status_writer::write_deleting(ctx, cluster, desired, &message).await?;
         return Ok(ReconcileOutcome::Settled);
     }
     let observed = from_server(ctx, desired, Timestamp::now()).await?;
-    let found = dependents::find(ctx, desired, &observed).await?;
-    let ClusterDependents { ours, strange, elsewhere, pods } = found;
+    let dependents = dependents::find_dependents(ctx, desired, &observed).await?;
+    let ClusterDependents {
+        ours: owned_objects,
+        strange: foreign_objects,
+        elsewhere: other_store_objects,
+        pods,
+    } = dependents;
     if desired.orphan {
-        return orphan(ctx, cluster, desired, &ours).await;
+        return orphan_objects(ctx, cluster, desired, &owned_objects).await;
     }
-    if !desired.force_delete && !elsewhere.is_empty() {
+    if !desired.force_delete && !other_store_objects.is_empty() {
         // If the store was exchanged, this leader has the old id, and the next leader knows better.
-        let names = named(&elsewhere.iter().collect::<Vec<_>>(), &[]);
+        let names = list_names(&other_store_objects.iter().collect::<Vec<_>>(), &[]);
         let message = format!(
             "nothing is deleted, since these bear the mark of another store: {names}. Annotated \
              with {}=true, the cluster is let go without them",
             annotation::FORCE_DELETE
         );
-        return wait(ctx, cluster, desired, &message).await;
+        return report_waiting(ctx, cluster, desired, &message).await;
     }
-    let (sets, others): (Vec<_>, Vec<_>) = ours.iter().partition(|one| one.is::<StatefulSet>());
+    let (sets, other_objects): (Vec<_>, Vec<_>) =
+        owned_objects.iter().partition(|object| object.is_kind::<StatefulSet>());
     // Claims of a cluster that was deleted soon after it was made bear no uid yet.
     for pool in observed.pools.iter().filter(|pool| pool.set.is_some()) {
-        own(ctx, desired, pool).await?;
+        adopt_claims(ctx, desired, pool).await?;
     }
-    remove(ctx, desired, &sets).await?;
+    delete_objects(ctx, desired, &sets).await?;
     if !desired.force_delete {
         let mut pods = pods;
         if sets.is_empty() {
             pods.extend(remove_orphans(ctx, desired, &observed).await?);
         }
         if !sets.is_empty() || !pods.is_empty() {
-            let message = format!("waiting for databases to stop: {}", named(&sets, &pods));
-            return wait(ctx, cluster, desired, &message).await;
+            let message = format!("waiting for databases to stop: {}", list_names(&sets, &pods));
+            return report_waiting(ctx, cluster, desired, &message).await;
         }
-        remove_claims(ctx, desired, &observed, &strange).await?;
+        remove_claims(ctx, desired, &observed, &foreign_objects).await?;
     }
-    remove(ctx, desired, &others).await?;
-    if !desired.force_delete && !others.is_empty() {
-        let message = format!("waiting for these to go: {}", named(&others, &[]));
-        return wait(ctx, cluster, desired, &message).await;
+    delete_objects(ctx, desired, &other_objects).await?;
+    if !desired.force_delete && !other_objects.is_empty() {
+        let message = format!("waiting for these to go: {}", list_names(&other_objects, &[]));
+        return report_waiting(ctx, cluster, desired, &message).await;
     }
-    let strange: Vec<DependentObject> = strange.into_iter().chain(elsewhere).collect();
-    if !strange.is_empty() {
-        tell_what_stays(ctx, desired, &strange).await;
+    let foreign_objects: Vec<DependentObject> =
+        foreign_objects.into_iter().chain(other_store_objects).collect();
+    if !foreign_objects.is_empty() {
+        report_foreign_objects(ctx, desired, &foreign_objects).await;
     }
-    let_go(ctx, cluster, desired).await
+    remove_finalizer(ctx, cluster, desired).await
 }
 
 /// Writes to the status what the deletion waits for; the message names the finalizers that hold
 /// objects.
-async fn wait(
+async fn report_waiting(
     ctx: &ControllerContext,
     cluster: &DynamicObject,
     desired: &DesiredCluster,
     message: &str,
 ) -> Result<ReconcileOutcome, Error> {
-    status_writer::deleting(ctx, cluster, desired, message).await?;
+    status_writer::write_deleting(ctx, cluster, desired, message).await?;
     Ok(ReconcileOutcome::Again(WHILE_WAITING))
 }
 
 /// Lists the names of objects, each with the finalizers that hold it, and of pods.
-fn named(objects: &[&DependentObject], pods: &[String]) -> String {
-    let one = |one: &&DependentObject| {
-        let held = one.meta.finalizers.as_deref().unwrap_or_default();
-        let by =
-            if held.is_empty() { String::new() } else { format!(" (held by {})", held.join(", ")) };
-        format!("{one}{by}")
+fn list_names(objects: &[&DependentObject], pods: &[String]) -> String {
+    let describe_object = |object: &&DependentObject| {
+        let finalizers = object.meta.finalizers.as_deref().unwrap_or_default();
+        let suffix = if finalizers.is_empty() {
+            String::new()
+        } else {
+            format!(" (held by {})", finalizers.join(", "))
+        };
+        format!("{object}{suffix}")
     };
     let pods = pods.iter().map(|pod| format!("Pod {pod}"));
-    objects.iter().map(one).chain(pods).collect::<Vec<_>>().join(", ")
+    objects.iter().map(describe_object).chain(pods).collect::<Vec<_>>().join(", ")
 }
 
 /// Deletes `objects`, without those that are being deleted already.
-async fn remove(
+async fn delete_objects(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     objects: &[&DependentObject],
 ) -> Result<(), Error> {
-    for one in objects.iter().filter(|one| one.meta.deletion_timestamp.is_none()) {
-        delete(ctx, desired, &one.resource, one.name(), exactly(&one.meta)).await?;
-        let (namespace, kind, name) = (&desired.namespace, &one.resource.kind, one.name());
+    for object in objects.iter().filter(|object| object.meta.deletion_timestamp.is_none()) {
+        delete_object(
+            ctx,
+            desired,
+            &object.resource,
+            object.name(),
+            exact_preconditions(&object.meta),
+        )
+        .await?;
+        let (namespace, kind, name) = (&desired.namespace, &object.resource.kind, object.name());
         info!(namespace, cluster = desired.name, kind, name, "Deleted an object of a cluster");
     }
     Ok(())
@@ -166,20 +184,20 @@ async fn remove_orphans(
     observed: &ObservedCluster,
 ) -> Result<Vec<String>, Error> {
     let resource = ApiResource::erase::<Pod>(&());
-    let mut left = Vec::new();
+    let mut orphan_pods = Vec::new();
     for member in observed.pools.iter().flat_map(|pool| pool.members.values()) {
         let (Some(pod), Some(pilot)) = (&member.pod, &member.pilot) else { continue };
         if !pilot.owned || !pod.orphan {
             continue;
         }
-        left.push(member.name.clone());
+        orphan_pods.push(member.name.clone());
         if !pod.terminating {
-            let preconditions = decided(&pod.uid, Some(&pod.resource_version));
-            delete(ctx, desired, &resource, &member.name, preconditions).await?;
+            let preconditions = uid_preconditions(&pod.uid, Some(&pod.resource_version));
+            delete_object(ctx, desired, &resource, &member.name, preconditions).await?;
             info!(namespace = desired.namespace, pod = member.name, "Deleted a pod without owner");
         }
     }
-    Ok(left)
+    Ok(orphan_pods)
 }
 
 /// Deletes the claims that are to go with the cluster: those that bear its uid, and only while no
@@ -188,18 +206,21 @@ async fn remove_claims(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     observed: &ObservedCluster,
-    strange: &[DependentObject],
+    foreign_objects: &[DependentObject],
 ) -> Result<(), Error> {
-    if observed.stalled.is_some() || strange.iter().any(DependentObject::is::<StatefulSet>) {
+    if observed.stalled.is_some()
+        || foreign_objects.iter().any(DependentObject::is_kind::<StatefulSet>)
+    {
         return Ok(());
     }
     let resource = ApiResource::erase::<PersistentVolumeClaim>(&());
-    let goes = |name: &str| desired.pool(name).is_some_and(DesiredPool::delete_claim_when_deleted);
-    for pool in observed.pools.iter().filter(|pool| goes(&pool.name)) {
+    let is_deleted_with_cluster =
+        |name: &str| desired.pool(name).is_some_and(DesiredPool::delete_claim_when_deleted);
+    for pool in observed.pools.iter().filter(|pool| is_deleted_with_cluster(&pool.name)) {
         let claims = pool.members.values().filter_map(|member| member.claim.as_ref());
         for claim in claims.filter(|claim| !claim.terminating && claim.is_of(desired)) {
-            let preconditions = decided(&claim.uid, Some(&claim.resource_version));
-            delete(ctx, desired, &resource, &claim.name, preconditions).await?;
+            let preconditions = uid_preconditions(&claim.uid, Some(&claim.resource_version));
+            delete_object(ctx, desired, &resource, &claim.name, preconditions).await?;
             info!(namespace = desired.namespace, claim = claim.name, "Deleted claim");
         }
     }
@@ -208,15 +229,15 @@ async fn remove_claims(
 
 /// Leaves all objects in place, reports them, and removes our marks from them. A cluster that is
 /// made later under this name does not take them over.
-async fn orphan(
+async fn orphan_objects(
     ctx: &ControllerContext,
     cluster: &DynamicObject,
     desired: &DesiredCluster,
-    ours: &[DependentObject],
+    owned_objects: &[DependentObject],
 ) -> Result<ReconcileOutcome, Error> {
     // The event comes first: a later pass does not find what was left.
-    if !ours.is_empty() {
-        let names = ours.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    if !owned_objects.is_empty() {
+        let names = owned_objects.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let (namespace, name) = (&desired.namespace, &desired.name);
         warn!(
             namespace,
@@ -227,20 +248,20 @@ async fn orphan(
         let note = format!("left as the deletion asked, and part of no cluster any more: {names}");
         ctx.events.publish(desired, &EventNotice::warning("Orphaned", note)).await;
     }
-    for one in ours {
-        dependents::release(ctx, desired, one).await?;
+    for object in owned_objects {
+        dependents::release_object(ctx, desired, object).await?;
     }
-    let_go(ctx, cluster, desired).await
+    remove_finalizer(ctx, cluster, desired).await
 }
 
 /// Publishes the names of objects that carry the cluster's labels and are not surely its own. They
 /// stay.
-async fn tell_what_stays(
+async fn report_foreign_objects(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
-    strange: &[DependentObject],
+    foreign_objects: &[DependentObject],
 ) {
-    let names = strange.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let names = foreign_objects.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let (namespace, name) = (&desired.namespace, &desired.name);
     warn!(
         namespace,
@@ -253,7 +274,7 @@ async fn tell_what_stays(
 }
 
 /// Removes our finalizer from the cluster.
-async fn let_go(
+async fn remove_finalizer(
     ctx: &ControllerContext,
     cluster: &DynamicObject,
     desired: &DesiredCluster,
@@ -278,12 +299,12 @@ async fn write_finalizers(
         "metadata": {"uid": desired.uid, "resourceVersion": version, "finalizers": finalizers},
     });
     let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-    let api = ctx.write(&desired.database.resource(), &desired.namespace)?;
+    let api = ctx.write_api(&desired.database.api_resource(), &desired.namespace)?;
     match api.patch(&desired.name, &params, &Patch::Merge(&patch)).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(error) => {
-            Err(Error::request("patch", desired.database.names.kind, &desired.name, error))
+            Err(Error::from_request("patch", desired.database.names.kind, &desired.name, error))
         }
     }
 }

@@ -10,14 +10,15 @@ use k8s_openapi::{
 };
 
 use super::{
-    DesiredObject, Labels, ObjectSettings, cluster_labels, metadata, pool_labels, selector,
+    DesiredObject, Labels, ObjectSettings, build_metadata, cluster_labels, pool_labels,
+    selector_labels,
 };
 use crate::{
     api::names::annotation,
     controller::{
         desired_state::{DesiredCluster, DesiredPool},
         observe::{Member, ObservedCluster},
-        plan::{DrainHold, nodes},
+        plan::{DrainHold, node_count},
     },
 };
 
@@ -29,23 +30,23 @@ pub(crate) fn disruption_budget(
     settings: &ObjectSettings,
     hold: Option<&DrainHold>,
 ) -> DesiredObject {
-    let nodes = nodes(desired, observed);
+    let nodes = node_count(desired, observed);
     let available = match hold {
         Some(_) => nodes,
         None if desired.stopped => 0,
         None => nodes.saturating_sub(1),
     };
-    let why = hold.map(|DrainHold { reason, message }| {
+    let drain_annotation = hold.map(|DrainHold { reason, message }| {
         (annotation::DRAINABLE_WHY.to_owned(), format!("{reason}: {message}"))
     });
     let name = desired.database.names.disruption_budget(&desired.name);
-    let annotations = why.into_iter().collect();
-    DesiredObject::other(&PodDisruptionBudget {
-        metadata: metadata(desired, settings, &name, cluster_labels(desired), annotations),
+    let annotations = drain_annotation.into_iter().collect();
+    DesiredObject::from_object(&PodDisruptionBudget {
+        metadata: build_metadata(desired, settings, &name, cluster_labels(desired), annotations),
         spec: Some(PodDisruptionBudgetSpec {
             min_available: Some(IntOrString::Int(i32::try_from(available).unwrap_or(i32::MAX))),
             selector: Some(LabelSelector {
-                match_labels: Some(selector(desired, None)),
+                match_labels: Some(selector_labels(desired, None)),
                 match_expressions: None,
             }),
             unhealthy_pod_eviction_policy: Some(unready_pods(observed).to_owned()),
@@ -61,10 +62,11 @@ pub(crate) fn disruption_budget(
 /// can serve, none is ready.
 fn unready_pods(observed: &ObservedCluster) -> &'static str {
     let members = || observed.pools.iter().flat_map(|pool| pool.members.values());
-    let holds = |member: &Member| member.pod.as_ref().is_some_and(|pod| pod.holds_data);
-    let away = |member: &&Member| member.pod.as_ref().is_some_and(|pod| !pod.ready);
-    let broken = members().any(|member| away(&member)) && members().filter(away).all(Member::fails);
-    if broken && !members().any(holds) { "AlwaysAllow" } else { "IfHealthyBudget" }
+    let has_data = |member: &Member| member.pod.as_ref().is_some_and(|pod| pod.holds_data);
+    let is_unready = |member: &&Member| member.pod.as_ref().is_some_and(|pod| !pod.ready);
+    let is_broken = members().any(|member| is_unready(&member))
+        && members().filter(is_unready).all(Member::has_failed);
+    if is_broken && !members().any(has_data) { "AlwaysAllow" } else { "IfHealthyBudget" }
 }
 
 /// Builds the budget of a pool as a release before 0.3 makes it, for that release to take over. A
@@ -75,12 +77,12 @@ pub(crate) fn former_budget(
     pool: &DesiredPool,
 ) -> DesiredObject {
     let labels = pool_labels(desired, pool);
-    DesiredObject::other(&PodDisruptionBudget {
-        metadata: metadata(desired, settings, &pool.set, labels, Labels::new()),
+    DesiredObject::from_object(&PodDisruptionBudget {
+        metadata: build_metadata(desired, settings, &pool.set, labels, Labels::new()),
         spec: Some(PodDisruptionBudgetSpec {
             max_unavailable: Some(IntOrString::Int(1)),
             selector: Some(LabelSelector {
-                match_labels: Some(selector(desired, Some(pool))),
+                match_labels: Some(selector_labels(desired, Some(pool))),
                 match_expressions: None,
             }),
             unhealthy_pod_eviction_policy: Some("AlwaysAllow".to_owned()),
@@ -97,7 +99,7 @@ mod tests {
     use super::*;
     use crate::controller::{
         observe::BlockerFacts,
-        plan::{drain_hold, plan},
+        plan::{drain_hold, plan_next_step},
         resources::PreparedObject,
         testing::sample::{desired, observed},
     };
@@ -110,7 +112,7 @@ mod tests {
     ) -> Value {
         let (mut desired, mut observed) = (desired(pools, "new"), observed(pools, "new"));
         change(&mut desired, &mut observed);
-        let hold = drain_hold(&desired, &observed, &plan(&desired, &observed));
+        let hold = drain_hold(&desired, &observed, &plan_next_step(&desired, &observed));
         let settings = ObjectSettings {
             pilot_image: "p".into(),
             store_id: "s".into(),

@@ -5,7 +5,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
-use super::selector;
+use super::selector_labels;
 use crate::{
     api::names::label,
     controller::desired_state::{DesiredCluster, DesiredPool},
@@ -16,11 +16,11 @@ pub(crate) fn claim_templates(
     desired: &DesiredCluster,
     pool: &DesiredPool,
 ) -> Vec<PersistentVolumeClaim> {
-    let Some(persistence) = pool.persistence.as_ref().filter(|_| pool.persistent()) else {
+    let Some(persistence) = pool.persistence.as_ref().filter(|_| pool.is_persistent()) else {
         return Vec::new();
     };
     let mut labels = persistence.labels.clone();
-    labels.extend(selector(desired, Some(pool)));
+    labels.extend(selector_labels(desired, Some(pool)));
     labels.insert(label::K8S_MANAGED_BY.to_owned(), "navigator".to_owned());
     let size = persistence.size.clone().map(|size| ("storage".to_owned(), size));
     vec![PersistentVolumeClaim {

@@ -23,43 +23,44 @@ const LIST_MAPS: &[(&str, &[&str])] = &[
 ];
 
 /// Merges `over` into `base`.
-pub(super) fn merge(base: &mut Value, over: &Value) {
-    match (base, over) {
-        (Value::Object(base), Value::Object(over)) => merge_objects(base, over),
-        (base, over) => *base = over.clone(),
+pub(super) fn merge_values(base: &mut Value, overlay: &Value) {
+    match (base, overlay) {
+        (Value::Object(base), Value::Object(overlay)) => merge_objects(base, overlay),
+        (base, overlay) => *base = overlay.clone(),
     }
 }
 
-fn merge_objects(base: &mut Map<String, Value>, over: &Map<String, Value>) {
-    for (key, value) in over {
+fn merge_objects(base: &mut Map<String, Value>, overlay: &Map<String, Value>) {
+    for (key, value) in overlay {
         if value.is_null() {
             base.remove(key);
             continue;
         }
         let keys = LIST_MAPS.iter().find(|(field, _)| field == key).map(|(_, keys)| *keys);
         match (base.get_mut(key), value, keys) {
-            (Some(Value::Array(below)), Value::Array(above), Some(keys)) => {
-                merge_list_maps(below, above, keys);
+            (Some(Value::Array(base_list)), Value::Array(overlay_list), Some(keys)) => {
+                merge_list_maps(base_list, overlay_list, keys);
             }
-            (Some(below), above, _) => merge(below, above),
-            (None, above, _) => {
-                base.insert(key.clone(), above.clone());
+            (Some(base_value), overlay_value, _) => merge_values(base_value, overlay_value),
+            (None, overlay_value, _) => {
+                base.insert(key.clone(), overlay_value.clone());
             }
         }
     }
 }
 
-fn merge_list_maps(base: &mut Vec<Value>, over: &[Value], keys: &[&str]) {
-    let same = |a: &Value, b: &Value| keys.iter().all(|key| part(a, key) == part(b, key));
-    for entry in over {
-        match base.iter_mut().find(|found| same(found, entry)) {
-            Some(found) => merge(found, entry),
+fn merge_list_maps(base: &mut Vec<Value>, overlay: &[Value], keys: &[&str]) {
+    let is_same_entry =
+        |a: &Value, b: &Value| keys.iter().all(|key| key_value(a, key) == key_value(b, key));
+    for entry in overlay {
+        match base.iter_mut().find(|base_entry| is_same_entry(base_entry, entry)) {
+            Some(base_entry) => merge_values(base_entry, entry),
             None => base.push(entry.clone()),
         }
     }
 }
 
-fn part(entry: &Value, key: &str) -> Value {
+fn key_value(entry: &Value, key: &str) -> Value {
     match (entry.get(key), key) {
         (Some(value), _) => value.clone(),
         // `protocol` is the only key of these lists that has a default.
@@ -87,7 +88,7 @@ mod tests {
             "tolerations": [{"key": "old"}],
             "priorityClassName": "low",
         });
-        merge(
+        merge_values(
             &mut base,
             &json!({
                 "containers": [

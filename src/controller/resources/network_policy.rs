@@ -11,7 +11,9 @@ use k8s_openapi::{
     apimachinery::pkg::{apis::meta::v1::LabelSelector, util::intstr::IntOrString},
 };
 
-use super::{DesiredObject, Labels, ObjectSettings, cluster_labels, metadata, selector};
+use super::{
+    DesiredObject, Labels, ObjectSettings, build_metadata, cluster_labels, selector_labels,
+};
 use crate::{
     api::{names::port, v1beta1::NetworkAccess},
     controller::desired_state::DesiredCluster,
@@ -25,40 +27,46 @@ pub(super) fn network_policy(
     let access = desired.network.as_ref()?;
     let NetworkAccess { policy: _, clients, monitoring, internode } = access;
     let names = desired.database.names;
-    let own = NetworkPolicyPeer {
+    let own_peer = NetworkPolicyPeer {
         pod_selector: Some(LabelSelector {
-            match_labels: Some(selector(desired, None)),
+            match_labels: Some(selector_labels(desired, None)),
             match_expressions: None,
         }),
         ..NetworkPolicyPeer::default()
     };
-    let between = |name: &str| names.node_ports.contains(&name);
-    let ports = |wanted: &dyn Fn(&str) -> bool| {
-        let of_ours = names.ports.iter().filter(|(_, number)| *number != port::METRICS);
-        of_ours.filter(|(name, _)| wanted(name)).map(|(_, number)| *number).collect::<Vec<_>>()
+    let is_node_port = |name: &str| names.node_ports.contains(&name);
+    let ports = |is_included: &dyn Fn(&str) -> bool| {
+        let database_ports = names.ports.iter().filter(|(_, number)| *number != port::METRICS);
+        database_ports
+            .filter(|(name, _)| is_included(name))
+            .map(|(_, number)| *number)
+            .collect::<Vec<_>>()
     };
-    let among = if desired.nodes_elsewhere && internode.is_empty() {
+    let node_peers = if desired.nodes_elsewhere && internode.is_empty() {
         Vec::new()
     } else {
-        [own.clone()].into_iter().chain(internode.iter().cloned()).collect()
+        [own_peer.clone()].into_iter().chain(internode.iter().cloned()).collect()
     };
     // Peers of one rule are alternatives, so the pods of the cluster are named beside others.
-    let with_own = |others: &Vec<NetworkPolicyPeer>| {
-        let own = (!others.is_empty()).then(|| own.clone());
-        others.iter().cloned().chain(own).collect()
+    let with_own_peer = |others: &Vec<NetworkPolicyPeer>| {
+        let own_peer = (!others.is_empty()).then(|| own_peer.clone());
+        others.iter().cloned().chain(own_peer).collect()
     };
     let ingress = vec![
-        rule(&ports(&between), among),
-        rule(&ports(&|name| !between(name)), with_own(clients)),
-        rule(&[port::METRICS], with_own(monitoring)),
+        ingress_rule(&ports(&is_node_port), node_peers),
+        ingress_rule(&ports(&|name| !is_node_port(name)), with_own_peer(clients)),
+        ingress_rule(&[port::METRICS], with_own_peer(monitoring)),
         // Kubelets: what is answered there changes nothing.
-        rule(&[port::PILOT_LIVENESS, port::PILOT_READINESS, port::PILOT_STARTUP], Vec::new()),
+        ingress_rule(
+            &[port::PILOT_LIVENESS, port::PILOT_READINESS, port::PILOT_STARTUP],
+            Vec::new(),
+        ),
     ];
     let name = names.network_policy(&desired.name);
-    Some(DesiredObject::other(&NetworkPolicy {
-        metadata: metadata(desired, settings, &name, cluster_labels(desired), Labels::new()),
+    Some(DesiredObject::from_object(&NetworkPolicy {
+        metadata: build_metadata(desired, settings, &name, cluster_labels(desired), Labels::new()),
         spec: Some(NetworkPolicySpec {
-            pod_selector: own.pod_selector,
+            pod_selector: own_peer.pod_selector,
             policy_types: Some(vec!["Ingress".to_owned()]),
             ingress: Some(ingress.into_iter().flatten().collect()),
             egress: None,
@@ -68,7 +76,7 @@ pub(super) fn network_policy(
 
 /// Lets these peers reach these ports; everybody, where there is no peer. `None` without a port: a
 /// rule without ports is about all of them.
-fn rule(ports: &[u16], from: Vec<NetworkPolicyPeer>) -> Option<NetworkPolicyIngressRule> {
+fn ingress_rule(ports: &[u16], peers: Vec<NetworkPolicyPeer>) -> Option<NetworkPolicyIngressRule> {
     let port = |number: &u16| NetworkPolicyPort {
         port: Some(IntOrString::Int(i32::from(*number))),
         protocol: Some("TCP".to_owned()),
@@ -76,7 +84,7 @@ fn rule(ports: &[u16], from: Vec<NetworkPolicyPeer>) -> Option<NetworkPolicyIngr
     };
     (!ports.is_empty()).then(|| NetworkPolicyIngressRule {
         ports: Some(ports.iter().map(port).collect()),
-        from: (!from.is_empty()).then_some(from),
+        from: (!peers.is_empty()).then_some(peers),
     })
 }
 

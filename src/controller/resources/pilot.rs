@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ApiResource;
 use serde_json::{Map, Value, json};
 
-use super::{Labels, metadata, pool_labels};
+use super::{Labels, build_metadata, pool_labels};
 use crate::{
     api::v1beta1::{self, Pilot, PilotSecurity, PilotSpec},
     controller::desired_state::{DesiredCluster, DesiredPool, ObjectSettings},
@@ -31,8 +31,8 @@ pub(crate) fn pilot_body(
         spec.remove("phase");
     }
     let metadata = ObjectMeta {
-        owner_references: Some(vec![desired.owner()]),
-        ..metadata(desired, settings, name, labels, Labels::new())
+        owner_references: Some(vec![desired.owner_reference()]),
+        ..build_metadata(desired, settings, name, labels, Labels::new())
     };
     json!({
         "apiVersion": v1beta1::API_VERSION,
@@ -44,10 +44,11 @@ pub(crate) fn pilot_body(
 
 /// Returns a merge patch from the Pilot's spec as it is to the wanted one: keys that are no longer
 /// wanted become `null`, and `phase` is left alone. `None` when nothing differs.
-pub(crate) fn spec_patch(found: &PilotSpec, wanted: &PilotSpec) -> Option<Value> {
+pub(crate) fn spec_patch(existing: &PilotSpec, desired: &PilotSpec) -> Option<Value> {
     // What was signed for the node stays, and so do its users.
-    let wanted = &with_own_security(found, wanted);
-    let renews = wanted.restart_for.is_some() || found.config_hash != wanted.config_hash;
+    let desired = &with_own_security(existing, desired);
+    let requires_restart =
+        desired.restart_for.is_some() || existing.config_hash != desired.config_hash;
     let without_requests = |spec: &PilotSpec| {
         let mut value = json!(spec);
         if let Some(spec) = value.as_object_mut() {
@@ -55,50 +56,50 @@ pub(crate) fn spec_patch(found: &PilotSpec, wanted: &PilotSpec) -> Option<Value>
             spec.remove("forget");
             spec.remove("unsafeBootstrap");
             // An order for an earlier configuration must not fire when that is wanted again.
-            if !renews {
+            if !requires_restart {
                 spec.remove("restartFor");
             }
         }
         value
     };
-    let patch = difference(&without_requests(found), &without_requests(wanted));
+    let patch = build_patch(&without_requests(existing), &without_requests(desired));
     patch.as_object().is_some_and(|patch| !patch.is_empty()).then_some(patch)
 }
 
 /// Returns the wanted spec with the key, the certificates and the users that a node has, which
 /// `security` keeps.
-fn with_own_security(found: &PilotSpec, wanted: &PilotSpec) -> PilotSpec {
-    let mut wanted = wanted.clone();
-    if let (Some(found), Some(wanted)) = (&found.security, &mut wanted.security) {
-        *wanted = PilotSecurity {
-            key: found.key.clone(),
-            new_key_at: found.new_key_at.clone(),
-            internode_certificate: found.internode_certificate.clone(),
-            client_certificate: found.client_certificate.clone(),
-            users: found.users.clone(),
-            metrics: found.metrics.clone(),
-            ..wanted.clone()
+fn with_own_security(existing: &PilotSpec, desired: &PilotSpec) -> PilotSpec {
+    let mut desired = desired.clone();
+    if let (Some(existing), Some(desired)) = (&existing.security, &mut desired.security) {
+        *desired = PilotSecurity {
+            key: existing.key.clone(),
+            new_key_at: existing.new_key_at.clone(),
+            internode_certificate: existing.internode_certificate.clone(),
+            client_certificate: existing.client_certificate.clone(),
+            users: existing.users.clone(),
+            metrics: existing.metrics.clone(),
+            ..desired.clone()
         };
     }
-    wanted
+    desired
 }
 
 /// Returns the merge patch (RFC 7386) that turns `from` into `to`.
-fn difference(from: &Value, to: &Value) -> Value {
-    let (Value::Object(from), Value::Object(to)) = (from, to) else { return to.clone() };
+fn build_patch(old: &Value, new: &Value) -> Value {
+    let (Value::Object(old), Value::Object(new)) = (old, new) else { return new.clone() };
     let mut patch = Map::new();
-    for (key, value) in to {
-        match from.get(key) {
-            Some(found) if found == value => {}
-            Some(found) => {
-                patch.insert(key.clone(), difference(found, value));
+    for (key, value) in new {
+        match old.get(key) {
+            Some(old_value) if old_value == value => {}
+            Some(old_value) => {
+                patch.insert(key.clone(), build_patch(old_value, value));
             }
             None => {
                 patch.insert(key.clone(), value.clone());
             }
         }
     }
-    for key in from.keys().filter(|key| !to.contains_key(*key)) {
+    for key in old.keys().filter(|key| !new.contains_key(*key)) {
         patch.insert(key.clone(), Value::Null);
     }
     Value::Object(patch)

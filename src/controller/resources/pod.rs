@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{merge::merge, pool_labels, selector};
+use super::{merge::merge_values, pool_labels, selector_labels};
 use crate::{
     api::{
         names::{self, annotation, label, port},
@@ -16,7 +16,11 @@ const CONFIG_VOLUME: &str = "config";
 const GRACE_VARIABLE: &str = "NAVIGATOR_TERMINATION_GRACE_PERIOD";
 
 /// The pod template of a pool. `claims` says whether data are kept on a claim.
-pub(crate) fn template(desired: &DesiredCluster, pool: &DesiredPool, claims: bool) -> Value {
+pub(crate) fn build_template(
+    desired: &DesiredCluster,
+    pool: &DesiredPool,
+    has_claims: bool,
+) -> Value {
     let database = desired.database;
     let mut labels = pool_labels(desired, pool);
     labels.insert(label::HAS_PILOT.to_owned(), String::new());
@@ -24,7 +28,7 @@ pub(crate) fn template(desired: &DesiredCluster, pool: &DesiredPool, claims: boo
         json!({"name": names::SHARED_VOLUME, "emptyDir": {}}),
         json!({"name": CONFIG_VOLUME, "emptyDir": {}}),
     ];
-    if !claims {
+    if !has_claims {
         volumes.push(json!({"name": database.names.data_volume, "emptyDir": {}}));
     }
     if desired.mounts_users() {
@@ -62,28 +66,28 @@ pub(crate) fn template(desired: &DesiredCluster, pool: &DesiredPool, claims: boo
                 "runAsNonRoot": true,
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
-            "affinity": affinity(desired, pool),
-            "initContainers": [install(desired)],
+            "affinity": build_affinity(desired, pool),
+            "initContainers": [install_container(desired)],
             "containers": [database_container(desired, pool)],
             "volumes": volumes,
         },
     });
-    let own = template["metadata"]["labels"].clone();
+    let own_labels = template["metadata"]["labels"].clone();
     for overlay in &pool.overlays {
         let mut overlay = Value::Object(overlay.clone());
-        keep(&mut overlay, database.names.container);
-        merge(&mut template, &overlay);
+        keep_reserved_fields(&mut overlay, database.names.container);
+        merge_values(&mut template, &overlay);
     }
     // Selectors and comparisons need these labels and this hash, whatever an overlay says.
     let metadata = &mut template["metadata"];
     metadata["annotations"][annotation::CONFIG_HASH] = json!(pool.pod_hash);
-    for (key, value) in own.as_object().into_iter().flatten() {
-        let ours = key.starts_with(names::DOMAIN);
-        if ours || metadata["labels"].get(key).is_none() {
+    for (key, value) in own_labels.as_object().into_iter().flatten() {
+        let is_own_label = key.starts_with(names::DOMAIN);
+        if is_own_label || metadata["labels"].get(key).is_none() {
             metadata["labels"][key] = value.clone();
         }
     }
-    tell_grace(&mut template, database.names.container);
+    set_grace_variable(&mut template, database.names.container);
     template
 }
 
@@ -91,12 +95,12 @@ pub(crate) fn template(desired: &DesiredCluster, pool: &DesiredPool, claims: boo
 const DEFAULT_GRACE: u64 = 30;
 
 /// Tells the pilot the grace period of the merged template, by which it plans a stop.
-fn tell_grace(template: &mut Value, container: &str) {
-    let granted = template["spec"]["terminationGracePeriodSeconds"].as_u64();
-    let grace = granted.unwrap_or(DEFAULT_GRACE).to_string();
+fn set_grace_variable(template: &mut Value, container: &str) {
+    let grace_seconds = template["spec"]["terminationGracePeriodSeconds"].as_u64();
+    let grace = grace_seconds.unwrap_or(DEFAULT_GRACE).to_string();
     let containers = template["spec"]["containers"].as_array_mut().into_iter().flatten();
-    for found in containers.filter(|found| found["name"] == container) {
-        let variables = found["env"].as_array_mut().into_iter().flatten();
+    for entry in containers.filter(|entry| entry["name"] == container) {
+        let variables = entry["env"].as_array_mut().into_iter().flatten();
         for variable in variables.filter(|variable| variable["name"] == GRACE_VARIABLE) {
             variable["value"] = json!(grace);
         }
@@ -105,14 +109,15 @@ fn tell_grace(template: &mut Value, container: &str) {
 
 /// Removes from an overlay every `null` that would remove a field that Navigator needs. Validation
 /// refuses such overlays, but an object from before that rule may hold one.
-fn keep(overlay: &mut Value, database: &str) {
+fn keep_reserved_fields(overlay: &mut Value, database: &str) {
     for steps in KEPT_IN_PODS {
-        let Some((last, above)) = steps.split_last() else { continue };
-        let holder = above.iter().try_fold(&mut *overlay, |value, step| value.get_mut(*step));
+        let Some((last_step, parent_steps)) = steps.split_last() else { continue };
+        let holder =
+            parent_steps.iter().try_fold(&mut *overlay, |value, step| value.get_mut(*step));
         if let Some(Value::Object(holder)) = holder
-            && holder.get(*last).is_some_and(Value::is_null)
+            && holder.get(*last_step).is_some_and(Value::is_null)
         {
-            holder.remove(*last);
+            holder.remove(*last_step);
         }
     }
     let containers = overlay.pointer_mut("/spec/containers").and_then(Value::as_array_mut);
@@ -127,13 +132,13 @@ fn keep(overlay: &mut Value, database: &str) {
 }
 
 /// Makes nodes of one cluster prefer different machines; the zone of a pool is required.
-fn affinity(desired: &DesiredCluster, pool: &DesiredPool) -> Value {
+fn build_affinity(desired: &DesiredCluster, pool: &DesiredPool) -> Value {
     let mut affinity = json!({
         "podAntiAffinity": {
             "preferredDuringSchedulingIgnoredDuringExecution": [{
                 "weight": 100,
                 "podAffinityTerm": {
-                    "labelSelector": {"matchLabels": selector(desired, None)},
+                    "labelSelector": {"matchLabels": selector_labels(desired, None)},
                     "topologyKey": "kubernetes.io/hostname",
                 },
             }],
@@ -154,14 +159,14 @@ fn affinity(desired: &DesiredCluster, pool: &DesiredPool) -> Value {
 }
 
 /// Returns the security settings by which each of our containers gives up privileges.
-fn restricted() -> Value {
+fn restricted_security_context() -> Value {
     json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}})
 }
 
 /// Builds the init container that copies the pilot into the shared volume, as the user of our own
 /// image.
-fn install(desired: &DesiredCluster) -> Value {
-    let mut security = restricted();
+fn install_container(desired: &DesiredCluster) -> Value {
+    let mut security = restricted_security_context();
     security["readOnlyRootFilesystem"] = json!(true);
     security["runAsUser"] = json!(names::UID);
     security["runAsGroup"] = json!(names::UID);
@@ -183,7 +188,7 @@ fn install(desired: &DesiredCluster) -> Value {
 /// Builds the installer as an ephemeral container, for a running pod. Ephemeral containers may not
 /// ask for resources.
 pub(crate) fn ephemeral_installer(desired: &DesiredCluster, name: &str) -> Value {
-    let mut container = install(desired);
+    let mut container = install_container(desired);
     if let Some(container) = container.as_object_mut() {
         container.remove("resources");
         container.insert("name".to_owned(), json!(name));
@@ -191,11 +196,11 @@ pub(crate) fn ephemeral_installer(desired: &DesiredCluster, name: &str) -> Value
     container
 }
 
-fn field(name: &str, path: &str) -> Value {
+fn field_variable(name: &str, path: &str) -> Value {
     json!({"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}})
 }
 
-fn probe(port: u16, period: u32, timeout: u32, failures: u32) -> Value {
+fn http_probe(port: u16, period: u32, timeout: u32, failures: u32) -> Value {
     json!({
         "httpGet": {"path": "/", "port": port, "scheme": "HTTP"},
         "periodSeconds": period,
@@ -228,12 +233,12 @@ fn database_container(desired: &DesiredCluster, pool: &DesiredPool) -> Value {
         "imagePullPolicy": desired.image.pull_policy,
         "command": [format!("{}/navigator", names::SHARED_DIR), "pilot", database.names.word],
         "env": [
-            field("NAVIGATOR_PILOT_NAME", "metadata.name"),
-            field("NAVIGATOR_PILOT_NAMESPACE", "metadata.namespace"),
+            field_variable("NAVIGATOR_PILOT_NAME", "metadata.name"),
+            field_variable("NAVIGATOR_PILOT_NAMESPACE", "metadata.namespace"),
             {"name": "NAVIGATOR_CLUSTER_NAME", "value": desired.name},
-            field("NAVIGATOR_POD_UID", "metadata.uid"),
-            field("NAVIGATOR_POD_IP", "status.podIP"),
-            field("NAVIGATOR_NODE_NAME", "spec.nodeName"),
+            field_variable("NAVIGATOR_POD_UID", "metadata.uid"),
+            field_variable("NAVIGATOR_POD_IP", "status.podIP"),
+            field_variable("NAVIGATOR_NODE_NAME", "spec.nodeName"),
             {
                 "name": GRACE_VARIABLE,
                 "value": database.termination_grace.as_secs().to_string(),
@@ -241,12 +246,12 @@ fn database_container(desired: &DesiredCluster, pool: &DesiredPool) -> Value {
         ],
         "ports": ports,
         "resources": pool.resources,
-        "securityContext": restricted(),
+        "securityContext": restricted_security_context(),
         // The pilot answers from memory and knows what phase it is in; these numbers only bound
         // a pilot that hangs. A node that joins may stream for hours.
-        "startupProbe": probe(port::PILOT_STARTUP, 5, 5, 17_280),
-        "livenessProbe": probe(port::PILOT_LIVENESS, 10, 5, 6),
-        "readinessProbe": probe(port::PILOT_READINESS, 5, 5, 2),
+        "startupProbe": http_probe(port::PILOT_STARTUP, 5, 5, 17_280),
+        "livenessProbe": http_probe(port::PILOT_LIVENESS, 10, 5, 6),
+        "readinessProbe": http_probe(port::PILOT_READINESS, 5, 5, 2),
         "volumeMounts": mounts,
     })
 }
@@ -261,7 +266,7 @@ mod tests {
     #[test]
     fn no_overlay_removes_what_navigator_needs_of_a_pod() {
         let mut cluster = desired(&[("a", 1)], "hash");
-        let plain = template(&cluster, &cluster.pools[0], false);
+        let plain = build_template(&cluster, &cluster.pools[0], false);
         for overlay in [
             json!({"metadata": {"annotations": null, "labels": null}}),
             json!({"metadata": null, "spec": null}),
@@ -269,7 +274,7 @@ mod tests {
             json!({"spec": {"containers": [{"name": "example", "env": null, "volumeMounts": null}]}}),
         ] {
             cluster.pools[0].overlays = vec![overlay.as_object().unwrap().clone()];
-            let built = template(&cluster, &cluster.pools[0], false);
+            let built = build_template(&cluster, &cluster.pools[0], false);
             assert_eq!(built, plain, "{overlay}");
         }
 
@@ -278,7 +283,7 @@ mod tests {
             "annotations": {annotation::CONFIG_HASH: null, "prometheus.io/scrape": null},
         }});
         cluster.pools[0].overlays = vec![overlay.as_object().unwrap().clone()];
-        let metadata = template(&cluster, &cluster.pools[0], false)["metadata"].take();
+        let metadata = build_template(&cluster, &cluster.pools[0], false)["metadata"].take();
         assert_eq!(metadata["labels"][DATABASE.names.cluster_label], "demo");
         assert_eq!(metadata["labels"][label::HAS_PILOT], "");
         assert_eq!(metadata["labels"]["app"], "mine", "what is not needed may be changed");

@@ -5,25 +5,29 @@ use k8s_openapi::api::{
     rbac::v1::{Role, RoleBinding, RoleRef, Subject},
 };
 
-use super::{DesiredObject, Labels, ObjectSettings, cluster_labels, metadata};
+use super::{DesiredObject, Labels, ObjectSettings, build_metadata, cluster_labels};
 use crate::{controller::desired_state::DesiredCluster, engine::rbac};
 
-pub(super) fn identity(desired: &DesiredCluster, settings: &ObjectSettings) -> [DesiredObject; 3] {
+pub(super) fn pilot_rbac(
+    desired: &DesiredCluster,
+    settings: &ObjectSettings,
+) -> [DesiredObject; 3] {
     let account = desired.database.names.service_account(&desired.name);
     let role = desired.database.names.pilot_role(&desired.name);
     let lease = (desired.database.names.leader_lease)(&desired.name);
-    let metadata =
-        |name: &str| metadata(desired, settings, name, cluster_labels(desired), Labels::new());
+    let metadata = |name: &str| {
+        build_metadata(desired, settings, name, cluster_labels(desired), Labels::new())
+    };
     [
-        DesiredObject::other(&ServiceAccount {
+        DesiredObject::from_object(&ServiceAccount {
             metadata: metadata(&account),
             ..ServiceAccount::default()
         }),
-        DesiredObject::other(&Role {
+        DesiredObject::from_object(&Role {
             metadata: metadata(&role),
             rules: Some(rbac::pilot_rules(&lease)),
         }),
-        DesiredObject::other(&RoleBinding {
+        DesiredObject::from_object(&RoleBinding {
             metadata: metadata(&role),
             role_ref: RoleRef {
                 api_group: "rbac.authorization.k8s.io".to_owned(),

@@ -6,7 +6,8 @@ use k8s_openapi::{
 };
 
 use super::{
-    DesiredObject, Labels, ObjectSettings, cluster_labels, metadata, pool_labels, selector,
+    DesiredObject, Labels, ObjectSettings, build_metadata, cluster_labels, pool_labels,
+    selector_labels,
 };
 use crate::{
     api::{names, v1beta1::ServiceTemplate},
@@ -14,22 +15,31 @@ use crate::{
 };
 
 /// Builds the Services of a cluster beside those of the pools.
-pub(super) fn services(desired: &DesiredCluster, settings: &ObjectSettings) -> Vec<DesiredObject> {
-    let wanted = (desired.database.services)(desired).into_iter().filter(|service| service.wanted);
-    wanted.map(|wanted| DesiredObject::other(&service(desired, settings, &wanted))).collect()
+pub(super) fn build_services(
+    desired: &DesiredCluster,
+    settings: &ObjectSettings,
+) -> Vec<DesiredObject> {
+    let desired_services =
+        (desired.database.services)(desired).into_iter().filter(|service| service.wanted);
+    desired_services
+        .map(|cluster_service| {
+            DesiredObject::from_object(&build_service(desired, settings, &cluster_service))
+        })
+        .collect()
 }
 
-fn service(
+fn build_service(
     desired: &DesiredCluster,
     settings: &ObjectSettings,
     service: &desired_state::ClusterService,
 ) -> Service {
     let desired_state::ClusterService { name, ports, reach, marks, wanted: _ } = service;
-    let marked = |mut map: Labels| {
+    let with_marks = |mut map: Labels| {
         map.extend(marks.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
         map
     };
-    let (labels, selector) = (marked(cluster_labels(desired)), marked(selector(desired, None)));
+    let (labels, selector) =
+        (with_marks(cluster_labels(desired)), with_marks(selector_labels(desired, None)));
     let spec = ServiceSpec {
         selector: Some(selector),
         ports: Some(service_ports(desired, ports)),
@@ -42,9 +52,9 @@ fn service(
         }
         ServiceExposure::AllPods => {
             let spec = ServiceSpec { publish_not_ready_addresses: Some(true), ..spec };
-            headless(desired, settings, name, labels, spec)
+            headless_service(desired, settings, name, labels, spec)
         }
-        ServiceExposure::Pods => headless(desired, settings, name, labels, spec),
+        ServiceExposure::Pods => headless_service(desired, settings, name, labels, spec),
     }
 }
 
@@ -57,16 +67,16 @@ pub(super) fn pods_service(
 ) -> DesiredObject {
     let ports: Vec<_> = desired.database.names.ports.iter().map(|(name, _)| *name).collect();
     let spec = ServiceSpec {
-        selector: Some(selector(desired, Some(pool))),
+        selector: Some(selector_labels(desired, Some(pool))),
         ports: Some(service_ports(desired, &ports)),
         publish_not_ready_addresses: Some(true),
         ..ServiceSpec::default()
     };
     let (name, labels) = (names::pods_service(&pool.set), pool_labels(desired, pool));
-    DesiredObject::other(&headless(desired, settings, &name, labels, spec))
+    DesiredObject::from_object(&headless_service(desired, settings, &name, labels, spec))
 }
 
-fn headless(
+fn headless_service(
     desired: &DesiredCluster,
     settings: &ObjectSettings,
     name: &str,
@@ -74,7 +84,7 @@ fn headless(
     spec: ServiceSpec,
 ) -> Service {
     Service {
-        metadata: metadata(desired, settings, name, labels, Labels::new()),
+        metadata: build_metadata(desired, settings, name, labels, Labels::new()),
         spec: Some(ServiceSpec {
             type_: Some("ClusterIP".to_owned()),
             cluster_ip: Some("None".to_owned()),
@@ -102,7 +112,7 @@ fn client_service(
     labels.extend(cluster_labels(desired));
     let ranges = load_balancer_source_ranges;
     Service {
-        metadata: metadata(desired, settings, name, labels, annotations),
+        metadata: build_metadata(desired, settings, name, labels, annotations),
         spec: Some(ServiceSpec {
             type_: Some(type_.unwrap_or_else(|| "ClusterIP".to_owned())),
             load_balancer_class,
@@ -114,8 +124,8 @@ fn client_service(
     }
 }
 
-fn service_ports(desired: &DesiredCluster, wanted: &[&str]) -> Vec<ServicePort> {
-    let ports = desired.database.names.ports.iter().filter(|(name, _)| wanted.contains(name));
+fn service_ports(desired: &DesiredCluster, port_names: &[&str]) -> Vec<ServicePort> {
+    let ports = desired.database.names.ports.iter().filter(|(name, _)| port_names.contains(name));
     ports
         .map(|(name, port)| ServicePort {
             name: Some((*name).to_owned()),

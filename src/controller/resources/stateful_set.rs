@@ -7,8 +7,8 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use serde_json::{Value, json};
 
 use super::{
-    Labels, ObjectSettings, PreparedObject, claim::claim_templates, metadata, pod, pool_labels,
-    selector,
+    Labels, ObjectSettings, PreparedObject, build_metadata, claim::claim_templates, pod,
+    pool_labels, selector_labels,
 };
 use crate::{
     api::names::{
@@ -29,30 +29,34 @@ pub(crate) fn stateful_set(
     desired: &DesiredCluster,
     settings: &ObjectSettings,
     pool: &DesiredPool,
-    found: Option<&ObservedPool>,
+    observed_pool: Option<&ObservedPool>,
     replicas: u32,
     pin: Option<&str>,
 ) -> PreparedObject {
-    let set = found.and_then(|found| found.set.as_ref()).and_then(|set| set.object.as_deref());
+    let set = observed_pool
+        .and_then(|observed_pool| observed_pool.set.as_ref())
+        .and_then(|set| set.object.as_deref());
     // Claim templates of a living StatefulSet cannot be changed; they are sent back as found.
     let claims = match set {
         Some(set) => set.spec.as_ref().and_then(|spec| spec.volume_claim_templates.clone()),
         None => Some(claim_templates(desired, pool)),
     };
     let claims = claims.unwrap_or_default();
-    let asked = match set {
-        Some(set) => {
-            set.metadata.annotations.as_ref().and_then(|all| all.get(CLAIM_TEMPLATE).cloned())
-        }
+    let claims_hash = match set {
+        Some(set) => set
+            .metadata
+            .annotations
+            .as_ref()
+            .and_then(|entries| entries.get(CLAIM_TEMPLATE).cloned()),
         None => (!claims.is_empty()).then(|| hash(&claims)),
     };
-    let mut annotations = annotations(desired);
-    annotations.extend(asked.map(|asked| (CLAIM_TEMPLATE.to_owned(), asked)));
+    let mut annotations = stateful_set_annotations(desired);
+    annotations.extend(claims_hash.map(|claims_hash| (CLAIM_TEMPLATE.to_owned(), claims_hash)));
     let mut body = json!({
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
-        "metadata": metadata(
-            desired, settings, &pool.set, labels(desired, pool), annotations,
+        "metadata": build_metadata(
+            desired, settings, &pool.set, stateful_set_labels(desired, pool), annotations,
         ),
         "spec": {
             "replicas": replicas,
@@ -65,10 +69,10 @@ pub(crate) fn stateful_set(
                 "whenDeleted": "Retain", "whenScaled": "Retain",
             },
             "revisionHistoryLimit": 3,
-            "selector": {"matchLabels": selector(desired, Some(pool))},
+            "selector": {"matchLabels": selector_labels(desired, Some(pool))},
             "template": match pin {
                 Some(hash) => json!({"metadata": {"annotations": {annotation::CONFIG_HASH: hash}}}),
-                None => pod::template(desired, pool, !claims.is_empty()),
+                None => pod::build_template(desired, pool, !claims.is_empty()),
             },
         },
     });
@@ -88,21 +92,22 @@ fn without_replicas(body: &Value) -> Value {
     body
 }
 
-fn labels(desired: &DesiredCluster, pool: &DesiredPool) -> Labels {
+fn stateful_set_labels(desired: &DesiredCluster, pool: &DesiredPool) -> Labels {
     let mut labels = pool_labels(desired, pool);
     labels.insert(label::K8S_VERSION.to_owned(), label_value(&desired.version));
     labels
 }
 
 /// Returns the annotations that only this database has.
-fn annotations(desired: &DesiredCluster) -> Labels {
-    let own = (desired.database.set_annotations)(desired);
-    own.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+fn stateful_set_annotations(desired: &DesiredCluster) -> Labels {
+    let database_annotations = (desired.database.set_annotations)(desired);
+    database_annotations.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
 /// Turns a version into a valid label value.
 fn label_value(version: &str) -> String {
-    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let value: String = version.chars().map(|c| if fits(c) { c } else { '-' }).take(63).collect();
+    let is_valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let value: String =
+        version.chars().map(|c| if is_valid(c) { c } else { '-' }).take(63).collect();
     value.trim_matches(|c: char| !c.is_ascii_alphanumeric()).to_owned()
 }

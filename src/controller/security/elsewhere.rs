@@ -25,7 +25,7 @@ pub(super) struct ElsewhereTrust {
 }
 
 /// Reads the CAs of nodes elsewhere, as far as they are trusted now.
-pub(super) async fn read(
+pub(super) async fn read_elsewhere_trust(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     sources: &[TrustSource],
@@ -34,14 +34,16 @@ pub(super) async fn read(
 ) -> Result<Result<ElsewhereTrust, SecurityProblem>, Error> {
     let (mut bundles, mut is_held) = (Vec::new(), false);
     for source in sources {
-        let what = "with CAs of nodes elsewhere";
-        let found = match secrets::trust(ctx, desired, source, what).await? {
-            Ok(found) => found,
+        let purpose = "with CAs of nodes elsewhere";
+        let read_trust = match secrets::read_trust(ctx, desired, source, purpose).await? {
+            Ok(trust) => trust,
             Err(problem) => return Ok(Err(problem)),
         };
-        let trusted = TrustedSource { ctx, desired, source }.of(&found, succession, findings).await;
-        is_held |= trusted.is_held;
-        bundles.push(trusted.bundle);
+        let elsewhere_trust = TrustedSource { ctx, desired, source }
+            .evaluate_trust(&read_trust, succession, findings)
+            .await;
+        is_held |= elsewhere_trust.is_held;
+        bundles.push(elsewhere_trust.bundle);
     }
     let bundle = TrustBundle::join(&bundles).map_err(|refusal| {
         let message = format!("internode.trust {refusal}");
@@ -60,39 +62,43 @@ struct TrustedSource<'a> {
 impl TrustedSource<'_> {
     /// Returns what is trusted of the object: all of a Secret; of a ConfigMap what nodes were told
     /// before, and the rest once the ConfigMap has stayed as it is.
-    async fn of(
+    async fn evaluate_trust(
         &self,
-        found: &ReadTrust,
+        read_trust: &ReadTrust,
         succession: &Succession,
         findings: &mut SecurityFindings,
     ) -> ElsewhereTrust {
         let Self { ctx, desired, source } = self;
         let (cluster, title) = (desired.key(), self.title());
-        let all = ElsewhereTrust { bundle: found.bundle.clone(), is_held: false };
+        let full_trust = ElsewhereTrust { bundle: read_trust.bundle.clone(), is_held: false };
         if source.kind != TrustKind::ConfigMap {
-            return all;
+            return full_trust;
         }
-        let (told, added): (Vec<_>, Vec<_>) =
-            found.bundle.key_sha256s().into_iter().partition(|key| succession.tells(key));
-        if added.is_empty() {
-            ctx.trust.forget_source(&cluster, &title);
-            return all;
+        let (known_keys, new_keys): (Vec<_>, Vec<_>) = read_trust
+            .bundle
+            .key_sha256s()
+            .into_iter()
+            .partition(|key| succession.is_trusted_key(key));
+        if new_keys.is_empty() {
+            ctx.trust.remove_source(&cluster, &title);
+            return full_trust;
         }
-        let added_bundles: Vec<_> = added.iter().map(|key| found.bundle.of_key(key)).collect();
-        let sha256s: Vec<_> = added_bundles.iter().flat_map(TrustBundle::sha256s).collect();
+        let added_bundles: Vec<_> =
+            new_keys.iter().map(|key| read_trust.bundle.with_key(key)).collect();
+        let sha256s: Vec<_> = added_bundles.iter().flat_map(TrustBundle::sha256_digests).collect();
         let sha256s = sha256s.join(", ");
-        let is_settled = ctx.trust.note(&cluster, &title, &found.version);
-        let stranger = is_settled.then(|| self.other_cluster(&added)).flatten();
-        if is_settled && stranger.is_none() {
+        let is_settled = ctx.trust.record_version(&cluster, &title, &read_trust.version);
+        let foreign_cluster = is_settled.then(|| self.other_cluster(&new_keys)).flatten();
+        if is_settled && foreign_cluster.is_none() {
             if ctx.trust.is_first(&cluster, &title) {
                 let note = format!("nodes trust the CA with SHA-256 {sha256s} of {title}");
                 ctx.events.publish(desired, &EventNotice::normal("AuthorityTrusted", note)).await;
             }
-            return all;
+            return full_trust;
         }
-        if let Some(other) = stranger {
+        if let Some(cluster_name) = foreign_cluster {
             let message = format!(
-                "{title}: it holds the CA with SHA-256 {sha256s}, of which no node of {other} was told: \
+                "{title}: it holds the CA with SHA-256 {sha256s}, of which no node of {cluster_name} was told: \
                  see who else writes that ConfigMap; nodes trust those that they trusted"
             );
             findings.certificates.push(SecurityProblem { reason: "TrustNotConfirmed", message });
@@ -103,8 +109,9 @@ impl TrustedSource<'_> {
             );
             findings.succession.get_or_insert(message);
         }
-        let told: Vec<_> = told.iter().map(|key| found.bundle.of_key(key)).collect();
-        ElsewhereTrust { bundle: TrustBundle::union(&told), is_held: true }
+        let known_bundles: Vec<_> =
+            known_keys.iter().map(|key| read_trust.bundle.with_key(key)).collect();
+        ElsewhereTrust { bundle: TrustBundle::union(&known_bundles), is_held: true }
     }
 
     fn title(&self) -> String {
@@ -114,7 +121,7 @@ impl TrustedSource<'_> {
 
     /// Returns the cluster whose own ConfigMap this is, where its nodes were told other CAs than these:
     /// its controller would put there what it tells its nodes.
-    fn other_cluster(&self, added: &[String]) -> Option<String> {
+    fn other_cluster(&self, new_keys: &[String]) -> Option<String> {
         let Self { ctx, desired, source } = self;
         let names = desired.database.names;
         let name =
@@ -131,8 +138,9 @@ impl TrustedSource<'_> {
         let pilots = ctx.stores.pilots.of_cluster(&key);
         let objects = ClusterObjects { pilots, ..ClusterObjects::default() };
         let uid = cluster.metadata.uid.as_deref().unwrap_or_default();
-        let told = Succession::told_by(uid, &objects, CertificateUse::Internode).key_sha256s();
-        let is_told = told.is_empty() || added.iter().all(|key| told.contains(key));
-        (!is_told).then(|| format!("{} {name}", names.kind))
+        let known_keys =
+            Succession::told_by(uid, &objects, CertificateUse::Internode).key_sha256s();
+        let is_known = known_keys.is_empty() || new_keys.iter().all(|key| known_keys.contains(key));
+        (!is_known).then(|| format!("{} {name}", names.kind))
     }
 }

@@ -11,7 +11,7 @@ use crate::{
         desired_state::{ClusterService, DesiredCluster},
         security_findings::SecurityProblem,
     },
-    engine::pki::{GivenCertificate, TrustBundle, judge},
+    engine::pki::{GivenCertificate, TrustBundle, check_chain},
     error::chain,
 };
 
@@ -36,33 +36,34 @@ pub(super) struct GivenForClients {
 
 impl GivenForClients {
     /// Returns what changes in a Pilot's `spec.security`.
-    pub(super) fn told(&self, pilot: &Pilot) -> Map<String, Value> {
-        let told = pilot.spec.security.as_ref();
-        let before = told.and_then(|told| told.client_certificate.as_ref());
+    pub(super) fn certificate_patch(&self, pilot: &Pilot) -> Map<String, Value> {
+        let security = pilot.spec.security.as_ref();
+        let old_certificate = security.and_then(|security| security.client_certificate.as_ref());
         let mut part = Map::new();
         // Whose certificates clients must show is told beside it.
-        let before = before.map(|one| NodeCertificate { clients: None, ..one.clone() });
-        if before.as_ref() != Some(&self.certificate) {
+        let old_certificate = old_certificate
+            .map(|certificate| NodeCertificate { clients: None, ..certificate.clone() });
+        if old_certificate.as_ref() != Some(&self.certificate) {
             part.insert(CLIENT_CERTIFICATE.to_owned(), json!(self.certificate));
         }
         part
     }
 
     /// The first digits of the public key's hash: another key has others.
-    pub(super) fn mark(&self) -> &str {
+    pub(super) fn key_prefix(&self) -> &str {
         self.certificate.mounted_key.as_deref().and_then(|key| key.get(..16)).unwrap_or_default()
     }
 }
 
 /// Reads the Secret with the certificate, where the spec names one.
-pub(super) async fn read(
+pub(super) async fn read_certificate(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     security: &ClusterSecurity,
     now: Timestamp,
 ) -> Result<Option<Result<GivenForClients, SecurityProblem>>, Error> {
-    let Some(name) = security.given_certificate() else { return Ok(None) };
-    let Some(secret) = secrets::given(ctx, desired, name).await? else {
+    let Some(name) = security.certificate_secret_name() else { return Ok(None) };
+    let Some(secret) = secrets::read_secret(ctx, desired, name).await? else {
         let message = format!(
             "Secret {name}, which is to hold the certificate for clients, is not there: make it, \
              with tls.crt, tls.key and {TRUST}. Nodes go on with what they have"
@@ -70,36 +71,39 @@ pub(super) async fn read(
         return Ok(Some(Err(SecurityProblem { reason: "SecretMissing", message })));
     };
     let values = [secret.value("tls.crt"), secret.value("tls.key"), secret.value(TRUST)];
-    Ok(Some(judged(desired, values, now).map_err(|why| {
-        let message = format!("Secret {name}: {why}. Nodes go on with what they have");
+    Ok(Some(check_certificate(desired, values, now).map_err(|reason| {
+        let message = format!("Secret {name}: {reason}. Nodes go on with what they have");
         SecurityProblem { reason: "SecretInvalid", message }
     })))
 }
 
-fn judged(
+fn check_certificate(
     desired: &DesiredCluster,
     [certificate, key, trust]: [Option<&[u8]>; 3],
     now: Timestamp,
 ) -> Result<GivenForClients, String> {
-    let given = GivenCertificate::read(certificate, key, now);
-    let given = given.map_err(|refusal| chain(&refusal).to_string())?;
+    let user_certificate = GivenCertificate::from_pem(certificate, key, now);
+    let user_certificate = user_certificate.map_err(|refusal| chain(&refusal).to_string())?;
     let trust = match trust.filter(|trust| !trust.trim_ascii().is_empty()) {
-        Some(trust) => TrustBundle::read(trust).map_err(|refusal| format!("{TRUST} {refusal}"))?,
+        Some(trust) => {
+            TrustBundle::from_pem(trust).map_err(|refusal| format!("{TRUST} {refusal}"))?
+        }
         // A public CA is known to clients, and what leads to it comes with the certificate.
-        None => given.authorities().ok_or_else(|| {
+        None => user_certificate.chain_bundle().ok_or_else(|| {
             format!("{TRUST} is missing: store there what clients are to trust, as PEM")
         })?,
     };
-    let (chain, details) = (given.chain_pem(), given.details());
-    let problems = judge(&chain, &details.key_sha256, &trust, &[], now);
+    let (chain, details) = (user_certificate.chain_pem(), user_certificate.details());
+    let problems = check_chain(&chain, &details.key_sha256, &trust, &[], now);
     if let Some(problem) = problems.first() {
         return Err(format!("tls.crt: {problem}: store in {TRUST} the CA that it leads to"));
     }
     let services = (desired.database.services)(desired);
     let service = services.into_iter().find(ClusterService::is_for_clients);
     let host = service.map(|service| format!("{}.{}.svc", service.name, desired.namespace));
-    let lacks = host.filter(|host| {
-        !judge(&chain, &details.key_sha256, &trust, std::slice::from_ref(host), now).is_empty()
+    let missing_name = host.filter(|host| {
+        !check_chain(&chain, &details.key_sha256, &trust, std::slice::from_ref(host), now)
+            .is_empty()
     });
     let certificate = NodeCertificate {
         chain,
@@ -107,5 +111,10 @@ fn judged(
         mounted_key: Some(details.key_sha256),
         clients: None,
     };
-    Ok(GivenForClients { certificate, key_pem: given.key_pem(), trust, lacks })
+    Ok(GivenForClients {
+        certificate,
+        key_pem: user_certificate.key_pem(),
+        trust,
+        lacks: missing_name,
+    })
 }

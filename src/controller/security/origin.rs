@@ -8,38 +8,39 @@ use super::secrets::FoundSecret;
 use crate::{
     api::names::annotation,
     controller::{
-        context::ControllerContext, desired_state::DesiredCluster, observe::made_for,
+        context::ControllerContext, desired_state::DesiredCluster, observe::owner_uid,
         ownership::secret_conflict, resources::PreparedObject, security_findings::SecurityProblem,
     },
 };
 
 /// Returns why a Secret is not used: it is another cluster's; or it is older than this one, and neither its
 /// seal, nor what the cluster uses already, nor a person says that it may be. `keys`: what is sealed.
-pub(super) fn doubt(
+pub(super) fn origin_problem(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
-    found: &FoundSecret,
+    secret: &FoundSecret,
     keys: &[&str],
     is_in_use: bool,
 ) -> Option<SecurityProblem> {
-    let meta = &found.meta;
+    let meta = &secret.meta;
     if let Some(conflict) = secret_conflict(&ctx.stores, desired, meta) {
         return Some(conflict.into());
     }
     let uid = meta.uid.as_deref().unwrap_or_default();
-    let made = meta.creation_timestamp.as_ref().map(|time| time.0);
-    let is_younger = made.zip(desired.created).is_some_and(|(made, cluster)| made > cluster);
+    let created_at = meta.creation_timestamp.as_ref().map(|time| time.0);
+    let is_younger =
+        created_at.zip(desired.created).is_some_and(|(created_at, cluster)| created_at > cluster);
     // Nobody knew the cluster's uid before it was created.
-    let is_own = made_for(meta) == Some(desired.uid.as_str());
+    let is_own = owner_uid(meta) == Some(desired.uid.as_str());
     if is_in_use
         || is_own
-        || (is_younger && made_for(meta).is_none())
-        || is_proven(ctx, desired, found, keys)
+        || (is_younger && owner_uid(meta).is_none())
+        || is_proven(ctx, desired, secret, keys)
     {
         return None;
     }
     let (name, namespace) = (meta.name.as_deref().unwrap_or_default(), &desired.namespace);
-    let (resource, cluster) = (desired.database.resource(), &desired.name);
+    let (resource, cluster) = (desired.database.api_resource(), &desired.name);
     let (singular, key) = (resource.kind.to_lowercase(), annotation::ACCEPT_SECRETS);
     let message = format!(
         "Secret {name} is older than this cluster, and nothing shows that Navigator made it, so it is \
@@ -53,30 +54,32 @@ pub(super) fn doubt(
 pub(super) fn is_proven(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
-    found: &FoundSecret,
+    secret: &FoundSecret,
     keys: &[&str],
 ) -> bool {
-    let uid = found.meta.uid.as_deref().unwrap_or_default();
+    let uid = secret.meta.uid.as_deref().unwrap_or_default();
     desired.accepted_secrets.iter().any(|accepted| accepted == uid)
-        || is_sealed(ctx, desired, found, keys)
+        || is_sealed(ctx, desired, secret, keys)
 }
 
 /// Does the Secret bear the seal of what is in it?
 pub(super) fn is_sealed(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
-    found: &FoundSecret,
+    secret: &FoundSecret,
     keys: &[&str],
 ) -> bool {
-    let annotations = found.meta.annotations.as_ref();
-    let Some(seal) = annotations.and_then(|all| all.get(annotation::SEAL)) else { return false };
-    let name = found.meta.name.as_deref().unwrap_or_default();
-    let values = keys.iter().filter_map(|key| Some((*key, found.value(key)?)));
-    ctx.seals.holds(seal, &desired.namespace, name, values)
+    let annotations = secret.meta.annotations.as_ref();
+    let Some(seal) = annotations.and_then(|values| values.get(annotation::SEAL)) else {
+        return false;
+    };
+    let name = secret.meta.name.as_deref().unwrap_or_default();
+    let values = keys.iter().filter_map(|key| Some((*key, secret.value(key)?)));
+    ctx.seals.is_valid_seal(seal, &desired.namespace, name, values)
 }
 
 /// Seals a Secret that is to be written; `values` are what it will hold under the keys that are sealed.
-pub(super) fn seal<'a>(
+pub(super) fn seal_secret<'a>(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     object: &mut PreparedObject,

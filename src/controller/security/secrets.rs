@@ -59,11 +59,13 @@ impl FoundSecret {
     /// Did the controller make the Secret for this cluster?
     pub(super) fn is_of(&self, desired: &DesiredCluster) -> bool {
         let labels = self.meta.labels.as_ref();
-        let has = |key: &str, value: &str| {
-            labels.and_then(|all| all.get(key)).is_some_and(|found| found == value)
+        let has_label = |key: &str, value: &str| {
+            labels
+                .and_then(|values| values.get(key))
+                .is_some_and(|label_value| label_value == value)
         };
-        has(label::K8S_MANAGED_BY, "navigator")
-            && has(desired.database.names.cluster_label, &desired.name)
+        has_label(label::K8S_MANAGED_BY, "navigator")
+            && has_label(desired.database.names.cluster_label, &desired.name)
     }
 
     pub(super) fn source(&self) -> SecretSource {
@@ -89,47 +91,48 @@ impl SecretSource {
     }
 }
 
-pub(super) fn resource() -> ApiResource {
+pub(super) fn secret_resource() -> ApiResource {
     ApiResource::erase::<Secret>(&())
 }
 
 /// Returns a Secret that the controller made, from the caches or else from the server, which may
 /// know one that lost its labels.
-pub(super) async fn ours(
+pub(super) async fn read_managed_secret(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     name: &str,
 ) -> Result<Option<FoundSecret>, Error> {
-    match ctx.object(&resource(), &desired.namespace, name).await? {
-        Some(known) => Ok(Some(FoundSecret::new(&known))),
-        None => given(ctx, desired, name).await,
+    match ctx.get_object(&secret_resource(), &desired.namespace, name).await? {
+        Some(object) => Ok(Some(FoundSecret::new(&object))),
+        None => read_secret(ctx, desired, name).await,
     }
 }
 
 /// Returns the CAs in an object that a person named.
-pub(super) async fn trust(
+pub(super) async fn read_trust(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     source: &TrustSource,
-    what: &str,
+    purpose: &str,
 ) -> Result<Result<ReadTrust, SecurityProblem>, Error> {
     let TrustSource { kind, name, key } = source;
     let key = key.as_deref().unwrap_or(TRUST);
-    let wrong = |reason, why: String| {
-        let message =
-            format!("{kind} {name}, key {key}, {what}: {why}; nodes trust those that they trusted");
+    let trust_problem = |reason, detail: String| {
+        let message = format!(
+            "{kind} {name}, key {key}, {purpose}: {detail}; nodes trust those that they trusted"
+        );
         Ok(Err(SecurityProblem { reason, message }))
     };
     let (meta, pem) = if *kind == TrustKind::ConfigMap {
-        config_map(ctx, desired, name, key).await?
+        read_config_map(ctx, desired, name, key).await?
     } else {
-        let secret = given(ctx, desired, name).await?;
+        let secret = read_secret(ctx, desired, name).await?;
         let pem = secret.as_ref().and_then(|secret| secret.value(key).map(<[u8]>::to_vec));
         (secret.map(|secret| secret.meta).unwrap_or_default(), pem)
     };
-    match pem.map(|pem| TrustBundle::read(&pem)) {
-        None => wrong("SecretMissing", "is not there: make it".to_owned()),
-        Some(Err(refusal)) => wrong("SecretInvalid", refusal.to_string()),
+    match pem.map(|pem| TrustBundle::from_pem(&pem)) {
+        None => trust_problem("SecretMissing", "is not there: make it".to_owned()),
+        Some(Err(refusal)) => trust_problem("SecretInvalid", refusal.to_string()),
         Some(Ok(bundle)) => {
             let parts = [meta.uid, meta.resource_version].map(Option::unwrap_or_default);
             Ok(Ok(ReadTrust { bundle, version: parts.join(" ") }))
@@ -138,27 +141,27 @@ pub(super) async fn trust(
 }
 
 /// Returns a value of a ConfigMap as the server has it, with the ConfigMap's metadata.
-async fn config_map(
+async fn read_config_map(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     name: &str,
     key: &str,
 ) -> Result<(ObjectMeta, Option<Vec<u8>>), Error> {
     let resource = ApiResource::erase::<ConfigMap>(&());
-    let found = ctx.read(&resource, &desired.namespace).get_opt(name).await;
-    let found = found.map_err(|error| Error::request("get", "ConfigMap", name, error))?;
-    let value = found.as_ref().and_then(|found| found.data["data"][key].as_str());
+    let object = ctx.read_api(&resource, &desired.namespace).get_opt(name).await;
+    let object = object.map_err(|error| Error::from_request("get", "ConfigMap", name, error))?;
+    let value = object.as_ref().and_then(|object| object.data["data"][key].as_str());
     let value = value.map(|text| text.as_bytes().to_vec());
-    Ok((found.map(|found| found.metadata).unwrap_or_default(), value))
+    Ok((object.map(|object| object.metadata).unwrap_or_default(), value))
 }
 
 /// Returns a Secret as the server has it.
-pub(super) async fn given(
+pub(super) async fn read_secret(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     name: &str,
 ) -> Result<Option<FoundSecret>, Error> {
-    let found = ctx.read(&resource(), &desired.namespace).get_opt(name).await;
-    let found = found.map_err(|error| Error::request("get", "Secret", name, error))?;
-    Ok(found.as_ref().map(FoundSecret::new))
+    let object = ctx.read_api(&secret_resource(), &desired.namespace).get_opt(name).await;
+    let object = object.map_err(|error| Error::from_request("get", "Secret", name, error))?;
+    Ok(object.as_ref().map(FoundSecret::new))
 }

@@ -10,8 +10,8 @@ use crate::{
         CertificateRequest, CertificateSettings, NodeCertificate, PilotSecurity, SignedKey,
     },
     engine::pki::{
-        CertificateUse, IssueError, KeyRequest, LeafOrder, TrustBundle, authority_of, check_proof,
-        is_due, judge,
+        CertificateUse, IssueError, KeyRequest, LeafOrder, TrustBundle, check_chain, check_proof,
+        find_authority, needs_renewal,
     },
     machinery::{go_duration, x509::CertificateDetails},
 };
@@ -54,18 +54,18 @@ impl NodeNames {
         self.clients.extend(names.map(str::to_owned));
     }
 
-    fn of(&self, usage: CertificateUse) -> Vec<String> {
+    fn for_usage(&self, usage: CertificateUse) -> Vec<String> {
         let clients = match usage {
             CertificateUse::Internode => &[][..],
             CertificateUse::Client => &self.clients[..],
         };
-        let mut all = self.node.clone();
+        let mut names = self.node.clone();
         for name in clients {
-            if !all.contains(name) {
-                all.push(name.clone());
+            if !names.contains(name) {
+                names.push(name.clone());
             }
         }
-        all
+        names
     }
 }
 
@@ -74,14 +74,14 @@ impl NodeNames {
 ///
 /// # Errors
 /// Why not, and what a person can do.
-pub(super) fn accept(
+pub(super) fn check_key(
     record: Option<&SignedKey>,
     key: &str,
     volume: &str,
-    word: Option<&str>,
+    accepted_key: Option<&str>,
 ) -> Result<(), String> {
     let Some(record) = record else { return Ok(()) };
-    if record.sha256 == key || record.volume != volume || word == Some(key) {
+    if record.sha256 == key || record.volume != volume || accepted_key == Some(key) {
         return Ok(());
     }
     Err(format!(
@@ -94,8 +94,9 @@ pub(super) fn accept(
 
 /// Returns since when each node is to have a new private key, where that is asked for by now.
 pub(super) fn new_keys_at(settings: &CertificateSettings, now: Timestamp) -> Option<Time> {
-    let asked = [&settings.keys_renewed_at, &settings.ca_rotated_at].into_iter().flatten();
-    asked.filter(|asked| asked.0 <= now).max_by_key(|asked| asked.0).cloned()
+    let requested_times =
+        [&settings.keys_renewed_at, &settings.ca_rotated_at].into_iter().flatten();
+    requested_times.filter(|time| time.0 <= now).max_by_key(|time| time.0).cloned()
 }
 
 /// Writes a record of a key into an annotation of what keeps the key.
@@ -105,7 +106,7 @@ pub(super) fn annotation_of(record: &SignedKey) -> String {
 }
 
 /// Reads the record of a key from an annotation on what keeps the key.
-pub(super) fn annotated(text: &str, volume: &str) -> SignedKey {
+pub(super) fn parse_annotation(text: &str, volume: &str) -> SignedKey {
     let (sha256, since) = text.split_once(' ').unwrap_or((text, ""));
     SignedKey {
         sha256: sha256.to_owned(),
@@ -126,23 +127,25 @@ pub(super) fn is_former(record: &SignedKey, asked_at: Option<&Time>) -> bool {
 /// # Errors
 /// When the key on record does not prove it.
 pub(super) fn new_key(
-    told: &PilotSecurity,
+    security: &PilotSecurity,
     request: &CertificateRequest,
     asked_at: Option<&Time>,
 ) -> Result<Option<KeyRequest>, String> {
-    let (Some(record), Some(new)) = (&told.key, &request.new_key) else { return Ok(None) };
+    let (Some(record), Some(new_request)) = (&security.key, &request.new_key) else {
+        return Ok(None);
+    };
     if !is_former(record, asked_at)
-        || told.new_key_at.as_ref() != asked_at
-        || new.asked_at.as_ref() != asked_at
+        || security.new_key_at.as_ref() != asked_at
+        || new_request.asked_at.as_ref() != asked_at
     {
         return Ok(None);
     }
-    let key = KeyRequest::read(&new.csr).map_err(|error| error.to_string())?;
-    let own = |one: &&NodeCertificate| one.mounted_key.is_none();
-    let certificates = [&told.internode_certificate, &told.client_certificate];
-    let own = certificates.into_iter().flatten().find(own);
-    let chain = own.map(|own| own.chain.as_str()).unwrap_or_default();
-    check_proof(&new.proof, &key, &record.sha256, chain)
+    let key = KeyRequest::from_pem(&new_request.csr).map_err(|error| error.to_string())?;
+    let is_own = |certificate: &&NodeCertificate| certificate.mounted_key.is_none();
+    let certificates = [&security.internode_certificate, &security.client_certificate];
+    let own_certificate = certificates.into_iter().flatten().find(is_own);
+    let chain = own_certificate.map(|certificate| certificate.chain.as_str()).unwrap_or_default();
+    check_proof(&new_request.proof, &key, &record.sha256, chain)
         .map_err(|error| format!("its new private key is not signed: {error}"))?;
     Ok(Some(key))
 }
@@ -173,56 +176,66 @@ impl SigningOrder<'_> {
     /// May this CA sign the key, for a node that was told `before`?
     pub(super) fn may_be_signed(
         &self,
-        signing: &SigningAuthority,
-        before: Option<&NodeCertificate>,
+        signing_authority: &SigningAuthority,
+        old_certificate: Option<&NodeCertificate>,
         now: Timestamp,
     ) -> bool {
-        if !signing.may_sign || self.key_state != KeyState::Former {
-            return signing.may_sign;
+        if !signing_authority.may_sign || self.key_state != KeyState::Former {
+            return signing_authority.may_sign;
         }
-        before.is_some_and(|before| {
-            let trust = TrustBundle::read(before.trust.as_bytes()).unwrap_or_default();
-            let by = authority_of(&before.chain, &trust, now);
-            by == Some(signing.authority.details().key_sha256)
+        old_certificate.is_some_and(|certificate| {
+            let trust = TrustBundle::from_pem(certificate.trust.as_bytes()).unwrap_or_default();
+            let authority_key = find_authority(&certificate.chain, &trust, now);
+            authority_key == Some(signing_authority.authority.details().key_sha256)
         })
     }
 
     /// Is the node to be told another certificate than `before`?
     pub(super) fn is_due(
         &self,
-        signing: &SigningAuthority,
+        signing_authority: &SigningAuthority,
         usage: CertificateUse,
-        before: Option<&NodeCertificate>,
+        old_certificate: Option<&NodeCertificate>,
         settings: &CertificateSettings,
         now: Timestamp,
     ) -> bool {
-        if signing.turn.as_deref() == Some(self.pilot) || self.key_state == KeyState::New {
+        if signing_authority.turn.as_deref() == Some(self.pilot) || self.key_state == KeyState::New
+        {
             return true;
         }
-        let Some(NodeCertificate { chain, .. }) = before else {
+        let Some(NodeCertificate { chain, .. }) = old_certificate else {
             return true;
         };
-        let Some(details) = CertificateDetails::read(chain) else { return true };
-        let asked = settings.renewed_at.as_ref().map(|time| time.0.as_second());
-        !judge(chain, &self.record.sha256, &signing.trust, &self.names.of(usage), now).is_empty()
-            || is_due(&details, self.pilot, now)
-            || asked.is_some_and(|asked| details.made() < asked && asked <= now.as_second())
+        let Some(details) = CertificateDetails::from_pem(chain) else { return true };
+        let requested_at = settings.renewed_at.as_ref().map(|time| time.0.as_second());
+        !check_chain(
+            chain,
+            &self.record.sha256,
+            &signing_authority.trust,
+            &self.names.for_usage(usage),
+            now,
+        )
+        .is_empty()
+            || needs_renewal(&details, self.pilot, now)
+            || requested_at
+                .is_some_and(|time| details.issue_time() < time && time <= now.as_second())
     }
 
-    pub(super) fn sign(
+    pub(super) fn issue_certificate(
         &self,
-        signing: &SigningAuthority,
+        signing_authority: &SigningAuthority,
         usage: CertificateUse,
         settings: &CertificateSettings,
         now: Timestamp,
     ) -> Result<NodeCertificate, IssueError> {
-        let names = self.names.of(usage);
+        let names = self.names.for_usage(usage);
         let is_address = |name: &&String| name.parse::<IpAddr>().is_ok();
         let (addresses, names): (Vec<_>, Vec<_>) = names.iter().partition(is_address);
         let names: Vec<String> = names.into_iter().cloned().collect();
         let addresses: Vec<IpAddr> =
             addresses.into_iter().filter_map(|text| text.parse().ok()).collect();
-        let life = settings.duration.as_deref().and_then(go_duration::parse).unwrap_or(LIFE);
+        let life =
+            settings.duration.as_deref().and_then(go_duration::parse_duration).unwrap_or(LIFE);
         let order = LeafOrder {
             common_name: self.pilot,
             dns_names: &names,
@@ -230,7 +243,11 @@ impl SigningOrder<'_> {
             usage,
             life,
         };
-        let chain = signing.authority.sign(&self.key, &order, now)?;
-        Ok(NodeCertificate { chain, trust: signing.trust.to_pem(), ..NodeCertificate::default() })
+        let chain = signing_authority.authority.issue_certificate(&self.key, &order, now)?;
+        Ok(NodeCertificate {
+            chain,
+            trust: signing_authority.trust.to_pem(),
+            ..NodeCertificate::default()
+        })
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     api::v1beta1::{ClientTls, InternodeTls, NodeCertificate, Pilot, ServedCertificate},
     controller::{desired_state::DesiredCluster, observe::ClusterObjects},
     engine::pki::{
-        BundleRefusal, CertificateUse, TrustBundle, authority_of,
+        BundleRefusal, CertificateUse, TrustBundle, find_authority,
         rollover::{
             AuthoritySecret, Rollover, RolloverMember, RolloverPhase, RolloverStep, RolloverWish,
         },
@@ -26,24 +26,25 @@ pub(super) struct Succession {
 }
 
 impl Succession {
-    pub(super) fn of(
+    pub(super) fn from_pilots(
         desired: &DesiredCluster,
         objects: &ClusterObjects,
         usage: CertificateUse,
         now: Timestamp,
     ) -> Self {
-        let (mut names, mut members, mut told) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut names, mut members, mut bundles) = (Vec::new(), Vec::new(), Vec::new());
         for pilot in objects.pilots.iter().filter(|pilot| is_ours(pilot, desired)) {
             // One that has no certificate yet trusts what it is told from its first moment on.
-            let Some((member, trust)) = member(pilot, usage, desired.database.one_port, now) else {
+            let Some((member, trust)) = parse_member(pilot, usage, desired.database.one_port, now)
+            else {
                 continue;
             };
             names.push(name_of(pilot).to_owned());
             members.push(member);
-            told.push(trust);
+            bundles.push(trust);
         }
-        let told = TrustBundle::union(&told);
-        Self { names, members, told, usage }
+        let trust_bundle = TrustBundle::union(&bundles);
+        Self { names, members, told: trust_bundle, usage }
     }
 
     /// Returns the CAs that nodes were told to trust, whoever signed their certificates.
@@ -61,37 +62,37 @@ impl Succession {
         objects: &ClusterObjects,
         usage: CertificateUse,
     ) -> TrustBundle {
-        let told =
+        let bundles =
             objects.pilots.iter().filter(|pilot| is_of(pilot, cluster_uid)).filter_map(|pilot| {
                 let security = pilot.spec.security.as_ref()?;
-                let told = match usage {
+                let certificate = match usage {
                     CertificateUse::Internode => security.internode_certificate.as_ref(),
                     CertificateUse::Client => security.client_certificate.as_ref(),
                 };
-                TrustBundle::read(told?.trust.as_bytes()).ok()
+                TrustBundle::from_pem(certificate?.trust.as_bytes()).ok()
             });
-        TrustBundle::union(&told.collect::<Vec<_>>())
+        TrustBundle::union(&bundles.collect::<Vec<_>>())
     }
 
     /// Returns the CAs that members were told to trust, and that are neither in the Secret nor in use.
-    pub(super) fn elsewhere(&self, secret: &AuthoritySecret<String>) -> Vec<String> {
+    pub(super) fn elsewhere_keys(&self, secret: &AuthoritySecret<String>) -> Vec<String> {
         let mut keys = self.told.key_sha256s();
         let of_secret = [&secret.current, &secret.next, &secret.previous];
         let in_use = self.members.iter().flat_map(|member| [&member.told, &member.shows]);
-        for own in of_secret.into_iter().chain(in_use).flatten() {
-            keys.retain(|key| key != own);
+        for own_key in of_secret.into_iter().chain(in_use).flatten() {
+            keys.retain(|key| key != own_key);
         }
         keys
     }
 
     /// Returns the certificates of CAs that members were told to trust.
-    pub(super) fn told(&self, keys: &[String]) -> TrustBundle {
-        let bundles: Vec<_> = keys.iter().map(|key| self.told.of_key(key)).collect();
+    pub(super) fn find_bundle(&self, keys: &[String]) -> TrustBundle {
+        let bundles: Vec<_> = keys.iter().map(|key| self.told.with_key(key)).collect();
         TrustBundle::union(&bundles)
     }
 
     /// Was a member told to trust the CA with this SHA-256 of its key?
-    pub(super) fn tells(&self, key: &String) -> bool {
+    pub(super) fn is_trusted_key(&self, key: &String) -> bool {
         self.told.key_sha256s().contains(key)
     }
 
@@ -108,8 +109,8 @@ impl Succession {
 
     /// Was a member told to trust the CA of this Secret?
     pub(super) fn has_told(&self, secret: &AuthoritySecret<String>) -> bool {
-        let told = self.told.key_sha256s();
-        [&secret.current, &secret.next].into_iter().flatten().any(|key| told.contains(key))
+        let known_keys = self.told.key_sha256s();
+        [&secret.current, &secret.next].into_iter().flatten().any(|key| known_keys.contains(key))
     }
 
     /// Has any member a certificate?
@@ -118,8 +119,8 @@ impl Succession {
     }
 
     /// When the newest CA was made that a member was told to trust (Unix seconds).
-    pub(super) fn made(&self) -> Option<i64> {
-        self.told.made()
+    pub(super) fn last_created_at(&self) -> Option<i64> {
+        self.told.newest_issue_time()
     }
 
     /// Do members show certificates, and none of the CA that all is to be of?
@@ -129,19 +130,20 @@ impl Succession {
 
     /// Returns what is to be done next, and what holds meanwhile. `own`: certificates of the CAs in
     /// the Secret.
-    pub(super) fn turn(
+    pub(super) fn next_turn(
         &self,
         secret: &AuthoritySecret<String>,
-        own: &TrustBundle,
+        own_trust: &TrustBundle,
         wish: RolloverWish,
     ) -> SuccessionTurn {
         let rollover = Rollover { secret, members: &self.members };
-        let step = rollover.next(wish);
+        let step = rollover.next_step(wish);
         let names = |places: &[usize]| {
-            let named: Vec<&str> = places.iter().map(|place| self.names[*place].as_str()).collect();
-            named.join(", ")
+            let node_names: Vec<&str> =
+                places.iter().map(|place| self.names[*place].as_str()).collect();
+            node_names.join(", ")
         };
-        let waits = match &step {
+        let wait_reason = match &step {
             RolloverStep::Wait { members } => Some(format!("waits for {}", names(members))),
             RolloverStep::WaitForClients => Some(match self.usage {
                 CertificateUse::Client => "gives clients time to learn of the new CA".to_owned(),
@@ -161,20 +163,20 @@ impl Succession {
             | RolloverStep::Forget
             | RolloverStep::Done => None,
         };
-        let bundles = rollover.trust().into_iter().map(|key| {
-            let own = own.of_key(&key);
-            if own.is_empty() { self.told.of_key(&key) } else { own }
+        let bundles = rollover.trusted_authorities().into_iter().map(|key| {
+            let own_bundle = own_trust.with_key(&key);
+            if own_bundle.is_empty() { self.told.with_key(&key) } else { own_bundle }
         });
         let bundles: Vec<_> = bundles.collect();
         SuccessionTurn {
-            may_sign: rollover.may_sign(),
+            may_sign: rollover.can_issue(),
             turn: match &step {
                 RolloverStep::Sign { member } => Some(self.names[*member].clone()),
                 _ => None,
             },
-            waits: waits.filter(|_| rollover.phase() != RolloverPhase::Current),
+            waits: wait_reason.filter(|_| rollover.rotation_phase() != RolloverPhase::Current),
             trust: TrustBundle::join(&bundles),
-            phase: rollover.phase(),
+            phase: rollover.rotation_phase(),
             step,
         }
     }
@@ -196,7 +198,7 @@ pub(super) struct SuccessionTurn {
 }
 
 /// Reads a Pilot as a member; `None` where it has no certificate for this use.
-fn member(
+fn parse_member(
     pilot: &Pilot,
     usage: CertificateUse,
     one_port: bool,
@@ -204,42 +206,54 @@ fn member(
 ) -> Option<(RolloverMember<String>, TrustBundle)> {
     let security = pilot.spec.security.as_ref()?;
     let status = pilot.status.security.as_ref();
-    let (told, shown, is_used): (Option<&NodeCertificate>, Option<&ServedCertificate>, bool) =
-        match usage {
-            CertificateUse::Internode => (
-                security.internode_certificate.as_ref(),
-                status.and_then(|status| status.internode.as_ref()),
-                security.internode != InternodeTls::Off && !one_port,
-            ),
-            CertificateUse::Client => (
-                security.client_certificate.as_ref(),
-                status.and_then(|status| status.client.as_ref()),
-                security.client != ClientTls::Off,
-            ),
-        };
+    let (certificate, served_certificate, is_used): (
+        Option<&NodeCertificate>,
+        Option<&ServedCertificate>,
+        bool,
+    ) = match usage {
+        CertificateUse::Internode => (
+            security.internode_certificate.as_ref(),
+            status.and_then(|status| status.internode.as_ref()),
+            security.internode != InternodeTls::Off && !one_port,
+        ),
+        CertificateUse::Client => (
+            security.client_certificate.as_ref(),
+            status.and_then(|status| status.client.as_ref()),
+            security.client != ClientTls::Off,
+        ),
+    };
     // One that was given is of no CA whose place another takes.
-    let told = told.filter(|told| told.mounted_key.is_none())?;
-    let trust = TrustBundle::read(told.trust.as_bytes()).unwrap_or_default();
+    let certificate = certificate.filter(|certificate| certificate.mounted_key.is_none())?;
+    let trust = TrustBundle::from_pem(certificate.trust.as_bytes()).unwrap_or_default();
     let told_trust = trust.key_sha256s();
-    let told = authority_of(&told.chain, &trust, now);
+    let authority_key = find_authority(&certificate.chain, &trust, now);
     let stored = status.and_then(|status| status.stored.as_ref());
-    let heard = stored == Some(&security.revision());
+    let has_reported = stored == Some(&security.revision());
     let shows = if is_used {
         // A pilot of an older release does not say who signed what its port shows, and one may lie: a
         // CA that the node does not trust signs nothing that it shows.
-        shown.and_then(|shown| shown.authority.clone()).filter(|by| told_trust.contains(by))
+        served_certificate
+            .and_then(|served| served.authority.clone())
+            .filter(|authority| told_trust.contains(authority))
     } else {
-        told.clone().filter(|_| heard)
+        authority_key.clone().filter(|_| has_reported)
     };
-    let trusts = match (usage, shown) {
-        (CertificateUse::Internode, Some(shown)) if is_used => shown.trust.clone(),
+    let trusts = match (usage, served_certificate) {
+        (CertificateUse::Internode, Some(served)) if is_used => served.trust.clone(),
         (CertificateUse::Internode, _) if is_used => Vec::new(),
         // Nodes check nobody on a port for clients, nor on one that is open.
-        _ if heard => told_trust.clone(),
+        _ if has_reported => told_trust.clone(),
         _ => Vec::new(),
     };
     let may_show = if shows.is_some() { Vec::new() } else { told_trust.clone() };
-    let member = RolloverMember { told, told_trust, shows, may_show, trusts, heard };
+    let member = RolloverMember {
+        told: authority_key,
+        told_trust,
+        shows,
+        may_show,
+        trusts,
+        heard: has_reported,
+    };
     Some((member, trust))
 }
 
@@ -258,8 +272,10 @@ mod tests {
         let key = authority.details().key_sha256;
         let shows = |reported: &str| {
             let mut pilot = Pilot::default();
-            let certificate =
-                NodeCertificate { trust: authority.trust().to_pem(), ..NodeCertificate::default() };
+            let certificate = NodeCertificate {
+                trust: authority.trust_bundle().to_pem(),
+                ..NodeCertificate::default()
+            };
             pilot.spec.security = Some(PilotSecurity {
                 internode: InternodeTls::Required,
                 internode_certificate: Some(certificate),
@@ -272,7 +288,7 @@ mod tests {
                 }),
                 ..PilotSecurityStatus::default()
             });
-            let (member, _) = member(&pilot, CertificateUse::Internode, false, now).unwrap();
+            let (member, _) = parse_member(&pilot, CertificateUse::Internode, false, now).unwrap();
             (member.shows, member.may_show)
         };
         assert_eq!(shows(&key), (Some(key.clone()), vec![]));
@@ -283,18 +299,18 @@ mod tests {
     fn more_cas_than_nodes_may_be_told_to_trust_are_all_found() {
         let now = Timestamp::now();
         let made = |number| CertificateAuthority::create(&format!("ca {number}"), now).unwrap();
-        let bundles: Vec<_> = (0..10).map(|number| made(number).trust().clone()).collect();
+        let bundles: Vec<_> = (0..10).map(|number| made(number).trust_bundle().clone()).collect();
         assert!(TrustBundle::join(&bundles).is_err());
         let told = TrustBundle::union(&bundles);
         let last = bundles[9].key_sha256s().remove(0);
-        assert_eq!(told.of_key(&last), bundles[9]);
+        assert_eq!(told.with_key(&last), bundles[9]);
     }
 
     #[test]
     fn where_there_is_one_port_what_a_node_stores_stands_for_what_it_would_show_to_nodes() {
         let now = Timestamp::now();
         let authority = CertificateAuthority::create("ca", now).unwrap();
-        let trust = authority.trust().to_pem();
+        let trust = authority.trust_bundle().to_pem();
         let mut pilot = Pilot::default();
         let security = PilotSecurity {
             internode: InternodeTls::Required,
@@ -306,7 +322,8 @@ mod tests {
             Some(PilotSecurityStatus { stored, ..PilotSecurityStatus::default() });
         pilot.spec.security = Some(security);
         let trusts = |one_port| {
-            let (member, _) = member(&pilot, CertificateUse::Internode, one_port, now).unwrap();
+            let (member, _) =
+                parse_member(&pilot, CertificateUse::Internode, one_port, now).unwrap();
             member.trusts
         };
         assert_eq!(trusts(true), [authority.details().key_sha256]);

@@ -8,7 +8,7 @@ use k8s_openapi::{
 use super::{
     ConditionInputs,
     condition_state::{ConditionState, finding},
-    initialized, security,
+    is_initialized, security,
 };
 use crate::{
     api::{
@@ -17,7 +17,7 @@ use crate::{
     },
     controller::{
         desired_state::{DesiredCluster, StallCause},
-        observe::condition,
+        observe::find_condition,
         plan::{RolloutState, replicas_behind, waits_for_renewal},
     },
 };
@@ -27,62 +27,66 @@ const MESSAGE_MAX: usize = 1024;
 
 /// Returns all conditions, in a fixed order. `Reconciling` and `Stalled` are present only while
 /// True, and never both; `Repaired` only while it is False.
-pub(super) fn conditions(facts: &ConditionInputs<'_>) -> Vec<Condition> {
+pub(super) fn build_conditions(facts: &ConditionInputs<'_>) -> Vec<Condition> {
     let mut findings = vec![
-        ("Ready", ready(facts)),
-        ("Available", available(facts)),
-        ("Progressing", progressing(facts)),
+        ("Ready", ready_state(facts)),
+        ("Available", available_state(facts)),
+        ("Progressing", progressing_state(facts)),
         ("Initialized", initialized_finding(facts)),
         ("MembersHealthy", members_healthy(facts)),
         ("PilotsCurrent", pilots_current(facts)),
-        ("Secured", secured(facts)),
-        ("Drainable", drainable(facts)),
+        ("Secured", secured_state(facts)),
+        ("Drainable", drainable_state(facts)),
     ];
     let secrets = [
         ("CertificatesValid", security::certificates_valid(facts)),
         ("UsersReady", security::users_ready(facts)),
     ];
-    for (type_, found) in secrets {
-        findings.extend(found.map(|found| (type_, security::as_looked(facts, type_, found))));
+    for (type_, state) in secrets {
+        findings.extend(state.map(|state| (type_, security::as_looked(facts, type_, state))));
     }
-    findings.extend(repaired(facts).map(|found| ("Repaired", found)));
+    findings.extend(repaired_state(facts).map(|state| ("Repaired", state)));
     if let Some(stalled) = &facts.stalled {
         findings.push(("Stalled", finding("True", stalled.reason, stalled.message.clone())));
     } else if let Some(operation) = facts.plan.operation {
-        findings.push(("Reconciling", finding("True", operation.reason(), doing(facts))));
+        findings.push((
+            "Reconciling",
+            finding("True", operation.ready_reason(), progress_message(facts)),
+        ));
     }
-    findings.into_iter().map(|(type_, finding)| stamped(facts, type_, finding)).collect()
+    findings.into_iter().map(|(type_, finding)| stamp_condition(facts, type_, finding)).collect()
 }
 
 /// Returns `Ready` and `Reconciling` of a cluster that is being deleted, with what the deletion
 /// waits for.
-pub(super) fn deleting(
+pub(super) fn deleting_conditions(
     desired: &DesiredCluster,
     waits_for: &str,
     now: Timestamp,
 ) -> [Condition; 2] {
-    [("Ready", "False"), ("Reconciling", "True")]
-        .map(|(type_, status)| dated(desired, now, type_, finding(status, "Deleting", waits_for)))
+    [("Ready", "False"), ("Reconciling", "True")].map(|(type_, status)| {
+        build_condition(desired, now, type_, finding(status, "Deleting", waits_for))
+    })
 }
 
 /// Returns `Ready` and `Stalled` of a cluster whose objects are not known.
-pub(super) fn unknown(
+pub(super) fn unknown_conditions(
     desired: &DesiredCluster,
     cause: &StallCause,
     now: Timestamp,
 ) -> [Condition; 2] {
     [("Ready", "Unknown"), ("Stalled", "True")].map(|(type_, status)| {
-        dated(desired, now, type_, finding(status, cause.reason, cause.message.clone()))
+        build_condition(desired, now, type_, finding(status, cause.reason, cause.message.clone()))
     })
 }
 
-fn stamped(facts: &ConditionInputs<'_>, type_: &str, finding: ConditionState) -> Condition {
-    dated(facts.desired, facts.now, type_, finding)
+fn stamp_condition(facts: &ConditionInputs<'_>, type_: &str, finding: ConditionState) -> Condition {
+    build_condition(facts.desired, facts.now, type_, finding)
 }
 
 /// Adds times to a condition. The time of the last transition is kept while the condition's status
 /// stays.
-fn dated(
+fn build_condition(
     desired: &DesiredCluster,
     now: Timestamp,
     type_: &str,
@@ -93,63 +97,64 @@ fn dated(
         let end = (0..=MESSAGE_MAX).rev().find(|end| message.is_char_boundary(*end));
         message.truncate(end.unwrap_or_default());
     }
-    let before = condition(&desired.status.conditions, type_);
-    let since = before
-        .filter(|before| before.status == status)
-        .and_then(|before| before.last_transition_time.clone().into());
+    let old_condition = find_condition(&desired.status.conditions, type_);
+    let since = old_condition
+        .filter(|old_condition| old_condition.status == status)
+        .and_then(|old_condition| old_condition.last_transition_time.clone().into());
     Condition {
         type_: type_.to_owned(),
         status: status.to_owned(),
         reason: reason.into_owned(),
         message,
         observed_generation: Some(desired.generation),
-        last_transition_time: since.unwrap_or_else(|| Time(super::operation::seconds(now))),
+        last_transition_time: since
+            .unwrap_or_else(|| Time(super::operation::truncate_to_seconds(now))),
     }
 }
 
 /// Says what is being done or waited for, in a sentence.
-fn doing(facts: &ConditionInputs<'_>) -> String {
+fn progress_message(facts: &ConditionInputs<'_>) -> String {
     let (counts, plan) = (facts.counts, facts.plan);
     if plan.is_blocked()
-        && let Some(block) = plan.blocked.first()
+        && let Some(blocker) = plan.blocked.first()
     {
-        return format!("{}: {}", block.predicate, block.message);
+        return format!("{}: {}", blocker.predicate, blocker.message);
     }
-    if let Some(waiting) = plan.waiting.as_ref().filter(|_| plan.step.is_none()) {
-        return waiting.sentence();
+    if let Some(awaited_step) = plan.waiting.as_ref().filter(|_| plan.step.is_none()) {
+        return awaited_step.description();
     }
     format!("{} of {} nodes serve", counts.serving, counts.wanted)
 }
 
-fn ready(facts: &ConditionInputs<'_>) -> ConditionState {
+fn ready_state(facts: &ConditionInputs<'_>) -> ConditionState {
     let (counts, plan, desired) = (facts.counts, facts.plan, facts.desired);
     if let Some(stalled) = &facts.stalled {
         return finding("False", stalled.reason, stalled.message.clone());
     }
     if desired.stopped && !desired.round.stops_all {
-        return finding("False", "ClusterStopped", doing(facts));
+        return finding("False", "ClusterStopped", progress_message(facts));
     }
-    if let Some(turned_away) = facts
+    if let Some(unauthorized_message) = facts
         .turned_away
         .as_ref()
         .filter(|_| waits_for_renewal(plan) || (plan.operation.is_none() && plan.waiting.is_none()))
     {
-        return finding("Unknown", PILOT_TURNED_AWAY, turned_away.clone());
+        return finding("Unknown", PILOT_TURNED_AWAY, unauthorized_message.clone());
     }
     if let Some(operation) = plan.operation {
-        let reason = if plan.is_blocked() { "PredicateBlocked" } else { operation.reason() };
-        return finding("False", reason, doing(facts));
+        let reason = if plan.is_blocked() { "PredicateBlocked" } else { operation.ready_reason() };
+        return finding("False", reason, progress_message(facts));
     }
     if counts.serving < counts.wanted || counts.existing != counts.wanted {
-        return finding("False", "NodesNotReady", doing(facts));
+        return finding("False", "NodesNotReady", progress_message(facts));
     }
     if counts.current < counts.wanted {
         let reason = if desired.paused { "ClusterPaused" } else { "ConfigureInProgress" };
         let message = format!("{} of {} nodes run the wanted spec", counts.current, counts.wanted);
         return finding("False", reason, message);
     }
-    if let Some(full) = &facts.full {
-        return finding("False", "DiskFull", full.clone());
+    if let Some(full_message) = &facts.full {
+        return finding("False", "DiskFull", full_message.clone());
     }
     if facts.health == Some(Health::Red) {
         return finding("False", "HealthRed", "some data are not served");
@@ -157,11 +162,15 @@ fn ready(facts: &ConditionInputs<'_>) -> ConditionState {
     finding("True", "AllNodesReady", format!("{} of {} nodes serve", counts.serving, counts.wanted))
 }
 
-fn available(facts: &ConditionInputs<'_>) -> ConditionState {
+fn available_state(facts: &ConditionInputs<'_>) -> ConditionState {
     let counts = facts.counts;
     let message = format!("{} of {} nodes serve", counts.serving, counts.wanted);
-    if let Some(turned_away) = facts.turned_away.as_ref().filter(|_| facts.unheard) {
-        return finding("Unknown", PILOT_TURNED_AWAY, format!("{message} for sure: {turned_away}"));
+    if let Some(unauthorized_message) = facts.turned_away.as_ref().filter(|_| facts.unheard) {
+        return finding(
+            "Unknown",
+            PILOT_TURNED_AWAY,
+            format!("{message} for sure: {unauthorized_message}"),
+        );
     }
     if facts.unheard {
         let message = format!("{message} for sure: their pilots are not heard, and pods are ready");
@@ -176,7 +185,7 @@ fn available(facts: &ConditionInputs<'_>) -> ConditionState {
     finding("True", "ClientsServed", message)
 }
 
-fn progressing(facts: &ConditionInputs<'_>) -> ConditionState {
+fn progressing_state(facts: &ConditionInputs<'_>) -> ConditionState {
     if facts.desired.paused {
         return finding("False", "ClusterPaused", "spec.paused is true: nothing is changed");
     }
@@ -184,13 +193,15 @@ fn progressing(facts: &ConditionInputs<'_>) -> ConditionState {
         return finding("False", stalled.reason, stalled.message.clone());
     }
     if facts.plan.operation.is_some() {
-        return finding("True", "OperationInProgress", doing(facts));
+        return finding("True", "OperationInProgress", progress_message(facts));
     }
     if facts.plan.waiting.is_some() || !facts.plan.blocked.is_empty() {
-        return finding("True", "NodesNotReady", doing(facts));
+        return finding("True", "NodesNotReady", progress_message(facts));
     }
-    let before = condition(&facts.desired.status.conditions, "Progressing");
-    if before.is_some_and(|before| ["ClusterPaused", "ClusterResumed"].contains(&&*before.reason)) {
+    let old_condition = find_condition(&facts.desired.status.conditions, "Progressing");
+    if old_condition.is_some_and(|old_condition| {
+        ["ClusterPaused", "ClusterResumed"].contains(&&*old_condition.reason)
+    }) {
         return finding("True", "ClusterResumed", "spec.paused was taken back");
     }
     finding("True", "ReconcileComplete", "the cluster is as its spec says")
@@ -198,8 +209,9 @@ fn progressing(facts: &ConditionInputs<'_>) -> ConditionState {
 
 fn initialized_finding(facts: &ConditionInputs<'_>) -> ConditionState {
     let counts = facts.counts;
-    let all = counts.wanted > 0 && counts.serving >= counts.wanted && facts.stalled.is_none();
-    if initialized(facts.desired) || all {
+    let is_complete =
+        counts.wanted > 0 && counts.serving >= counts.wanted && facts.stalled.is_none();
+    if is_initialized(facts.desired) || is_complete {
         return finding("True", "ReconcileComplete", "every wanted node has served once");
     }
     let message = format!("{} of {} nodes serve", counts.serving, counts.wanted);
@@ -217,28 +229,32 @@ fn members_healthy(facts: &ConditionInputs<'_>) -> ConditionState {
 
 /// Returns who can reach the data. This condition only informs: nothing depends on it or enforces
 /// it.
-fn secured(facts: &ConditionInputs<'_>) -> ConditionState {
-    security::secured(facts).unwrap_or_else(|| {
+fn secured_state(facts: &ConditionInputs<'_>) -> ConditionState {
+    security::secured_state(facts).unwrap_or_else(|| {
         let (status, reason, message) = (facts.desired.database.secured)(facts.desired);
         finding(status, reason, message)
     })
 }
 
 /// Returns which nodes may lack writes that others have, and what to type; `None` where none does.
-fn repaired(facts: &ConditionInputs<'_>) -> Option<ConditionState> {
-    let behind = replicas_behind(facts.desired, facts.observed)?;
-    let message = format!("{}; until it is repaired, {}", behind.sentence(), behind.remedy());
+fn repaired_state(facts: &ConditionInputs<'_>) -> Option<ConditionState> {
+    let behind_replicas = replicas_behind(facts.desired, facts.observed)?;
+    let message = format!(
+        "{}; until it is repaired, {}",
+        behind_replicas.description(),
+        behind_replicas.remedy()
+    );
     Some(finding("False", "ReplicaBehind", message))
 }
 
 /// Returns whether a node may be evicted, as the budget tells Kubernetes.
-fn drainable(facts: &ConditionInputs<'_>) -> ConditionState {
+fn drainable_state(facts: &ConditionInputs<'_>) -> ConditionState {
     let ConditionInputs { desired, hold, counts, .. } = facts;
     if desired.paused {
-        return match condition(&desired.status.conditions, "Drainable") {
-            Some(before) => {
-                let status = if before.status == "True" { "True" } else { "False" };
-                finding(status, before.reason.clone(), before.message.clone())
+        return match find_condition(&desired.status.conditions, "Drainable") {
+            Some(old_condition) => {
+                let status = if old_condition.status == "True" { "True" } else { "False" };
+                finding(status, old_condition.reason.clone(), old_condition.message.clone())
             }
             None => finding("False", "ClusterPaused", "budgets are left as they are"),
         };

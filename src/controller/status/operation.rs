@@ -18,46 +18,50 @@ use crate::{
 const STEPS_MAX: usize = 50;
 
 /// Returns the running operation and the last one that ended.
-pub(super) fn operation(
+pub(super) fn build_operation(
     desired: &DesiredCluster,
     observed: &ObservedCluster,
     plan: &Plan,
     counts: NodeCounts,
     now: Timestamp,
 ) -> (Option<Operation>, Option<Operation>) {
-    let before = desired.status.operation.clone();
-    let last = desired.status.last_operation.clone();
+    let old_operation = desired.status.operation.clone();
+    let last_operation = desired.status.last_operation.clone();
     if desired.paused || desired.deleted || desired.stalled.is_some() || observed.stalled.is_some()
     {
         // An operation that was begun stays as it is: it does not go on, and is not done.
-        return (before, last);
+        return (old_operation, last_operation);
     }
     let Some(type_) = plan.operation else {
-        return match before {
-            Some(before) => (None, Some(ended(desired, before, now))),
-            None => (None, last),
+        return match old_operation {
+            Some(old_operation) => (None, Some(end_operation(desired, old_operation, now))),
+            None => (None, last_operation),
         };
     };
-    let (base, last) = match before {
-        Some(before) if before.type_ == type_.as_str() => (before, last),
-        before => {
-            let last = before.map(|before| ended(desired, before, now)).or(last);
+    let (base, last_operation) = match old_operation {
+        Some(old_operation) if old_operation.type_ == type_.as_str() => {
+            (old_operation, last_operation)
+        }
+        old_operation => {
+            let last_operation = old_operation
+                .map(|old_operation| end_operation(desired, old_operation, now))
+                .or(last_operation);
             let id = format!("{}-{}", desired.generation, type_.as_str().to_lowercase());
-            let fresh = Operation {
+            let new_operation = Operation {
                 id,
                 type_: type_.as_str().to_owned(),
-                start_time: Some(Time(seconds(now))),
+                start_time: Some(Time(truncate_to_seconds(now))),
                 ..Operation::default()
             };
-            (fresh, last)
+            (new_operation, last_operation)
         }
     };
     let blocked_by = blocked_by(&base, plan, now);
-    let long = blocked_by.iter().any(|block| waits_long(block, now));
-    let awaited = plan.waiting.as_ref().is_some_and(AwaitedStep::is_ahead_of_its_step);
+    let is_long_blocked = blocked_by.iter().any(|blocker| is_waiting_long(blocker, now));
+    let is_step_awaited = plan.waiting.as_ref().is_some_and(AwaitedStep::is_ahead_of_its_step);
     let step_phase = if plan.is_blocked() {
         "Blocked"
-    } else if plan.step.is_none() && awaited {
+    } else if plan.step.is_none() && is_step_awaited {
         PENDING
     } else {
         "Running"
@@ -68,17 +72,17 @@ pub(super) fn operation(
         counts.serving,
         counts.wanted,
         counts.current,
-        if long { HELD_LONG } else { "" }
+        if is_long_blocked { HELD_LONG } else { "" }
     );
     let operation = Operation {
         phase: phase.to_owned(),
         completion_time: None,
         message: Some(message),
-        steps: steps(&base, current(observed, plan), step_phase, now),
+        steps: build_steps(&base, current_step(observed, plan), step_phase, now),
         blocked_by,
         ..base
     };
-    (Some(operation), last)
+    (Some(operation), last_operation)
 }
 
 /// End of the message of an operation in which a request that a node leave its machine has been held
@@ -86,10 +90,10 @@ pub(super) fn operation(
 const HELD_LONG: &str = "; a node was asked to leave its machine an hour ago";
 
 /// Has a request that a node leave its machine been held by one rule for an hour?
-fn waits_long(block: &BlockedBy, now: Timestamp) -> bool {
-    let of_request = block.step.as_deref().is_some_and(|step| step.starts_with(VACATE_POD));
-    let since = block.since.as_ref().map(|since| now.duration_since(since.0).as_secs());
-    of_request && since.is_some_and(|seconds| seconds >= 3_600)
+fn is_waiting_long(blocker: &BlockedBy, now: Timestamp) -> bool {
+    let is_requested = blocker.step.as_deref().is_some_and(|step| step.starts_with(VACATE_POD));
+    let since = blocker.since.as_ref().map(|since| now.duration_since(since.0).as_secs());
+    is_requested && since.is_some_and(|seconds| seconds >= 3_600)
 }
 
 /// Does the operation say that a request has been held for an hour?
@@ -99,9 +103,9 @@ pub(crate) fn is_held_long(operation: &Operation) -> bool {
 
 /// Closes an operation. Where the spec was edited since the last status, which had the operation under
 /// way, nothing shows that it reached its end.
-fn ended(desired: &DesiredCluster, operation: Operation, now: Timestamp) -> Operation {
-    let edited = desired.status.observed_generation != Some(desired.generation);
-    let (phase, message) = if edited {
+fn end_operation(desired: &DesiredCluster, operation: Operation, now: Timestamp) -> Operation {
+    let is_edited = desired.status.observed_generation != Some(desired.generation);
+    let (phase, message) = if is_edited {
         ("Failed", Some("the spec was changed before it ended".to_owned()))
     } else {
         ("Done", operation.message)
@@ -109,7 +113,7 @@ fn ended(desired: &DesiredCluster, operation: Operation, now: Timestamp) -> Oper
     Operation {
         phase: phase.to_owned(),
         message,
-        completion_time: Some(Time(seconds(now))),
+        completion_time: Some(Time(truncate_to_seconds(now))),
         steps: Vec::new(),
         blocked_by: Vec::new(),
         ..operation
@@ -117,12 +121,12 @@ fn ended(desired: &DesiredCluster, operation: Operation, now: Timestamp) -> Oper
 }
 
 /// Cuts a time to whole seconds, the precision of times in objects.
-pub(crate) fn seconds(now: Timestamp) -> Timestamp {
+pub(crate) fn truncate_to_seconds(now: Timestamp) -> Timestamp {
     Timestamp::from_second(now.as_second()).unwrap_or(now)
 }
 
 /// Returns name, pilot and message of the step that is being done, waited for or held up.
-fn current(
+fn current_step(
     observed: &ObservedCluster,
     plan: &Plan,
 ) -> Option<(String, Option<String>, Option<String>)> {
@@ -131,22 +135,22 @@ fn current(
             PlannedStep::Raise { pool, to } | PlannedStep::Return { pool, to } => observed
                 .pools
                 .iter()
-                .find(|found| found.name == *pool)
-                .map(|found| names::pilot(&found.set_name, to.saturating_sub(1))),
+                .find(|other| other.name == *pool)
+                .map(|other| names::pilot_name(&other.set_name, to.saturating_sub(1))),
             step => step.pilot().map(str::to_owned),
         };
         return Some((step.name().to_owned(), pilot, None));
     }
-    if let Some(waiting) = &plan.waiting {
-        let message = Some(waiting.sentence());
-        return Some((waiting.step.to_owned(), Some(waiting.pilot.clone()), message));
+    if let Some(awaited_step) = &plan.waiting {
+        let message = Some(awaited_step.description());
+        return Some((awaited_step.step.to_owned(), Some(awaited_step.pilot.clone()), message));
     }
-    let block = plan.blocked.first()?;
-    let (step, pilot) = match block.step.split_once('/') {
+    let blocker = plan.blocked.first()?;
+    let (step, pilot) = match blocker.step.split_once('/') {
         Some((step, pilot)) => (step, Some(pilot.to_owned())),
-        None => (block.step.as_str(), None),
+        None => (blocker.step.as_str(), None),
     };
-    Some((step.to_owned(), pilot, Some(block.message.clone())))
+    Some((step.to_owned(), pilot, Some(blocker.message.clone())))
 }
 
 /// Phase of a step that has not begun, and may never begin.
@@ -154,35 +158,36 @@ const PENDING: &str = "Pending";
 
 /// Returns the steps of the operation: the current one first, then from new to old. Steps that had
 /// not ended become `Done`, or `Skipped` where they never began.
-fn steps(
-    before: &Operation,
-    current: Option<(String, Option<String>, Option<String>)>,
+fn build_steps(
+    old_operation: &Operation,
+    current_step: Option<(String, Option<String>, Option<String>)>,
     phase: &str,
     now: Timestamp,
 ) -> Vec<OperationStep> {
-    let now = Time(seconds(now));
-    let Some((name, pilot, message)) = current else { return before.steps.clone() };
+    let now = Time(truncate_to_seconds(now));
+    let Some((name, pilot, message)) = current_step else { return old_operation.steps.clone() };
     let is_current = |step: &OperationStep| {
         step.name == name && step.pilot == pilot && step.completion_time.is_none()
     };
-    let start = before.steps.iter().find(|step| is_current(step));
-    let moved = start.is_some_and(|step| has_moved(step.message.as_deref(), message.as_deref()));
-    let progress = start.and_then(|step| step.last_progress_time.clone());
+    let old_step = old_operation.steps.iter().find(|step| is_current(step));
+    let is_progressing =
+        old_step.is_some_and(|step| has_moved(step.message.as_deref(), message.as_deref()));
+    let progress = old_step.and_then(|step| step.last_progress_time.clone());
     let mut steps = vec![OperationStep {
-        start_time: start.and_then(|step| step.start_time.clone()).or(Some(now.clone())),
-        last_progress_time: if moved { Some(now.clone()) } else { progress },
+        start_time: old_step.and_then(|step| step.start_time.clone()).or(Some(now.clone())),
+        last_progress_time: if is_progressing { Some(now.clone()) } else { progress },
         name: name.clone(),
         pilot: pilot.clone(),
         phase: phase.to_owned(),
         message,
         completion_time: None,
     }];
-    steps.extend(before.steps.iter().filter(|step| !is_current(step)).map(|step| {
+    steps.extend(old_operation.steps.iter().filter(|step| !is_current(step)).map(|step| {
         let step = step.clone();
         match step.completion_time {
             Some(_) => step,
             None => OperationStep {
-                phase: over(&step.phase).to_owned(),
+                phase: final_phase(&step.phase).to_owned(),
                 message: None,
                 completion_time: Some(now.clone()),
                 ..step
@@ -193,39 +198,40 @@ fn steps(
     steps
 }
 
-fn over(phase: &str) -> &'static str {
+fn final_phase(phase: &str) -> &'static str {
     if [PENDING, "Blocked"].contains(&phase) { "Skipped" } else { "Done" }
 }
 
 /// Did a step make progress between two messages? Progress is a change of the figures in a
 /// sentence: bytes, percents. A change of words is none: a database that crashes again and again is
 /// reported in two sentences by turns.
-fn has_moved(before: Option<&str>, now: Option<&str>) -> bool {
-    let (Some(before), Some(now)) = (before, now) else { return false };
+fn has_moved(old: Option<&str>, new: Option<&str>) -> bool {
+    let (Some(old), Some(new)) = (old, new) else { return false };
     let words = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "");
-    before != now && words(before) == words(now)
+    old != new && words(old) == words(new)
 }
 
-fn blocked_by(before: &Operation, plan: &Plan, now: Timestamp) -> Vec<BlockedBy> {
+fn blocked_by(old_operation: &Operation, plan: &Plan, now: Timestamp) -> Vec<BlockedBy> {
     let since = |predicate: &str, step: &str| {
-        let entry = before
+        let entry = old_operation
             .blocked_by
             .iter()
             .find(|entry| entry.predicate == predicate && entry.step.as_deref() == Some(step));
         entry.and_then(|entry| entry.since.clone())
     };
-    let mut blocked: Vec<BlockedBy> = plan
+    let mut blockers: Vec<BlockedBy> = plan
         .blocked
         .iter()
-        .map(|block| BlockedBy {
-            predicate: block.predicate.clone().into_owned(),
-            step: Some(block.step.clone()),
-            since: since(&block.predicate, &block.step).or(Some(Time(seconds(now)))),
-            message: Some(block.message.clone()),
-            hint: Some(block.remedy.to_string()),
+        .map(|blocker| BlockedBy {
+            predicate: blocker.predicate.clone().into_owned(),
+            step: Some(blocker.step.clone()),
+            since: since(&blocker.predicate, &blocker.step)
+                .or(Some(Time(truncate_to_seconds(now)))),
+            message: Some(blocker.message.clone()),
+            hint: Some(blocker.remedy.to_string()),
         })
         .collect();
-    blocked.sort_by(|a, b| a.since.cmp(&b.since));
-    blocked.truncate(20);
-    blocked
+    blockers.sort_by(|a, b| a.since.cmp(&b.since));
+    blockers.truncate(20);
+    blockers
 }

@@ -5,7 +5,7 @@
 use super::{
     ConditionInputs,
     condition_state::{ConditionState, finding},
-    existing,
+    existing_nodes,
 };
 use crate::{
     api::v1beta1::{
@@ -14,9 +14,9 @@ use crate::{
     },
     controller::{
         desired_state::DesiredCluster,
-        observe::{Member, ObservedCluster, PilotFacts, condition},
+        observe::{Member, ObservedCluster, PilotFacts, find_condition},
         security_findings::DeclaredLogin,
-        security_round::{posture, rungs},
+        security_round::{api_modes, engine_modes},
     },
     engine::ladder::SecurityPosture,
 };
@@ -26,102 +26,106 @@ fn in_force(desired: &DesiredCluster) -> Option<SecurityRungs> {
     desired.security.as_ref().map(|_| desired.round.in_force.clone())
 }
 
-fn members(observed: &ObservedCluster) -> impl Iterator<Item = &Member> {
-    observed.pools.iter().flat_map(existing)
+fn cluster_nodes(observed: &ObservedCluster) -> impl Iterator<Item = &Member> {
+    observed.pools.iter().flat_map(existing_nodes)
 }
 
 /// The condition Secured of a cluster that is not open.
-pub(super) fn secured(facts: &ConditionInputs<'_>) -> Option<ConditionState> {
+pub(super) fn secured_state(facts: &ConditionInputs<'_>) -> Option<ConditionState> {
     let ConditionInputs { desired, observed, .. } = facts;
     desired.security.as_ref()?;
-    let wanted = desired.wanted_rungs();
-    if let Some((predicate, why)) = desired.round.held.first() {
-        return Some(finding("False", "SecurityInProgress", format!("{predicate}: {why}")));
+    let desired_modes = desired.desired_modes();
+    if let Some((predicate, message)) = desired.round.held.first() {
+        return Some(finding("False", "SecurityInProgress", format!("{predicate}: {message}")));
     }
-    let behind = members(observed).find_map(|member| {
-        let why = member
+    let lagging_node = cluster_nodes(observed).find_map(|member| {
+        let problem = member
             .pilot
             .as_ref()
-            .map_or(Some("its pilot has not reported".to_owned()), |pilot| lacks(pilot, &wanted))?;
-        Some(format!("{}: {why}", member.name))
+            .map_or(Some("its pilot has not reported".to_owned()), |pilot| {
+                find_missing_mode(pilot, &desired_modes)
+            })?;
+        Some(format!("{}: {problem}", member.name))
     });
-    if let Some(behind) = behind {
-        return Some(finding("False", "SecurityInProgress", behind));
+    if let Some(lagging_node) = lagging_node {
+        return Some(finding("False", "SecurityInProgress", lagging_node));
     }
-    let mut holds = Vec::new();
-    if wanted.encrypts() {
-        holds.push(format!(
+    let mut descriptions = Vec::new();
+    if desired_modes.has_encryption() {
+        descriptions.push(format!(
             "TLS between nodes is {}, TLS for clients is {}",
-            wanted.internode, wanted.client
+            desired_modes.internode, desired_modes.client
         ));
     }
-    if wanted.authentication == Authentication::Password {
+    if desired_modes.authentication == Authentication::Password {
         let secret = admin_secret(desired);
-        holds.push(format!("clients log in; the administrator's password is in Secret {secret}"));
+        descriptions
+            .push(format!("clients log in; the administrator's password is in Secret {secret}"));
     }
-    let holds = holds.join("; ");
-    let open = open_side(desired, &wanted);
-    Some(match open {
-        Some((reason, why)) => finding("False", reason, format!("{holds}; {why}")),
-        None => finding("True", "Secured", holds),
+    let description = descriptions.join("; ");
+    let weakness = open_side(desired, &desired_modes);
+    Some(match weakness {
+        Some((reason, warning)) => finding("False", reason, format!("{description}; {warning}")),
+        None => finding("True", "Secured", description),
     })
 }
 
 /// What a cluster leaves open that is on the rungs that are wanted.
 fn open_side(
     desired: &DesiredCluster,
-    wanted: &SecurityRungs,
+    desired_modes: &SecurityRungs,
 ) -> Option<(&'static str, &'static str)> {
-    let asks = wanted.authentication == Authentication::Password;
+    let requires_password = desired_modes.authentication == Authentication::Password;
     // A database may have logins of its own.
-    if !asks && !desired.asks_by_itself() {
-        let why = "nobody is asked who he is: every client that speaks TLS may read, change and \
+    if !requires_password && !desired.asks_by_itself() {
+        let message = "nobody is asked who he is: every client that speaks TLS may read, change and \
                    delete all data";
-        return Some(("SecurityDisabled", why));
+        return Some(("SecurityDisabled", message));
     }
-    if wanted.client == ClientTls::Optional {
+    if desired_modes.client == ClientTls::Optional {
         return Some(("PlainClientsServed", "clients without TLS are served, too"));
     }
-    if wanted.client == ClientTls::Off || wanted.internode != InternodeTls::Required {
-        let why = "what travels without TLS can be read and changed by whoever is on the network";
-        return Some(("NotEncrypted", why));
+    if desired_modes.client == ClientTls::Off || desired_modes.internode != InternodeTls::Required {
+        let message =
+            "what travels without TLS can be read and changed by whoever is on the network";
+        return Some(("NotEncrypted", message));
     }
     None
 }
 
 /// What a node does not show yet of what is wanted.
-fn lacks(pilot: &PilotFacts, wanted: &SecurityRungs) -> Option<String> {
-    let shown = pilot.security.as_ref();
-    let runs = shown.and_then(|shown| shown.rungs.clone()).unwrap_or_default();
-    if runs != *wanted {
-        let SecurityRungs { internode, client, authentication } = runs;
+fn find_missing_mode(pilot: &PilotFacts, desired_modes: &SecurityRungs) -> Option<String> {
+    let status = pilot.security.as_ref();
+    let running_modes = status.and_then(|status| status.rungs.clone()).unwrap_or_default();
+    if running_modes != *desired_modes {
+        let SecurityRungs { internode, client, authentication } = running_modes;
         return Some(format!(
             "it runs with TLS between nodes {internode}, TLS for clients {client}, logins {authentication}"
         ));
     }
-    let internode = shown.is_some_and(|shown| shown.internode.is_some());
-    let client = shown.is_some_and(|shown| shown.client.is_some());
-    let users = shown.is_some_and(|shown| shown.users.is_some());
-    let why = if wanted.internode != InternodeTls::Off && !internode {
+    let has_node_certificate = status.is_some_and(|status| status.internode.is_some());
+    let has_client_certificate = status.is_some_and(|status| status.client.is_some());
+    let has_users = status.is_some_and(|status| status.users.is_some());
+    let message = if desired_modes.internode != InternodeTls::Off && !has_node_certificate {
         "its port for other nodes has shown no certificate"
-    } else if wanted.client != ClientTls::Off && !client {
+    } else if desired_modes.client != ClientTls::Off && !has_client_certificate {
         "its port for clients has shown no certificate"
-    } else if wanted.authentication == Authentication::Password && !users {
+    } else if desired_modes.authentication == Authentication::Password && !has_users {
         "its database has no users yet"
     } else {
         return None;
     };
-    Some(why.to_owned())
+    Some(message.to_owned())
 }
 
 /// The condition CertificatesValid, where anything is encrypted.
 pub(super) fn certificates_valid(facts: &ConditionInputs<'_>) -> Option<ConditionState> {
     let ConditionInputs { desired, observed, .. } = facts;
-    in_force(desired).filter(SecurityRungs::encrypts)?;
+    in_force(desired).filter(SecurityRungs::has_encryption)?;
     if let Some(problem) = observed.security.certificates.first() {
         return Some(finding("False", problem.reason, problem.message.clone()));
     }
-    let told = members(observed).find_map(|member| {
+    let node_problem = cluster_nodes(observed).find_map(|member| {
         let (reason, message) = member.pilot.as_ref()?.certificates.clone()?;
         Some(finding("False", reason, format!("{}: {message}", member.name)))
     });
@@ -136,10 +140,10 @@ pub(super) fn certificates_valid(facts: &ConditionInputs<'_>) -> Option<Conditio
     let succession = observed.security.succession.clone();
     let reason = if succession.is_some() { "AuthorityRotating" } else { "KeysRenewing" };
     let changes: Vec<_> = succession.into_iter().chain(keys).collect();
-    if !changes.is_empty() && told.is_none() {
+    if !changes.is_empty() && node_problem.is_none() {
         return Some(finding("True", reason, changes.join("; ")));
     }
-    Some(told.unwrap_or_else(|| match next_expiry(observed) {
+    Some(node_problem.unwrap_or_else(|| match next_expiry(observed) {
         Some(CertificateExpiry { pilot, not_after: Some(end) }) => {
             let lacks = observed.security.lacks.as_ref().map(|name| {
                 format!("; what is given for clients does not cover {name}, which the Secrets of users name")
@@ -160,15 +164,17 @@ pub(super) fn certificates_valid(facts: &ConditionInputs<'_>) -> Option<Conditio
 pub(super) fn as_looked(
     facts: &ConditionInputs<'_>,
     type_: &str,
-    found: ConditionState,
+    state: ConditionState,
 ) -> ConditionState {
-    if facts.observed.security.looked || found.status != "True" {
-        return found;
+    if facts.observed.security.looked || state.status != "True" {
+        return state;
     }
-    let former = condition(&facts.desired.status.conditions, type_);
-    match former.filter(|former| former.status == "False") {
-        Some(former) => finding("False", former.reason.clone(), former.message.clone()),
-        None => found,
+    let old_condition = find_condition(&facts.desired.status.conditions, type_);
+    match old_condition.filter(|old_condition| old_condition.status == "False") {
+        Some(old_condition) => {
+            finding("False", old_condition.reason.clone(), old_condition.message.clone())
+        }
+        None => state,
     }
 }
 
@@ -179,25 +185,26 @@ pub(super) fn users_ready(facts: &ConditionInputs<'_>) -> Option<ConditionState>
     if let Some(problem) = observed.security.users.first() {
         return Some(finding("False", problem.reason, problem.message.clone()));
     }
-    let behind = members(observed).find_map(|member| {
+    let lagging_node = cluster_nodes(observed).find_map(|member| {
         let pilot = member.pilot.as_ref()?;
         if let Some((reason, message)) = pilot.users.clone() {
             return Some(finding("False", reason, format!("{}: {message}", member.name)));
         }
-        let has = pilot.security.as_ref().and_then(|shown| shown.users.as_ref());
-        let told = pilot.spec.security.as_ref().and_then(|told| told.users.as_ref());
+        let applied_users = pilot.security.as_ref().and_then(|status| status.users.as_ref());
+        let requested_users =
+            pilot.spec.security.as_ref().and_then(|security| security.users.as_ref());
         // What the controller found in this pass is told to the node at its end.
-        let wanted = observed.security.revision.as_ref().or(told);
-        (has.is_none() || has != wanted).then(|| {
+        let desired_users = observed.security.revision.as_ref().or(requested_users);
+        (applied_users.is_none() || applied_users != desired_users).then(|| {
             finding("False", "UsersPending", format!("{} has older users, or none", member.name))
         })
     });
-    Some(behind.unwrap_or_else(|| finding("True", "UsersCurrent", "each node has all users")))
+    Some(lagging_node.unwrap_or_else(|| finding("True", "UsersCurrent", "each node has all users")))
 }
 
 fn admin_secret(desired: &DesiredCluster) -> String {
-    let given = desired.security.as_ref().and_then(|security| security.admin_secret.as_ref());
-    given.map_or_else(
+    let secret_ref = desired.security.as_ref().and_then(|security| security.admin_secret.as_ref());
+    secret_ref.map_or_else(
         || desired.database.names.admin_secret(&desired.name),
         |secret| secret.name.clone(),
     )
@@ -205,80 +212,86 @@ fn admin_secret(desired: &DesiredCluster) -> String {
 
 /// The certificate that ends first, of those that ports showed.
 fn next_expiry(observed: &ObservedCluster) -> Option<CertificateExpiry> {
-    let shown = members(observed).flat_map(|member| {
-        let shown = member.pilot.as_ref().and_then(|pilot| pilot.security.as_ref());
-        let both = shown.map(|shown| [&shown.internode, &shown.client]);
-        both.into_iter().flatten().flatten().map(|one| (member.name.clone(), one.not_after.clone()))
+    let expiries = cluster_nodes(observed).flat_map(|member| {
+        let status = member.pilot.as_ref().and_then(|pilot| pilot.security.as_ref());
+        let certificates = status.map(|status| [&status.internode, &status.client]);
+        certificates
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|certificate| (member.name.clone(), certificate.not_after.clone()))
     });
-    let (pilot, not_after) = shown.min_by_key(|(_, end)| end.as_ref().map(|end| end.0))?;
+    let (pilot, not_after) = expiries.min_by_key(|(_, end)| end.as_ref().map(|end| end.0))?;
     Some(CertificateExpiry { pilot, not_after })
 }
 
-pub(super) fn status(
+pub(super) fn security_status(
     desired: &DesiredCluster,
     observed: &ObservedCluster,
 ) -> Option<ClusterSecurityStatus> {
     let in_force = in_force(desired)?;
-    let asks = in_force.authentication == Authentication::Password;
-    let former = desired.status.security.as_ref().filter(|_| !observed.security.looked);
-    let authorities = former.map(|former| former.certificate_authorities.clone());
-    let as_before = former.map(|former| former.users.clone());
+    let requires_password = in_force.authentication == Authentication::Password;
+    let old_status = desired.status.security.as_ref().filter(|_| !observed.security.looked);
+    let authorities = old_status.map(|old_status| old_status.certificate_authorities.clone());
+    let old_users = old_status.map(|old_status| old_status.users.clone());
     Some(ClusterSecurityStatus {
-        rungs: lowest(observed),
-        admin_secret: asks.then(|| admin_secret(desired)),
-        ca_config_map: in_force.encrypts().then(|| desired.database.names.ca_bundle(&desired.name)),
+        rungs: lowest_modes(observed),
+        admin_secret: requires_password.then(|| admin_secret(desired)),
+        ca_config_map: in_force
+            .has_encryption()
+            .then(|| desired.database.names.ca_bundle(&desired.name)),
         next_expiry: next_expiry(observed),
         certificate_authorities: authorities
             .unwrap_or_else(|| observed.security.authorities.clone()),
-        users: as_before.unwrap_or_else(|| users(observed)),
+        users: old_users.unwrap_or_else(|| user_statuses(observed)),
     })
 }
 
 /// The lowest that any node runs. A node of which nobody has heard yet is left out.
-fn lowest(observed: &ObservedCluster) -> Option<SecurityRungs> {
-    let runs = members(observed).filter_map(|member| {
+fn lowest_modes(observed: &ObservedCluster) -> Option<SecurityRungs> {
+    let running_modes = cluster_nodes(observed).filter_map(|member| {
         let pilot = member.pilot.as_ref().filter(|pilot| pilot.instance.is_some())?;
-        let shown = pilot.security.as_ref().and_then(|shown| shown.rungs.clone());
-        posture(&shown.unwrap_or_default())
+        let modes = pilot.security.as_ref().and_then(|status| status.rungs.clone());
+        engine_modes(&modes.unwrap_or_default())
     });
-    let lowest = runs.reduce(|a, b| SecurityPosture {
+    let lowest_modes = running_modes.reduce(|a, b| SecurityPosture {
         internode: a.internode.min(b.internode),
         client: a.client.min(b.client),
         login: a.login.min(b.login),
     });
-    lowest.map(rungs)
+    lowest_modes.map(api_modes)
 }
 
 /// The users that there are to be, and whether all nodes that serve have them.
-fn users(observed: &ObservedCluster) -> Vec<UserStatus> {
+fn user_statuses(observed: &ObservedCluster) -> Vec<UserStatus> {
     let revision = observed.security.revision.as_ref();
-    let has = |member: &Member| {
+    let has_revision = |member: &Member| {
         let pilot = member.pilot.as_ref();
         pilot.and_then(|pilot| pilot.security.as_ref()?.users.as_ref()) == revision
     };
-    let applied = revision.is_some() && members(observed).all(has);
-    let user = |login: &DeclaredLogin| {
+    let is_applied = revision.is_some() && cluster_nodes(observed).all(has_revision);
+    let user_status = |login: &DeclaredLogin| {
         let DeclaredLogin { name, secret, problem } = login;
         let state = match problem {
             Some(_) => "Failed",
-            None if applied => "Applied",
+            None if is_applied => "Applied",
             None => "Pending",
         };
         let message = problem.clone();
         UserStatus { name: name.clone(), secret: secret.clone(), state: state.to_owned(), message }
     };
-    observed.security.declared.iter().map(user).collect()
+    observed.security.declared.iter().map(user_status).collect()
 }
 
 /// The Secret by which an application connects: that of the first user, or of the administrator.
-pub(super) fn binding(desired: &DesiredCluster) -> Option<SecretName> {
+pub(super) fn binding_secret(desired: &DesiredCluster) -> Option<SecretName> {
     in_force(desired).filter(|rungs| rungs.authentication == Authentication::Password)?;
     let users = desired.security.as_ref().map(|security| &security.users);
-    let first = users.and_then(|users| users.first());
-    let name = first.map_or_else(
+    let first_user = users.and_then(|users| users.first());
+    let name = first_user.map_or_else(
         || admin_secret(desired),
         |user| match &user.password_secret {
-            Some(given) => given.name.clone(),
+            Some(secret) => secret.name.clone(),
             None => desired.database.names.user_secret(&desired.name, &user.name),
         },
     );

@@ -6,9 +6,9 @@ use super::*;
 use crate::api::v1beta1::{NodeChange, PilotIntent};
 use crate::controller::{
     BehindReplica,
-    observe::{BehindFacts, BlockerFacts, PilotFacts, PodFacts, PodFailure, condition},
+    observe::{BehindFacts, BlockerFacts, PilotFacts, PodFacts, PodFailure, find_condition},
     plan::tests::lose_account,
-    plan::{OperationType, PlannedStep, plan},
+    plan::{OperationType, PlannedStep, plan_next_step},
     testing::sample::{desired, initialized, observed},
 };
 
@@ -21,14 +21,14 @@ fn reconcile_status(
     observed: &ObservedCluster,
     seconds: i64,
 ) -> ClusterStatus {
-    let planned = plan(desired, observed);
-    let after = status(desired, observed, &planned, at(seconds));
+    let planned = plan_next_step(desired, observed);
+    let after = build_status(desired, observed, &planned, at(seconds));
     desired.status.clone_from(&after);
     after
 }
 
 fn reason(status: &ClusterStatus, type_: &str) -> String {
-    condition(&status.conditions, type_)
+    find_condition(&status.conditions, type_)
         .map_or_else(String::new, |c| format!("{}/{}", c.status, c.reason))
 }
 
@@ -157,7 +157,7 @@ fn a_slow_registry_is_told_and_stalls_nothing() {
             (false, Some(PodFailure { reason: "ImagePullFailed", message, lasts }));
         let after = reconcile_status(&mut cluster, &found, 0);
         let reported =
-            condition(&after.conditions, "Ready").unwrap().message.contains("ErrImagePull");
+            find_condition(&after.conditions, "Ready").unwrap().message.contains("ErrImagePull");
         (reason(&after, "Stalled"), reported)
     };
     assert_eq!(look_at(false), (String::new(), true));
@@ -176,7 +176,7 @@ fn stalls(change: Change, seconds: &[i64]) -> Vec<(String, String)> {
     reconcile_status(&mut cluster, &found, 100);
     let look = |seconds: &i64| {
         let after = reconcile_status(&mut cluster, &found, 100 + seconds);
-        let message = condition(&after.conditions, "Stalled").map(|one| one.message.clone());
+        let message = find_condition(&after.conditions, "Stalled").map(|one| one.message.clone());
         (reason(&after, "Stalled"), message.unwrap_or_default())
     };
     seconds.iter().map(look).collect()
@@ -364,7 +364,7 @@ fn a_version_that_only_given_up_data_were_written_by_counts_no_more() {
         let pilot = failed.pilot.as_mut().unwrap();
         (pilot.version, pilot.ready) = (Some("5.1.0".into()), serves);
         pilot.given_up = word.map(str::to_owned);
-        let counts = versions(&found);
+        let counts = count_versions(&found);
         counts.into_iter().map(|count| count.version).collect::<Vec<_>>()
     };
     assert_eq!(told(None, "claim-1", false), ["5.0.6", "5.1.0"]);
@@ -380,7 +380,7 @@ fn the_versions_of_stopped_nodes_are_known() {
         let node = found.pools[0].members.get_mut(&0).unwrap();
         node.pod = None;
         change(node);
-        versions(&found).into_iter().map(|count| count.version).collect::<Vec<_>>()
+        count_versions(&found).into_iter().map(|count| count.version).collect::<Vec<_>>()
     };
     assert_eq!(told(|_| ()), ["5.0.6"], "no downgrade of its data is accepted");
     assert_eq!(told(|node| node.claim = None), [""; 0]);
@@ -392,7 +392,7 @@ fn a_stopped_cluster_is_said_to_be_stopped() {
     let mut cluster = desired(&[("a", 1)], "new");
     reconcile_status(&mut cluster, &observed(&[("a", 1)], "new"), 0);
     cluster.stopped = true;
-    let planned = plan(&cluster, &observed(&[("a", 1)], "new"));
+    let planned = plan_next_step(&cluster, &observed(&[("a", 1)], "new"));
     assert_eq!(planned.operation, Some(OperationType::Stop));
     assert!(matches!(planned.step, Some(PlannedStep::Stop { .. })));
     let stopped = reconcile_status(&mut cluster, &observed(&[("a", 0)], "new"), 10);
@@ -414,7 +414,7 @@ fn a_cluster_that_serves_no_data_or_takes_no_writes_is_not_ready() {
     let full =
         reconcile_status(&mut cluster, &changed(|pilot| pilot.full = Some("no room".into())), 60);
     assert_eq!(reason(&full, "Ready"), "False/DiskFull");
-    let ready = condition(&full.conditions, "Ready").unwrap();
+    let ready = find_condition(&full.conditions, "Ready").unwrap();
     assert_eq!(ready.message, "ex-demo-a-1: no room");
     assert_eq!(full.health, Some(Health::Yellow));
     let well = reconcile_status(&mut cluster, &observed(&[("a", 2)], "new"), 120);
@@ -456,7 +456,7 @@ fn pilots_that_are_turned_away_are_said_to_be_and_health_is_unknown() {
     assert_eq!((told.health.clone(), told.phase.as_deref()), (None, Some("Degraded")));
     for type_ in ["Ready", "Available"] {
         assert_eq!(reason(&told, type_), "Unknown/PilotTurnedAway", "{type_}");
-        let message = &condition(&told.conditions, type_).unwrap().message;
+        let message = &find_condition(&told.conditions, type_).unwrap().message;
         let by = at(3000).to_string();
         for word in ["ex-demo-a-0, ex-demo-a-1", &by, "skipPredicates"] {
             assert!(message.contains(word), "{word}: {message}");
@@ -467,7 +467,7 @@ fn pilots_that_are_turned_away_are_said_to_be_and_health_is_unknown() {
     assert_eq!(reason(&cluster.status, "Stalled"), "", "that it waits is no lack of progress");
     // No step is taken for a paused cluster, but its status still names the failure.
     cluster.paused = true;
-    assert_eq!(plan(&cluster, &away), Plan::default());
+    assert_eq!(plan_next_step(&cluster, &away), Plan::default());
     let paused = reconcile_status(&mut cluster, &away, 2910);
     assert_eq!(reason(&paused, "Ready"), "Unknown/PilotTurnedAway");
     cluster.paused = false;
@@ -507,9 +507,9 @@ fn what_is_left_open_on_the_rungs_that_are_wanted_is_said() {
             authentication: Some(authentication),
             ..ClusterSecurity::default()
         };
-        let rungs = security.wanted();
+        let rungs = security.desired_modes();
         cluster.security = Some(security);
-        cluster.round = SecurityRound::settled(rungs.clone());
+        cluster.round = SecurityRound::without_transition(rungs.clone());
         let mut found = observed(&[("a", 1)], "new");
         let served = Some(ServedCertificate::default());
         for member in found.pools[0].members.values_mut() {
@@ -546,8 +546,9 @@ fn replica_behind_is_told_with_what_to_type() {
     let status = reconcile_status(&mut cluster, &found, 1);
     assert_eq!(reason(&status, "Repaired"), "False/ReplicaBehind");
     assert_eq!(reason(&status, "Ready"), "True/AllNodesReady", "all serve");
-    let message =
-        |status: &ClusterStatus| condition(&status.conditions, "Repaired").unwrap().message.clone();
+    let message = |status: &ClusterStatus| {
+        find_condition(&status.conditions, "Repaired").unwrap().message.clone()
+    };
     let told = message(&status);
     for expected in [
         "ex-demo-a-1 was away from 1970-01-12T11:46:40Z to 1970-01-12T13:46:40Z",
@@ -576,7 +577,7 @@ fn message_about_many_replicas_behind_says_what_to_type() {
         behind(&mut found, ordinal, Some(7200));
     }
     let status = reconcile_status(&mut cluster, &found, 1);
-    let told = &condition(&status.conditions, "Repaired").unwrap().message;
+    let told = &find_condition(&status.conditions, "Repaired").unwrap().message;
     assert!(told.contains("; and 57 more") && told.contains("annotate --overwrite"), "{told}");
 }
 

@@ -81,7 +81,7 @@ pub(crate) const EXAMPLE: ManagedDatabase = ManagedDatabase {
     names: &NAMES,
     labels: &[],
     termination_grace: Duration::from_secs(300),
-    desired: managed_cluster::desired::<Example>,
+    desired: managed_cluster::parse_desired_cluster::<Example>,
     services,
     set_annotations: |_| Vec::new(),
     node_labels: |ordinal, _| {
@@ -91,7 +91,7 @@ pub(crate) const EXAMPLE: ManagedDatabase = ManagedDatabase {
     config_hash: |spec| config_hash::config_hash(spec, Vec::new()),
     eligible: |_| false,
     place: |spec| {
-        let part = spec.parts.value("example")?;
+        let part = spec.parts.part_value("example")?;
         let text = |field: &str| Some(part[field].as_str()?.to_owned());
         Some(NodePlace { datacenter: text("datacenter")?, rack: text("rack") })
     },
@@ -124,7 +124,7 @@ pub(crate) static KNOWING: ManagedDatabase = ManagedDatabase { knows_copies: tru
 pub(crate) static SWITCHING: ManagedDatabase = ManagedDatabase {
     switches_at_once: true,
     desired: |object, settings, round| {
-        let desired = managed_cluster::desired::<Example>(object, settings, round)?;
+        let desired = managed_cluster::parse_desired_cluster::<Example>(object, settings, round)?;
         Ok(DesiredCluster { database: &SWITCHING, ..desired })
     },
     ..EXAMPLE
@@ -134,7 +134,7 @@ pub(crate) static SWITCHING: ManagedDatabase = ManagedDatabase {
 pub(crate) static WITH_FILES: ManagedDatabase = ManagedDatabase {
     login: Some(&LoginNames { shared_by_pilots: false, ..*EXAMPLE.login.unwrap() }),
     desired: |object, settings, round| {
-        let desired = managed_cluster::desired::<Example>(object, settings, round)?;
+        let desired = managed_cluster::parse_desired_cluster::<Example>(object, settings, round)?;
         Ok(DesiredCluster { database: &WITH_FILES, ..desired })
     },
     ..EXAMPLE
@@ -142,7 +142,7 @@ pub(crate) static WITH_FILES: ManagedDatabase = ManagedDatabase {
 
 /// Reads the node report from the mode that pilots of the example database report.
 fn reports(status: &PilotStatus) -> NodeReport {
-    let mode = status.parts.value("example").and_then(|part| part["mode"].as_str());
+    let mode = status.parts.part_value("example").and_then(|part| part["mode"].as_str());
     NodeReport {
         cluster_name: None,
         elected: false,
@@ -174,11 +174,11 @@ impl ManagedClusterKind for Example {
     const DATABASE: &'static ManagedDatabase = &DATABASE;
     const DEFAULT_UID: i64 = 999;
 
-    fn image(version: &str) -> String {
+    fn default_image(version: &str) -> String {
         format!("docker.io/example:{version}")
     }
 
-    fn unsupported(version: &str) -> Option<String> {
+    fn unsupported_version_message(version: &str) -> Option<String> {
         (!version.starts_with(|c: char| c.is_ascii_digit()))
             .then(|| format!("version {version:?} is not supported"))
     }

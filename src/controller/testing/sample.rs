@@ -41,8 +41,8 @@ pub(crate) fn desired(pools: &[(&str, u32)], revision: &str) -> DesiredCluster {
         paused: false,
         stopped: false,
         version: "5.0.6".into(),
-        image: Image::named("docker.io/example:5.0.6"),
-        pilot_image: Image::named("navigator"),
+        image: Image::from_reference("docker.io/example:5.0.6"),
+        pilot_image: Image::from_reference("navigator"),
         run_as_user: 999,
         services: Services::default(),
         network: None,
@@ -51,7 +51,7 @@ pub(crate) fn desired(pools: &[(&str, u32)], revision: &str) -> DesiredCluster {
         round: SecurityRound::default(),
         nodes_elsewhere: false,
         pools: pools.iter().map(|(name, replicas)| pool(name, *replicas, revision)).collect(),
-        strategy: RolloutStrategy::of(None),
+        strategy: RolloutStrategy::from_spec(None),
         stalled: None,
         status: ClusterStatus::default(),
     }
@@ -90,7 +90,7 @@ fn leads(pool: &str) -> bool {
 /// Returns a node that serves with the pod and configuration of `revision`.
 pub(crate) fn serving(set: &str, ordinal: u32, revision: &str) -> Member {
     Member {
-        name: names::pilot(set, ordinal),
+        name: names::pilot_name(set, ordinal),
         pod: Some(PodFacts {
             uid: format!("pod-{ordinal}"),
             ready: true,
@@ -120,7 +120,7 @@ pub(crate) fn serving(set: &str, ordinal: u32, revision: &str) -> Member {
             ..PilotFacts::default()
         }),
         claim: Some(ClaimFacts {
-            name: format!("example-data-{}", names::pilot(set, ordinal)),
+            name: format!("example-data-{}", names::pilot_name(set, ordinal)),
             uid: format!("claim-{ordinal}"),
             holds_data: true,
             ..ClaimFacts::default()

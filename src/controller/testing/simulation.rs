@@ -26,8 +26,11 @@ use crate::{
             ClaimFacts, InstallState, InstallerContainer, Member, ObservedCluster, ObservedPool,
             ObservedStatefulSet, PilotFacts, PodFacts,
         },
-        plan::{Plan, PlannedStep, newborn, outdated, pilots, pinned, pinned_to, plan},
-        status::status,
+        plan::{
+            Plan, PlannedStep, is_outdated, pilot_rollout, pinned_template, pinned_to,
+            plan_next_step, revision_for_new_pod,
+        },
+        status::build_status,
     },
 };
 
@@ -69,7 +72,7 @@ impl Simulation {
     /// Runs one reconcile of the controller.
     pub(crate) fn reconcile(&mut self) -> Plan {
         self.ensure();
-        let planned = plan(&self.desired, &self.observed);
+        let planned = plan_next_step(&self.desired, &self.observed);
         self.write_budgets(&planned);
         if let Some(step) = &planned.step {
             self.note(step);
@@ -78,7 +81,7 @@ impl Simulation {
             self.count_lost();
         }
         let now = Timestamp::UNIX_EPOCH;
-        let after = status(&self.desired, &self.observed, &planned, now);
+        let after = build_status(&self.desired, &self.observed, &planned, now);
         let has =
             |type_: &str| after.conditions.iter().any(|c| c.type_ == type_ && c.status == "True");
         self.rule(!(has("Ready") && has("Stalled")), "never Ready and Stalled");
@@ -113,7 +116,7 @@ impl Simulation {
             };
             if pool.set.is_none() {
                 pool.set = Some(ObservedStatefulSet {
-                    replicas: pool.initial(),
+                    replicas: pool.initial_replicas(),
                     template: wanted.pod_hash.clone(),
                     ..ObservedStatefulSet::default()
                 });
@@ -134,7 +137,7 @@ impl Simulation {
         for (pool, before) in self.observed.pools.iter_mut().zip(&observed.pools) {
             let wanted = self.desired.pool(&pool.name);
             if let (Some(set), Some(wanted)) = (&mut pool.set, wanted) {
-                let pin = pinned(&self.desired, &observed, before);
+                let pin = pinned_template(&self.desired, &observed, before);
                 set.template = pin.unwrap_or(&wanted.pod_hash).to_owned();
             }
         }
@@ -144,11 +147,12 @@ impl Simulation {
     fn check(&self, step: &PlannedStep) {
         let members = || {
             self.observed.pools.iter().flat_map(|pool| {
-                pool.running().map(move |(_, member)| member.cloned().unwrap_or_default())
+                pool.nodes().map(move |(_, member)| member.cloned().unwrap_or_default())
             })
         };
-        let others_serve =
-            |name: &str| members().all(|m| m.name == name || m.serving() || m.decommissioned());
+        let others_serve = |name: &str| {
+            members().all(|m| m.name == name || m.is_serving() || m.is_decommissioned())
+        };
         let holds_data =
             |name: &str| members().any(|member| member.name == name && member.dies_with_pod());
         if let PlannedStep::Restart { pilot, .. }
@@ -160,34 +164,35 @@ impl Simulation {
         }
         match step {
             PlannedStep::Recreate { pilot, .. } => {
-                let away = |member: &Member| member.pod.is_some() && member.turned_away().is_some();
+                let away =
+                    |member: &Member| member.pod.is_some() && member.unauthorized_until().is_some();
                 let ready = |member: &Member| {
                     member.pod.as_ref().is_some_and(|pod| pod.ready && !pod.terminating)
                 };
                 let others = || members().filter(|member| member.name != *pilot);
-                let well = |member: &Member| member.serving() || away(member) && ready(member);
+                let well = |member: &Member| member.is_serving() || away(member) && ready(member);
                 self.rule(others().all(|other| well(&other)), "one dead token at a time");
             }
             PlannedStep::Restart { pilot, .. } | PlannedStep::Decommission { pilot } => {
                 if matches!(step, PlannedStep::Decommission { .. }) {
-                    let masters = || members().filter(Member::eligible);
+                    let masters = || members().filter(Member::is_eligible);
                     let leaves = masters().any(|member| member.name == *pilot);
                     self.rule(!leaves || masters().count() > 1, "the last master stays");
                 }
-                let serves = members().any(|member| member.name == *pilot && member.serving());
+                let serves = members().any(|member| member.name == *pilot && member.is_serving());
                 let stays_away = !serves && matches!(step, PlannedStep::Restart { .. });
                 self.rule(stays_away || others_serve(pilot), "only while every other node serves");
                 // A node that has left is missed by none, though it is not removed yet.
                 let leaves = |m: Member| {
-                    let asked = m.intends(&PilotIntent::Decommissioned);
-                    m.name != *pilot && asked && !m.decommissioned()
+                    let asked = m.has_intent(&PilotIntent::Decommissioned);
+                    m.name != *pilot && asked && !m.is_decommissioned()
                 };
                 self.rule(!members().any(leaves), "not while another node is decommissioned");
             }
             PlannedStep::Raise { pool, to } => {
                 let pool = self.observed.pools.iter().find(|p| p.name == *pool).unwrap();
                 let joins =
-                    |member: &Member| !member.serving() && !self.joined.contains(&member.name);
+                    |member: &Member| !member.is_serving() && !self.joined.contains(&member.name);
                 self.rule(!members().any(|member| joins(&member)), "nodes join one by one");
                 self.rule(*to == pool.replicas() + 1, "nodes join one by one");
             }
@@ -240,7 +245,7 @@ impl Simulation {
                 self.rule(pool.replicas() == 0, "a pool is deleted when it is empty");
             }
             PlannedStep::Configure { pilot } => {
-                let serves = members().any(|member| member.name == *pilot && member.serving());
+                let serves = members().any(|member| member.name == *pilot && member.is_serving());
                 self.rule(
                     !serves || others_serve(pilot),
                     "a running node gets a new spec in its turn",
@@ -252,13 +257,13 @@ impl Simulation {
                 self.rule(!members().any(|m| behind(&m)), "pilots change one by one");
             }
             PlannedStep::RestartInPlace { pilot } => {
-                let serves = members().any(|member| member.name == *pilot && member.serving());
+                let serves = members().any(|member| member.name == *pilot && member.is_serving());
                 self.rule(!serves || others_serve(pilot), "only while every other node serves");
             }
             PlannedStep::Vacate { pilot, pod, .. } => {
                 let own = |member: &Member| member.pod.as_ref().is_some_and(|p| p.uid == *pod);
                 self.rule(members().any(|m| m.name == *pilot && own(&m)), "the pod that was asked");
-                let serves = members().any(|member| member.name == *pilot && member.serving());
+                let serves = members().any(|member| member.name == *pilot && member.is_serving());
                 self.rule(!serves || others_serve(pilot), "only while every other node serves");
             }
             PlannedStep::Replace { .. }
@@ -424,7 +429,7 @@ impl Simulation {
             let replicas = pool.replicas();
             let hash = pool.set.as_ref().map(|set| set.template.clone()).unwrap_or_default();
             for ordinal in 0..replicas {
-                let name = names::pilot(&pool.set_name, ordinal);
+                let name = names::pilot_name(&pool.set_name, ordinal);
                 let member = pool
                     .members
                     .entry(ordinal)
@@ -472,9 +477,9 @@ impl Simulation {
                         // Of a node that cannot start, its pilot says that its volume is empty.
                         pilot.emptied = pilot.failed && !known;
                     }
-                    if member.decommissioned() {
+                    if member.is_decommissioned() {
                         joined.remove(&member.name);
-                    } else if member.serving() {
+                    } else if member.is_serving() {
                         joined.insert(member.name.clone());
                     }
                 }
@@ -573,7 +578,7 @@ impl Simulation {
                 }
             }
             4 => self.desired.stopped = !self.desired.stopped,
-            5 => self.desired.pilot_image = Image::named(format!("navigator:{revision}")),
+            5 => self.desired.pilot_image = Image::from_reference(format!("navigator:{revision}")),
             6 if self.rng.random_bool(0.3) => {
                 let pool = &mut self.desired.pools[index];
                 if !pool.name.starts_with('e') {
@@ -676,12 +681,14 @@ impl Simulation {
             let kept = |pool: &ObservedPool| pool.members.values().any(Member::dies_with_pod);
             return wanted.all(|pool| pool.replicas() == 0 || kept(pool));
         }
-        pilots(desired, &self.observed).next.is_none()
+        pilot_rollout(desired, &self.observed).next.is_none()
             && self.observed.pools.len() == desired.pools.len()
             && self.observed.pools.iter().zip(&desired.pools).all(|(found, wanted)| {
                 found.replicas() == wanted.replicas
-                    && found.running().all(|(_, member)| {
-                        member.is_some_and(|member| member.serving() && !outdated(member, wanted))
+                    && found.nodes().all(|(_, member)| {
+                        member.is_some_and(|member| {
+                            member.is_serving() && !is_outdated(member, wanted)
+                        })
                     })
             })
     }
@@ -712,8 +719,8 @@ fn ensure_pilot(
 ) {
     let Some(wanted) = desired.pool(&pool.name) else { return };
     let before = observed.pools.iter().find(|found| found.name == pool.name);
-    let birth = before.and_then(|before| newborn(desired, observed, before));
-    let name = names::pilot(&pool.set_name, ordinal);
+    let birth = before.and_then(|before| revision_for_new_pod(desired, observed, before));
+    let name = names::pilot_name(&pool.set_name, ordinal);
     let member =
         pool.members.entry(ordinal).or_insert_with(|| Member { name, ..Member::default() });
     let earlier = member.claim.as_ref().map(|claim| claim.uid.clone()).unwrap_or_default();
@@ -786,7 +793,7 @@ fn live(member: &mut Member, quorum: bool) {
     // as well, those of the rest do not.
     let in_place = ["-e-", "-d-"].iter().any(|pool| member.name.contains(pool));
     pilot.started_for = pilot.running_hash.clone().filter(|_| in_place);
-    if running && pod.ready && pilot.restarts() {
+    if running && pod.ready && pilot.is_restarting() {
         (pilot.ready, pod.ready, pilot.idle) = (false, false, true);
         return;
     }

@@ -17,7 +17,7 @@ use crate::engine::{
 
 fn documented(harness: &Harness) -> Vec<DocumentedUser> {
     let document = values(harness, "ex-shop-pilot")["users.json"].clone();
-    UsersDocument::read(document.as_bytes()).unwrap().users().to_vec()
+    UsersDocument::from_json(document.as_bytes()).unwrap().users().to_vec()
 }
 
 fn names(harness: &Harness) -> Vec<String> {
@@ -53,7 +53,7 @@ async fn a_name_that_no_user_may_have_changes_nobody_and_is_told() {
     set(&harness, "ex-shop-admin", "password", "of somebody else");
     harness.settle().await;
     assert_eq!(names(&harness), ["root", "app"]);
-    assert!(password::verify("of somebody else", &documented(&harness)[0].hash));
+    assert!(password::verify_bcrypt("of somebody else", &documented(&harness)[0].hash));
     assert_ne!(harness.condition("UsersReady")["reason"], "UserNameUnusable");
 }
 
@@ -118,7 +118,7 @@ async fn name_of_the_administrator_is_no_users() {
     assert_eq!(users.len(), 1, "{users:?}");
     assert!(users[0].superuser && users[0].name == "admin", "{users:?}");
     let admin = &values(&harness, "ex-shop-admin")["password"];
-    assert!(password::verify(admin, &users[0].hash));
+    assert!(password::verify_bcrypt(admin, &users[0].hash));
     assert_eq!(harness.condition("UsersReady")["reason"], "UserNameTaken");
 }
 
@@ -158,14 +158,15 @@ async fn users_that_cannot_be_read_are_not_made_anew() {
     assert!(ready["message"].as_str().unwrap().starts_with("Secret ex-shop-pilot, key users.json"));
 
     // A name that an earlier release took is no reason to hash all passwords again.
-    let own = |text: &str| UsersDocument::read(text.as_bytes()).unwrap().own().cloned();
+    let own = |text: &str| UsersDocument::from_json(text.as_bytes()).unwrap().pilot_user().cloned();
     let named = before.replace("\"name\":\"admin\"", "\"name\":\"ad\\nmin\"");
     assert_ne!(named, before);
     set(&harness, "ex-shop-pilot", "users.json", &named);
     harness.settle().await;
     let after = values(&harness, "ex-shop-pilot")["users.json"].clone();
     assert_eq!(own(&after), own(&before));
-    let hash = |text: &str| UsersDocument::read(text.as_bytes()).unwrap().users()[1].hash.clone();
+    let hash =
+        |text: &str| UsersDocument::from_json(text.as_bytes()).unwrap().users()[1].hash.clone();
     assert_eq!(hash(&after), hash(&before));
 }
 

@@ -203,7 +203,7 @@ impl Target {
         let (group, resource) = (&self.group, format!("{}{}", self.id.0, self.part()));
         let held = rbac::controller_rules(&[EXAMPLE.names.plural]);
         assert!(
-            rbac::covers(&held, group, &resource, verb),
+            rbac::is_allowed(&held, group, &resource, verb),
             "the controller has no right to {verb} {resource} of group {group:?}"
         );
     }

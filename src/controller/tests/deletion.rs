@@ -54,7 +54,7 @@ fn waits_for(harness: &Harness) -> String {
 }
 
 async fn give_up(harness: &Harness) {
-    owner_references::give_up(&harness.leading()).await.unwrap();
+    owner_references::remove_owner_references(&harness.leading()).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -336,7 +336,7 @@ async fn a_former_leader_takes_no_owner_reference_away() {
     let writes = harness.writes();
     let deposed: ControllerContext =
         harness.context(&harness.caches(), watch::channel(LeaderClaim::Lost).1);
-    assert!(owner_references::give_up(&deposed).await.is_err());
+    assert!(owner_references::remove_owner_references(&deposed).await.is_err());
     assert_eq!(harness.writes(), writes);
 }
 
@@ -378,7 +378,7 @@ async fn made_again() -> Harness {
     cluster["metadata"] = json!({"name": "shop", "namespace": "default"});
     cluster.as_object_mut().unwrap().remove("status");
     harness.api.server().objects.remove(&cluster_id());
-    assert_eq!(owner_references::without_cluster(&harness.leading()).len(), 1, "it is told");
+    assert_eq!(owner_references::find_orphans(&harness.leading()).len(), 1, "it is told");
     // The Pilots are collected, since their owner is gone from the store that holds both.
     harness.api.server().objects.retain(|(plural, _), _| plural != "pilots");
     harness.api.server().add(&cluster_id(), cluster);
@@ -390,7 +390,7 @@ async fn a_stateful_set_of_an_earlier_cluster_is_left_alone_until_it_is_handed_o
     let harness = made_again().await;
     let (set, pods) = (id("statefulsets", "ex-shop-a"), harness.pods());
     let before = harness.object(&set.0, &set.1);
-    assert_eq!(owner_references::without_cluster(&harness.leading()).len(), 1, "another uid");
+    assert_eq!(owner_references::find_orphans(&harness.leading()).len(), 1, "another uid");
     for _ in 0..6 {
         harness.reconcile().await;
     }
@@ -415,7 +415,7 @@ async fn a_stateful_set_of_an_earlier_cluster_is_left_alone_until_it_is_handed_o
         let uid = &harness.object(plural, name)["metadata"]["annotations"][annotation::CLUSTER_UID];
         assert_eq!(uid, "exampleclusters/shop#2", "{plural}/{name}");
     }
-    assert!(owner_references::without_cluster(&harness.leading()).is_empty());
+    assert!(owner_references::find_orphans(&harness.leading()).is_empty());
 }
 
 #[tokio::test(start_paused = true)]

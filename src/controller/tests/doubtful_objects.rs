@@ -65,7 +65,8 @@ async fn signs(harness: &Harness, node: &str) -> bool {
     let key = PrivateKey::generate().unwrap();
     ask(harness, node, &key);
     harness.settle().await;
-    harness.object("pilots", node)["spec"]["security"]["key"]["sha256"] == json!(key.sha256())
+    harness.object("pilots", node)["spec"]["security"]["key"]["sha256"]
+        == json!(key.public_key_sha256())
 }
 
 #[tokio::test(start_paused = true)]
@@ -226,7 +227,7 @@ async fn addresses_of_a_service_that_lost_its_mark_stand_in_no_new_certificate()
     let holds = |node: &str| {
         let told = harness.object("pilots", node)["spec"]["security"].clone();
         let chain = told["clientCertificate"]["chain"].as_str().unwrap().to_owned();
-        let names = CertificateDetails::read(&chain).unwrap().names;
+        let names = CertificateDetails::from_pem(&chain).unwrap().names;
         assert!(names.contains(&"ex-shop-nodes.default.svc".to_owned()), "{names:?}");
         names.contains(&"far.example.org".to_owned())
     };

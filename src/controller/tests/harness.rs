@@ -272,8 +272,8 @@ impl Harness {
     ) -> ControllerContext {
         let client = self.api.client();
         let (stores, heard) =
-            (ObjectCaches::holding(&[self.database], caches), HeartbeatTracker::default());
-        heard.hear_all(&stores.pilots.state());
+            (ObjectCaches::with_objects(&[self.database], caches), HeartbeatTracker::default());
+        heard.hear_all(&stores.pilots.all_objects());
         ControllerContext {
             stores,
             heard,
@@ -289,7 +289,7 @@ impl Harness {
             seals: SealKey::new(&[7; KEY_BYTES]),
             events: ClusterEventPublisher::new(client.clone(), "controller-0".into()),
             metrics: Metrics::register(&Registry::new()),
-            writer: context::writer(&client, &claim),
+            writer: context::fenced_client(&client, &claim),
             client,
             claim,
         }
@@ -340,11 +340,11 @@ impl Harness {
         let queue = WorkQueue::default();
         queue.add(self.key());
         let end = Instant::now() + time;
-        while let Ok(key) = timeout_at(end, queue.take()).await {
+        while let Ok(key) = timeout_at(end, queue.take_key()).await {
             let claim = LeaderClaim::Held { until: end, transition: 0 };
             let (caches, failures) = (self.caches(), queue.failures(&key));
             let (outcome, _) = self.reconcile_after(&caches, claim, failures).await.unwrap();
-            queue.done(key, outcome);
+            queue.finish_reconcile(key, outcome);
         }
     }
 
@@ -539,7 +539,8 @@ impl Harness {
                 serde_json::from_value(spec["security"].clone()).unwrap();
             if told.is_some() || !before["security"]["rungs"].is_null() {
                 status["security"]["stored"] = json!(told.as_ref().map(PilotSecurity::revision));
-                let begins = json!(told.as_ref().map(PilotSecurity::rungs).unwrap_or_default());
+                let begins =
+                    json!(told.as_ref().map(PilotSecurity::security_modes).unwrap_or_default());
                 let before = &before["security"]["rungs"];
                 let before =
                     if before.is_null() { json!(SecurityRungs::default()) } else { before.clone() };

@@ -66,7 +66,7 @@ fn accept(harness: &Harness, secret: &str) {
 }
 
 fn document(harness: &Harness) -> UsersDocument {
-    UsersDocument::read(values(harness, "ex-shop-pilot")["users.json"].as_bytes()).unwrap()
+    UsersDocument::from_json(values(harness, "ex-shop-pilot")["users.json"].as_bytes()).unwrap()
 }
 
 pub(super) fn names(harness: &Harness) -> Vec<String> {
@@ -92,7 +92,7 @@ fn tells(harness: &Harness, condition: &str, secret: &str) {
 
 #[tokio::test(start_paused = true)]
 async fn a_login_of_pilots_that_a_stranger_made_is_not_used_until_a_person_says_so() {
-    let hash = password::hash("pw").unwrap();
+    let hash = password::hash_bcrypt("pw").unwrap();
     let users = json!({
         "revision": "0123456789abcdef",
         "users": [],
@@ -106,12 +106,16 @@ async fn a_login_of_pilots_that_a_stranger_made_is_not_used_until_a_person_says_
     let key = PrivateKey::generate().unwrap();
     ask(&harness, NODE, &key);
     harness.settle().await;
-    assert_eq!(told(&harness)["key"]["sha256"], json!(key.sha256()), "certificates go on");
+    assert_eq!(
+        told(&harness)["key"]["sha256"],
+        json!(key.public_key_sha256()),
+        "certificates go on"
+    );
     assert_eq!(harness.object("secrets", "ex-shop-pilot"), before, "and it is not written");
 
     accept(&harness, "ex-shop-pilot");
     harness.settle().await;
-    assert_eq!(document(&harness).own().unwrap().mark, "evil");
+    assert_eq!(document(&harness).pilot_user().unwrap().mark, "evil");
     assert_eq!(told(&harness)["users"], json!(document(&harness).revision()));
     assert_ne!(harness.condition("UsersReady")["reason"], "SecretNotConfirmed");
 
@@ -119,7 +123,7 @@ async fn a_login_of_pilots_that_a_stranger_made_is_not_used_until_a_person_says_
     let harness = created_after(&[("ex-shop-pilot", vec![("users.json", &users)])]).await;
     harness.api.server().delete(&id("secrets", "ex-shop-pilot"));
     harness.settle().await;
-    assert_ne!(document(&harness).own().unwrap().mark, "evil");
+    assert_ne!(document(&harness).pilot_user().unwrap().mark, "evil");
 }
 
 #[tokio::test(start_paused = true)]
@@ -140,14 +144,14 @@ async fn a_password_that_a_stranger_chose_lets_nobody_in() {
     accept(&harness, "ex-shop-user-app");
     harness.settle().await;
     assert_eq!(names(&harness), ["admin", "app"]);
-    assert!(password::verify("known", &document(&harness).users()[1].hash));
+    assert!(password::verify_bcrypt("known", &document(&harness).users()[1].hash));
     // From then on it is one of the cluster's.
     harness.api.server().edit(&cluster_id(), |cluster| {
         cluster["metadata"]["annotations"] = json!({});
     });
     super::security::set(&harness, "ex-shop-user-app", "password", "another");
     harness.settle().await;
-    assert!(password::verify("another", &document(&harness).users()[1].hash));
+    assert!(password::verify_bcrypt("another", &document(&harness).users()[1].hash));
 }
 
 #[tokio::test(start_paused = true)]
@@ -200,7 +204,11 @@ async fn a_cluster_that_is_made_again_uses_the_secrets_of_its_predecessor_withou
         }
     }
     let own = |all: &std::collections::BTreeMap<String, String>| {
-        UsersDocument::read(all["users.json"].as_bytes()).unwrap().own().cloned().unwrap()
+        UsersDocument::from_json(all["users.json"].as_bytes())
+            .unwrap()
+            .pilot_user()
+            .cloned()
+            .unwrap()
     };
     assert_eq!(own(&values(&harness, "ex-shop-pilot")), own(&before[0]));
     assert_ne!(harness.condition("UsersReady")["reason"], "SecretNotConfirmed");

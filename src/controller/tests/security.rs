@@ -16,7 +16,7 @@ use crate::{
         password,
         pki::{
             CertificateAuthority, CertificateUse, KeyRequest, LeafOrder, PrivateKey, TrustBundle,
-            authority_of, judge, prove,
+            check_chain, create_proof, find_authority,
         },
         users::UsersDocument,
     },
@@ -46,12 +46,12 @@ pub(super) async fn secured(replicas: u32) -> Harness {
 static KEYS: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
 
 fn keep_key(key: &PrivateKey) {
-    KEYS.lock().unwrap().insert(key.sha256(), key.to_pem());
+    KEYS.lock().unwrap().insert(key.public_key_sha256(), key.to_pem());
 }
 
 fn kept_key(sha256: &str) -> Option<PrivateKey> {
     let keys = KEYS.lock().unwrap();
-    keys.get(sha256).map(|pem| PrivateKey::read(pem.as_bytes()).unwrap())
+    keys.get(sha256).map(|pem| PrivateKey::from_pem(pem.as_bytes()).unwrap())
 }
 
 /// Has the node's pilot ask to have this key signed, from its pod.
@@ -112,7 +112,7 @@ async fn a_secured_cluster_has_its_secrets_and_signs_what_its_nodes_ask_for() {
     ask(&harness, NODE, &key);
     harness.settle().await;
     let told = told(&harness);
-    assert_eq!(told["key"]["sha256"], json!(key.sha256()));
+    assert_eq!(told["key"]["sha256"], json!(key.public_key_sha256()));
     let now = k8s_openapi::jiff::Timestamp::now();
     for (field, ca, names) in [
         ("internodeCertificate", "ex-shop-internode-ca", vec![NODE, "10.0.0.7", "127.0.0.1"]),
@@ -129,13 +129,17 @@ async fn a_secured_cluster_has_its_secrets_and_signs_what_its_nodes_ask_for() {
     ] {
         let trust = values(&harness, ca)["tls.crt"].clone();
         assert_eq!(told[field]["trust"], json!(trust), "{field}");
-        let trust = TrustBundle::read(trust.as_bytes()).unwrap();
+        let trust = TrustBundle::from_pem(trust.as_bytes()).unwrap();
         let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
         let chain = told[field]["chain"].as_str().unwrap();
-        assert_eq!(judge(chain, &key.sha256(), &trust, &names, now), [], "{field}");
+        assert_eq!(
+            check_chain(chain, &key.public_key_sha256(), &trust, &names, now),
+            [],
+            "{field}"
+        );
     }
     let between = told["internodeCertificate"]["chain"].as_str().unwrap();
-    let details = CertificateDetails::read(between).unwrap();
+    let details = CertificateDetails::from_pem(between).unwrap();
     assert!(!details.names.contains(&"shop.example.org".to_owned()), "{details:?}");
     let status = harness.object("exampleclusters", "shop")["status"]["security"].clone();
     let authorities = status["certificateAuthorities"].as_array().unwrap();
@@ -171,12 +175,12 @@ async fn applications_find_what_they_need_and_nothing_secret_stands_elsewhere() 
     assert_eq!(keys, ["ca.crt", "host", "password", "port", "type", "username"]);
     assert_eq!(admin["host"], "ex-shop-nodes.default.svc");
     let document = values(&harness, "ex-shop-pilot")["users.json"].clone();
-    let document = UsersDocument::read(document.as_bytes()).unwrap();
+    let document = UsersDocument::from_json(document.as_bytes()).unwrap();
     let [first, app] = document.users() else { panic!("{document:?}") };
     assert!(
         first.superuser
             && first.name == "admin"
-            && password::verify(&admin["password"], &first.hash)
+            && password::verify_bcrypt(&admin["password"], &first.hash)
     );
     assert_eq!(
         (app.name.as_str(), app.superuser, &app.roles[..]),
@@ -211,25 +215,26 @@ async fn another_key_is_signed_on_a_new_volume_or_on_a_persons_word_alone() {
     harness.settle().await;
     ask(&harness, NODE, &other);
     harness.settle().await;
-    assert_eq!(told(&harness)["key"]["sha256"], json!(key.sha256()));
+    assert_eq!(told(&harness)["key"]["sha256"], json!(key.public_key_sha256()));
     let valid = harness.condition("CertificatesValid");
     assert_eq!(valid["reason"], "RequestRefused");
-    let word = format!("annotate the Pilot with {}={}", annotation::ACCEPT_KEY, other.sha256());
+    let word =
+        format!("annotate the Pilot with {}={}", annotation::ACCEPT_KEY, other.public_key_sha256());
     assert!(valid["message"].as_str().unwrap().contains(&word), "{valid}");
 
     let person = harness.copy();
     person.api.server().edit(&pilot(), |pilot| {
-        pilot["metadata"]["annotations"][annotation::ACCEPT_KEY] = json!(other.sha256());
+        pilot["metadata"]["annotations"][annotation::ACCEPT_KEY] = json!(other.public_key_sha256());
     });
     person.settle().await;
-    assert_eq!(told(&person)["key"]["sha256"], json!(other.sha256()));
+    assert_eq!(told(&person)["key"]["sha256"], json!(other.public_key_sha256()));
     assert_ne!(person.condition("CertificatesValid")["reason"], "RequestRefused");
 
     harness.api.server().edit(&id("persistentvolumeclaims", "example-data-ex-shop-a-0"), |claim| {
         claim["metadata"]["uid"] = json!("another volume");
     });
     harness.settle().await;
-    assert_eq!(told(&harness)["key"]["sha256"], json!(other.sha256()));
+    assert_eq!(told(&harness)["key"]["sha256"], json!(other.public_key_sha256()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -334,7 +339,7 @@ async fn ca_is_renewed_with_its_key_before_it_expires() {
     }
     harness.settle().await;
     let renewed = values(&harness, "ex-shop-internode-ca");
-    let details = CertificateDetails::read(&renewed["tls.crt"]).unwrap();
+    let details = CertificateDetails::from_pem(&renewed["tls.crt"]).unwrap();
     assert!(!details.is_due(now.as_second()), "{details:?}");
     assert_eq!(details.key_sha256, old.details().key_sha256);
 }
@@ -409,9 +414,9 @@ async fn a_password_that_changed_is_hashed_once_and_one_that_cannot_be_used_is_t
     assert_ne!(changed, before);
     let hash = |harness: &Harness| {
         let document = values(harness, "ex-shop-pilot")["users.json"].clone();
-        UsersDocument::read(document.as_bytes()).unwrap().users()[0].hash.clone()
+        UsersDocument::from_json(document.as_bytes()).unwrap().users()[0].hash.clone()
     };
-    assert!(password::verify("correct horse", &hash(&harness)));
+    assert!(password::verify_bcrypt("correct horse", &hash(&harness)));
     // The Secret changes, and its password does not.
     set(&harness, "ex-shop-admin", "note", "mine");
     harness.settle().await;
@@ -420,7 +425,7 @@ async fn a_password_that_changed_is_hashed_once_and_one_that_cannot_be_used_is_t
     set(&harness, "ex-shop-admin", "password", "");
     harness.settle().await;
     assert_eq!(told(&harness)["users"], changed);
-    assert!(password::verify("correct horse", &hash(&harness)));
+    assert!(password::verify_bcrypt("correct horse", &hash(&harness)));
     let ready = harness.condition("UsersReady");
     assert_eq!(ready["reason"], "PasswordUnusable");
     let message = "user admin: Secret ex-shop-admin, key password: the password is empty: put \
@@ -438,10 +443,10 @@ async fn pilots_keep_their_login_whatever_becomes_of_the_users() {
     let harness = secured(1).await;
     let own = |harness: &Harness| {
         let document = values(harness, "ex-shop-pilot")["users.json"].clone();
-        UsersDocument::read(document.as_bytes()).unwrap().own().cloned().unwrap()
+        UsersDocument::from_json(document.as_bytes()).unwrap().pilot_user().cloned().unwrap()
     };
     let first = own(&harness);
-    assert!(password::verify(&first.password, &first.hash) && first.mark.len() == 8);
+    assert!(password::verify_bcrypt(&first.password, &first.hash) && first.mark.len() == 8);
     set(&harness, "ex-shop-admin", "password", "correct horse");
     harness.settle().await;
     assert_eq!(own(&harness), first);
@@ -487,9 +492,9 @@ const PORTS: [(&str, &str); 2] =
 fn told_on(pilot: &Value, field: &str) -> (String, Vec<String>) {
     let certificate = &pilot["spec"]["security"][field];
     let trust = certificate["trust"].as_str().unwrap_or_default();
-    let trust = TrustBundle::read(trust.as_bytes()).unwrap_or_default();
+    let trust = TrustBundle::from_pem(trust.as_bytes()).unwrap_or_default();
     let chain = certificate["chain"].as_str().unwrap_or_default();
-    let by = authority_of(chain, &trust, k8s_openapi::jiff::Timestamp::now());
+    let by = find_authority(chain, &trust, k8s_openapi::jiff::Timestamp::now());
     (by.unwrap_or_default(), trust.key_sha256s())
 }
 
@@ -506,7 +511,7 @@ fn obey(harness: &Harness, node: &str) {
         for (port, field) in PORTS {
             let (by, trust) = told_on(&told, field);
             let shown = told["spec"]["security"][field]["chain"].as_str().unwrap_or_default();
-            let Some(shown) = CertificateDetails::read(shown) else { continue };
+            let Some(shown) = CertificateDetails::from_pem(shown) else { continue };
             let end = k8s_openapi::jiff::Timestamp::from_second(shown.not_after).unwrap();
             status[port] = json!({"sha256": shown.sha256, "authority": by, "notAfter": end});
             if port == "internode" {
@@ -524,7 +529,7 @@ fn replace_key(status: &mut Value, security: &PilotSecurity, on_record: &Private
             let key = PrivateKey::generate().unwrap();
             keep_key(&key);
             let csr = KeyRequest::create(&key).unwrap();
-            let proof = prove(on_record, &KeyRequest::read(&csr).unwrap()).unwrap();
+            let proof = create_proof(on_record, &KeyRequest::from_pem(&csr).unwrap()).unwrap();
             status["request"]["newKey"] = json!({"csr": csr, "proof": proof, "askedAt": asked_at});
         }
     } else if asked != Value::Null {
@@ -609,7 +614,7 @@ async fn a_new_ca_takes_the_place_of_the_former_one_step_by_step() {
     assert_eq!(values(&harness, clients)["tls.crt"], ca);
     let bundle = || {
         let text = harness.object("configmaps", "ex-shop-ca")["data"]["ca.crt"].clone();
-        TrustBundle::read(text.as_str().unwrap().as_bytes()).unwrap().key_sha256s().len()
+        TrustBundle::from_pem(text.as_str().unwrap().as_bytes()).unwrap().key_sha256s().len()
     };
     assert_eq!(bundle(), 2, "they may learn of it");
     let by = |told: &Value| told_on(&json!({"spec": {"security": told}}), "clientCertificate").0;
@@ -648,7 +653,7 @@ async fn a_new_ca_signs_no_key_that_others_may_have() {
     let mut by_new_ca = std::collections::BTreeSet::new();
     let mut asked_for = 0;
     // Pilots of an earlier release do all but make a key.
-    let stolen = keys.each_ref().map(PrivateKey::sha256);
+    let stolen = keys.each_ref().map(PrivateKey::public_key_sha256);
     KEYS.lock().unwrap().retain(|key, _| !stolen.contains(key));
     for turn in 0..90 {
         harness.settle().await;
@@ -666,11 +671,11 @@ async fn a_new_ca_signs_no_key_that_others_may_have() {
             asked_for += usize::from(security["newKeyAt"] == asked);
             for (_, field) in PORTS {
                 let chain = security[field]["chain"].as_str().unwrap();
-                let former = TrustBundle::read(former.as_str().unwrap().as_bytes()).unwrap();
+                let former = TrustBundle::from_pem(former.as_str().unwrap().as_bytes()).unwrap();
                 let now = k8s_openapi::jiff::Timestamp::now();
                 let is_internode = field == "internodeCertificate";
-                if is_internode && authority_of(chain, &former, now).is_none() {
-                    by_new_ca.insert(CertificateDetails::read(chain).unwrap().key_sha256);
+                if is_internode && find_authority(chain, &former, now).is_none() {
+                    by_new_ca.insert(CertificateDetails::from_pem(chain).unwrap().key_sha256);
                 }
             }
         }
@@ -686,7 +691,7 @@ async fn a_new_ca_signs_no_key_that_others_may_have() {
         assert_ne!(security["internodeCertificate"]["trust"], former);
         for (_, field) in PORTS {
             let chain = security[field]["chain"].as_str().unwrap();
-            let key = CertificateDetails::read(chain).unwrap().key_sha256;
+            let key = CertificateDetails::from_pem(chain).unwrap().key_sha256;
             assert_eq!(json!(key), security["key"]["sha256"], "{field}");
         }
     }
@@ -703,20 +708,24 @@ async fn a_node_that_loses_its_volume_while_keys_are_replaced_is_signed_by_the_n
         cluster["spec"]["security"]["certificates"] =
             json!({"caRotatedAt": asked, "caOverlap": "0s"});
     });
-    KEYS.lock().unwrap().remove(&key.sha256());
+    KEYS.lock().unwrap().remove(&key.public_key_sha256());
     for _ in 0..20 {
         harness.settle().await;
         obey(&harness, NODE);
     }
     assert!(values(&harness, "ex-shop-internode-ca").contains_key("previous.crt"));
-    assert_eq!(told(&harness)["key"]["sha256"], json!(key.sha256()), "it waits for a new key");
+    assert_eq!(
+        told(&harness)["key"]["sha256"],
+        json!(key.public_key_sha256()),
+        "it waits for a new key"
+    );
     let other = PrivateKey::generate().unwrap();
     harness.api.server().edit(&id("persistentvolumeclaims", "example-data-ex-shop-a-0"), |claim| {
         claim["metadata"]["uid"] = json!("another volume");
     });
     ask(&harness, NODE, &other);
     lead_on(&harness, &[NODE]).await;
-    assert_eq!(told(&harness)["key"]["sha256"], json!(other.sha256()));
+    assert_eq!(told(&harness)["key"]["sha256"], json!(other.public_key_sha256()));
     assert_eq!(harness.condition("CertificatesValid")["reason"], "CertificatesCurrent");
 }
 
@@ -740,7 +749,7 @@ async fn keys_alone_are_replaced_and_only_by_a_proof_of_the_former_one() {
     // Somebody with the pod's token and without the key.
     let thief = PrivateKey::generate().unwrap();
     let csr = KeyRequest::create(&thief).unwrap();
-    let proof = prove(&thief, &KeyRequest::read(&csr).unwrap()).unwrap();
+    let proof = create_proof(&thief, &KeyRequest::from_pem(&csr).unwrap()).unwrap();
     harness.api.server().edit(&pilot(), |pilot| {
         pilot["status"]["security"]["request"]["newKey"] =
             json!({"csr": csr, "proof": proof, "askedAt": asked});
@@ -762,7 +771,7 @@ async fn keys_alone_are_replaced_and_only_by_a_proof_of_the_former_one() {
     for (_, field) in PORTS {
         assert_eq!(after[field]["trust"], before[field]["trust"], "{field}");
         let chain = after[field]["chain"].as_str().unwrap();
-        let details = CertificateDetails::read(chain).unwrap();
+        let details = CertificateDetails::from_pem(chain).unwrap();
         assert_eq!(json!(details.key_sha256), after["key"]["sha256"], "{field}");
     }
     // The pilot has not seen that yet, and is no stranger meanwhile.
@@ -991,7 +1000,7 @@ async fn a_certificate_of_a_persons_secret_is_shown_to_clients_by_all_nodes() {
     let authority = CertificateAuthority::create("given", now).unwrap();
     let made = |name: &str| {
         let key = PrivateKey::generate().unwrap();
-        let request = KeyRequest::read(&KeyRequest::create(&key).unwrap()).unwrap();
+        let request = KeyRequest::from_pem(&KeyRequest::create(&key).unwrap()).unwrap();
         let order = LeafOrder {
             common_name: name,
             dns_names: &[name.to_owned()],
@@ -999,7 +1008,7 @@ async fn a_certificate_of_a_persons_secret_is_shown_to_clients_by_all_nodes() {
             usage: CertificateUse::Client,
             life: std::time::Duration::from_secs(90 * 24 * 3600),
         };
-        (authority.sign(&request, &order, now).unwrap(), key)
+        (authority.issue_certificate(&request, &order, now).unwrap(), key)
     };
     let bytes = |text: &str| json!(ByteString(text.as_bytes().to_vec()));
     let (chain, key) = made("db.example.org");
@@ -1016,7 +1025,7 @@ async fn a_certificate_of_a_persons_secret_is_shown_to_clients_by_all_nodes() {
     );
     lead_on(&harness, &nodes).await;
     let expected = json!({
-        "chain": chain, "trust": authority.chain_pem(), "mountedKey": key.sha256(),
+        "chain": chain, "trust": authority.chain_pem(), "mountedKey": key.public_key_sha256(),
     });
     for node in nodes {
         let told = harness.object("pilots", node)["spec"]["security"].clone();
@@ -1030,7 +1039,7 @@ async fn a_certificate_of_a_persons_secret_is_shown_to_clients_by_all_nodes() {
     assert!(valid["message"].as_str().unwrap().contains(lacks), "{valid}");
     let revision = told(&harness)["users"].as_str().unwrap().to_owned();
     let pod = harness.object("pods", NODE)["metadata"]["annotations"][annotation::USERS].clone();
-    assert_eq!(pod, format!("{revision}.{}", &key.sha256()[..16]), "kubelet is to look");
+    assert_eq!(pod, format!("{revision}.{}", &key.public_key_sha256()[..16]), "kubelet is to look");
     let writes = harness.writes();
     harness.settle().await;
     assert_eq!(harness.writes(), writes);
@@ -1043,7 +1052,7 @@ async fn a_certificate_of_a_persons_secret_is_shown_to_clients_by_all_nodes() {
     assert_eq!(told(&harness)["clientCertificate"], expected);
     set(&harness, "given", "tls.key", &key.to_pem());
     lead_on(&harness, &nodes).await;
-    assert_eq!(told(&harness)["clientCertificate"]["mountedKey"], json!(key.sha256()));
+    assert_eq!(told(&harness)["clientCertificate"]["mountedKey"], json!(key.public_key_sha256()));
     let valid = harness.condition("CertificatesValid");
     assert!(!valid["message"].as_str().unwrap().contains("does not cover"), "{valid}");
 
@@ -1101,7 +1110,7 @@ async fn nodes_trust_cas_of_nodes_elsewhere_beside_their_own_which_goes_its_own_
     let own = values(&harness, "ex-shop-internode-ca")["tls.crt"].clone();
     let trust = || {
         let pem = told(&harness)["internodeCertificate"]["trust"].as_str().unwrap().to_owned();
-        TrustBundle::read(pem.as_bytes()).unwrap()
+        TrustBundle::from_pem(pem.as_bytes()).unwrap()
     };
     let made = |name: &str| CertificateAuthority::create(name, now).unwrap().chain_pem();
     let (first, second) = (made("first"), made("second"));

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     api::v1beta1::SecurityRungs,
-    controller::{security_round::posture, testing::example::SWITCHING},
+    controller::{security_round::engine_modes, testing::example::SWITCHING},
     engine::ladder::{LadderRung, SecurityPosture},
 };
 
@@ -42,12 +42,13 @@ async fn rest(harness: &Harness) -> [String; 3] {
         harness.kubelet();
         let mut all: Vec<SecurityPosture> = Vec::new();
         for node in NODES {
-            let both = ["told", "runs"].map(|field| posture(&rungs(harness, node, field)).unwrap());
+            let both =
+                ["told", "runs"].map(|field| engine_modes(&rungs(harness, node, field)).unwrap());
             all.extend(both);
         }
         for (a, b) in all.iter().flat_map(|a| all.iter().map(move |b| (a, b))) {
-            let near = a.internode.height().abs_diff(b.internode.height()) <= 1
-                && a.client.height().abs_diff(b.client.height()) <= 1;
+            let near = a.internode.mode_rank().abs_diff(b.internode.mode_rank()) <= 1
+                && a.client.mode_rank().abs_diff(b.client.mode_rank()) <= 1;
             assert!(near, "{all:#?}");
         }
         quiet = if harness.caches() == before { quiet + 1 } else { 0 };

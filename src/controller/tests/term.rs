@@ -25,7 +25,7 @@ use tokio::{
 use super::super::{
     Config, Error, STUCK,
     queue::{ClusterKey, ReconcileOutcome, WorkQueue},
-    run, stuck,
+    run_controller, stuck_check,
     testing::example::DATABASE,
 };
 use crate::{
@@ -152,7 +152,7 @@ fn config() -> Config {
 async fn a_controller_ends_in_time_while_the_server_answers_nothing() {
     for asked in [false, true] {
         let (server, runtime) = (Arc::new(Server::default()), Runtime::new());
-        let running = run(config(), vec![&DATABASE], server.client(), runtime.clone());
+        let running = run_controller(config(), vec![&DATABASE], server.client(), runtime.clone());
         tokio::pin!(running);
         tokio::select! {
             ended = &mut running => panic!("{ended:?}"),
@@ -174,7 +174,7 @@ async fn a_controller_ends_in_time_while_the_server_answers_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_makes_no_progress_is_told_by_livez() {
     let queue = WorkQueue::default();
-    let stuck = stuck(&queue);
+    let stuck = stuck_check(&queue);
     let key = ClusterKey {
         kind: DATABASE.names.kind,
         namespace: "default".to_owned(),
@@ -184,10 +184,10 @@ async fn a_worker_that_makes_no_progress_is_told_by_livez() {
     // Without a leader no worker reconciles, and a cluster that is due is not stuck.
     tokio::time::advance(2 * STUCK).await;
     assert_eq!(stuck(), None);
-    let key = queue.take().await;
+    let key = queue.take_key().await;
     assert_eq!(stuck(), None);
     tokio::time::advance(STUCK + Duration::from_secs(1)).await;
     assert_eq!(stuck().unwrap(), "the look at ExampleCluster default/shop has lasted 181 s");
-    queue.done(key, ReconcileOutcome::Settled);
+    queue.finish_reconcile(key, ReconcileOutcome::Settled);
     assert_eq!(stuck(), None);
 }

@@ -46,7 +46,7 @@ fn add_map(harness: &Harness, pem: &str) {
 fn trusted(harness: &Harness) -> String {
     let pem =
         told(harness)["internodeCertificate"]["trust"].as_str().unwrap_or_default().to_owned();
-    TrustBundle::read(pem.as_bytes()).unwrap_or_default().to_pem()
+    TrustBundle::from_pem(pem.as_bytes()).unwrap_or_default().to_pem()
 }
 
 async fn pass(seconds: u64) {
@@ -71,7 +71,7 @@ async fn a_ca_that_is_new_in_a_config_map_is_trusted_once_that_has_stayed_for_a_
     assert_eq!(trusted(&harness), own);
     let valid = harness.condition("CertificatesValid");
     assert_eq!(valid["status"], "True", "{valid}");
-    let sha256 = CertificateDetails::read(&first).unwrap().sha256;
+    let sha256 = CertificateDetails::from_pem(&first).unwrap().sha256;
     assert!(valid["message"].as_str().unwrap().contains(&sha256), "{valid}");
     pass(59).await;
     lead_on(&harness, &[NODE]).await;
@@ -153,7 +153,7 @@ async fn the_config_map_of_another_cluster_counts_as_that_cluster_tells_its_node
     let valid = harness.condition("CertificatesValid");
     assert_eq!(valid["reason"], "TrustNotConfirmed", "{valid}");
     let message = valid["message"].as_str().unwrap();
-    let sha256 = CertificateDetails::read(&strange).unwrap().sha256;
+    let sha256 = CertificateDetails::from_pem(&strange).unwrap().sha256;
     assert!(message.contains(&sha256) && message.contains("ExampleCluster eu"), "{message}");
 
     // Its controller puts back what it tells its nodes.

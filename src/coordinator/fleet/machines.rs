@@ -25,24 +25,25 @@ pub(super) fn is_control_plane(pod: &Pod) -> bool {
 }
 
 /// Returns what is known of a machine. `control_planes` are the pods of [`is_control_plane`].
-pub(super) fn machine(node: &Node, control_planes: &[Pod]) -> MachineFacts {
+pub(super) fn machine_facts(node: &Node, control_planes: &[Pod]) -> MachineFacts {
     let meta = &node.metadata;
     let (name, labels) =
         (meta.name.clone().unwrap_or_default(), meta.labels.clone().unwrap_or_default());
-    let annotation = |key: &str| meta.annotations.as_ref().and_then(|all| all.get(key)).cloned();
+    let annotation =
+        |key: &str| meta.annotations.as_ref().and_then(|annotations| annotations.get(key)).cloned();
     let status = node.status.as_ref();
     let info = status.and_then(|status| status.node_info.as_ref());
     let mut conditions = status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let there = |pod: &&Pod| {
+    let is_on_machine = |pod: &&Pod| {
         pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(name.as_str())
     };
-    let parts: Vec<&Pod> = control_planes.iter().filter(there).collect();
+    let parts: Vec<&Pod> = control_planes.iter().filter(is_on_machine).collect();
     let part = |component: &str| parts.iter().copied().find(|pod| is_part(pod, component));
-    let api_server = part(API_SERVER).and_then(version);
+    let api_server = part(API_SERVER).and_then(image_version);
     MachineFacts {
         version: meta.resource_version.clone().unwrap_or_default(),
         control_plane: CONTROL_PLANE.iter().any(|role| labels.contains_key(*role)),
-        ready: conditions.any(|one| one.type_ == "Ready" && one.status == "True"),
+        ready: conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True"),
         cordoned: node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true),
         cordoned_by: annotation(name::CORDONED_BY),
         tainted_by: annotation(name::TAINTED_BY),
@@ -60,26 +61,29 @@ pub(super) fn machine(node: &Node, control_planes: &[Pod]) -> MachineFacts {
 /// Do all parts answer, and is none of another version? Where no part runs as a pod, nothing speaks
 /// against it.
 fn is_healthy(parts: &[&Pod], api_server: Option<&KubeVersion>) -> bool {
-    let versioned = |pod: &&&Pod| VERSIONED.iter().any(|component| is_part(pod, component));
+    let is_versioned = |pod: &&&Pod| VERSIONED.iter().any(|component| is_part(pod, component));
     parts.is_empty()
         || (api_server.is_some()
             && parts.iter().all(|pod| is_ready(pod))
-            && parts.iter().filter(versioned).all(|pod| version(pod).as_ref() == api_server))
+            && parts
+                .iter()
+                .filter(is_versioned)
+                .all(|pod| image_version(pod).as_ref() == api_server))
 }
 
 fn is_part(pod: &Pod, component: &str) -> bool {
     let labels = pod.metadata.labels.as_ref();
-    labels.and_then(|labels| labels.get(COMPONENT)).is_some_and(|found| found == component)
+    labels.and_then(|labels| labels.get(COMPONENT)).is_some_and(|value| value == component)
 }
 
 fn is_ready(pod: &Pod) -> bool {
     let status = pod.status.as_ref();
     let mut conditions = status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.any(|one| one.type_ == "Ready" && one.status == "True")
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 /// Returns the version that the image of a pod's first container is tagged with.
-fn version(pod: &Pod) -> Option<KubeVersion> {
+fn image_version(pod: &Pod) -> Option<KubeVersion> {
     let image = pod.spec.as_ref()?.containers.first()?.image.as_deref()?;
     let (_, tag) = image.split('@').next()?.rsplit_once(':')?;
     KubeVersion::parse(tag)
@@ -126,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_node_is_read_as_a_machine() {
-        let facts = machine(&node(&json!({})), &[]);
+        let facts = machine_facts(&node(&json!({})), &[]);
         assert_eq!(facts.name, "m-1");
         assert_eq!(facts.version, "7");
         assert!(facts.ready && !facts.cordoned && !facts.control_plane);
@@ -142,7 +146,7 @@ mod tests {
             "spec": {"unschedulable": true},
             "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]},
         }));
-        let facts = machine(&marked, &[]);
+        let facts = machine_facts(&marked, &[]);
         assert!(!facts.ready && facts.cordoned && facts.control_plane);
         assert_eq!(
             (facts.cordoned_by.as_deref(), facts.tainted_by.as_deref()),
@@ -180,7 +184,7 @@ mod tests {
             (vec![part("kube-scheduler", old, true)], None, None, false),
         ] {
             assert!(parts.iter().all(is_control_plane));
-            let facts = machine(&node(&json!({})), &parts);
+            let facts = machine_facts(&node(&json!({})), &parts);
             let told = facts.api_server.map(|version| version.to_string());
             assert_eq!(told.as_deref(), version);
             assert_eq!((facts.etcd_ready, facts.control_plane_healthy), (etcd_ready, healthy));

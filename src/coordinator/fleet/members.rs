@@ -5,7 +5,7 @@ use kube::{
     api::{ApiResource, DynamicObject},
 };
 
-use super::pages;
+use super::list_in_pages;
 use crate::{
     api::{
         GROUP,
@@ -41,20 +41,23 @@ impl DatabaseObjects {
         client: &Client,
         databases: &[&'static DatabaseNames],
     ) -> Result<Self, LookError> {
-        match Self::ask(client, databases).await {
-            Ok(read) => Ok(read),
+        match Self::list_objects(client, databases).await {
+            Ok(objects) => Ok(objects),
             // The aggregation layer answers for an API that does not.
             Err(kube::Error::Api(status)) if status.code >= 500 => {
                 Ok(Self::Silent(chain(&kube::Error::Api(status)).to_string()))
             }
-            Err(error) => Err(LookError::request("read", "database clusters", error)),
+            Err(error) => Err(LookError::for_request("read", "database clusters", error)),
         }
     }
 
-    async fn ask(client: &Client, databases: &[&'static DatabaseNames]) -> kube::Result<Self> {
+    async fn list_objects(
+        client: &Client,
+        databases: &[&'static DatabaseNames],
+    ) -> kube::Result<Self> {
         let mut pilots = Vec::new();
         let api: Api<Pilot> = Api::all(client.clone());
-        installed(pages(&api, |pilot| pilots.push(pilot)).await)?;
+        ignore_missing_kind(list_in_pages(&api, |pilot| pilots.push(pilot)).await)?;
         let mut clusters = Vec::new();
         for names in databases {
             let resource = ApiResource {
@@ -65,14 +68,16 @@ impl DatabaseObjects {
                 plural: names.plural.to_owned(),
             };
             let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-            installed(pages(&api, |cluster| clusters.push((names.kind, cluster))).await)?;
+            ignore_missing_kind(
+                list_in_pages(&api, |cluster| clusters.push((names.kind, cluster))).await,
+            )?;
         }
         Ok(Self::Read { pilots, clusters })
     }
 }
 
 /// Takes the answer of a kind that is not served for an empty list.
-fn installed(answer: kube::Result<()>) -> kube::Result<()> {
+fn ignore_missing_kind(answer: kube::Result<()>) -> kube::Result<()> {
     match answer {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         answer => answer,
@@ -85,7 +90,7 @@ fn cluster_name(namespace: &str, kind: &str, name: &str) -> String {
 }
 
 /// Returns the Pilots that belong to a cluster: only those are answered when they are asked.
-pub(super) fn pilots(pilots: &[Pilot]) -> Vec<MemberPilot> {
+pub(super) fn member_pilots(pilots: &[Pilot]) -> Vec<MemberPilot> {
     let member = |pilot: &Pilot| {
         let (meta, cluster) = (&pilot.metadata, pilot.spec.cluster_ref.as_ref()?);
         let namespace = meta.namespace.clone().unwrap_or_default();
@@ -93,8 +98,12 @@ pub(super) fn pilots(pilots: &[Pilot]) -> Vec<MemberPilot> {
             cluster: cluster_name(&namespace, &cluster.kind, &cluster.name),
             name: meta.name.clone().unwrap_or_default(),
             version: meta.resource_version.clone().unwrap_or_default(),
-            leave: LeaveRequest::read(meta),
-            waits: meta.annotations.as_ref().and_then(|all| all.get(LEAVE_WAITS)).cloned(),
+            leave: LeaveRequest::from_metadata(meta),
+            waits: meta
+                .annotations
+                .as_ref()
+                .and_then(|annotations| annotations.get(LEAVE_WAITS))
+                .cloned(),
             namespace,
         })
     };
@@ -102,18 +111,20 @@ pub(super) fn pilots(pilots: &[Pilot]) -> Vec<MemberPilot> {
 }
 
 /// Returns the clusters, each with its kind.
-pub(super) fn clusters(clusters: &[(&'static str, DynamicObject)]) -> Vec<DatabaseCluster> {
+pub(super) fn database_clusters(
+    clusters: &[(&'static str, DynamicObject)],
+) -> Vec<DatabaseCluster> {
     let cluster = |(kind, object): &(&str, DynamicObject)| {
-        let picture = ClusterPicture::of_parts(&object.metadata, &object.data);
-        let drainable = picture.condition("Drainable");
-        let rests = picture.is_stopped() || picture.is_deleted;
+        let picture = ClusterPicture::from_parts(&object.metadata, &object.data);
+        let drainable = picture.find_condition("Drainable");
+        let is_inactive = picture.is_stopped() || picture.is_deleted;
         DatabaseCluster {
             name: cluster_name(picture.namespace, kind, picture.name),
             drainable: drainable.map(ConditionPicture::is_true),
             why: drainable
                 .map(|condition| format!("{}: {}", condition.reason, condition.message))
                 .unwrap_or_default(),
-            serves: rests || picture.ready_nodes >= picture.wanted_nodes(),
+            serves: is_inactive || picture.ready_nodes >= picture.wanted_nodes(),
         }
     };
     clusters.iter().map(cluster).collect()
@@ -122,13 +133,13 @@ pub(super) fn clusters(clusters: &[(&'static str, DynamicObject)]) -> Vec<Databa
 /// Returns what stands for Pilots and clusters while the API is silent: by their pods, none may
 /// leave and no cluster serves. A Pilot counts as asked, since it can neither be asked now nor tell
 /// whether it was.
-pub(super) fn silent(
+pub(super) fn members_without_api(
     pods: &[MachinePod],
     databases: &[&'static DatabaseNames],
     awaited: &[String],
-    why: &str,
+    reason: &str,
 ) -> (Vec<MemberPilot>, Vec<DatabaseCluster>) {
-    let why = format!("ApiSilent: Navigator's API does not answer: {why}");
+    let message = format!("ApiSilent: Navigator's API does not answer: {reason}");
     let member = |pod: &MachinePod| {
         let (kind, cluster) = databases
             .iter()
@@ -139,7 +150,7 @@ pub(super) fn silent(
             version: String::new(),
             cluster: cluster_name(&pod.namespace, kind, cluster),
             leave: Some(LeaveRequest { pod: pod.uid.clone(), by: String::new() }),
-            waits: Some(why.clone()),
+            waits: Some(message.clone()),
         })
     };
     let databases = pods.iter().filter(|pod| pod.role == PodRole::Database);
@@ -148,13 +159,13 @@ pub(super) fn silent(
         pilots.iter().map(|pilot| &pilot.cluster).chain(awaited).collect();
     names.sort();
     names.dedup();
-    let held = |name: &String| DatabaseCluster {
+    let unavailable_cluster = |name: &String| DatabaseCluster {
         name: name.clone(),
         drainable: Some(false),
-        why: why.clone(),
+        why: message.clone(),
         serves: false,
     };
-    let clusters = names.into_iter().map(held).collect();
+    let clusters = names.into_iter().map(unavailable_cluster).collect();
     (pilots, clusters)
 }
 
@@ -183,7 +194,7 @@ mod tests {
             .unwrap()
         };
         let managed = pilot(json!({"kind": "ExampleCluster", "name": "demo"}));
-        let read = pilots(&[managed, pilot(Value::Null)]);
+        let read = member_pilots(&[managed, pilot(Value::Null)]);
         assert_eq!(read.len(), 1, "nobody answers for a Pilot without a cluster");
         assert_eq!(read[0].cluster, "db/examplecluster/demo");
         assert_eq!(read[0].leave.as_ref().unwrap().pod, "u-1");
@@ -199,7 +210,8 @@ mod tests {
                 "status": {"readyReplicas": 3},
             });
             json_patch::merge(&mut object, &more);
-            clusters(&[("ExampleCluster", serde_json::from_value(object).unwrap())]).remove(0)
+            database_clusters(&[("ExampleCluster", serde_json::from_value(object).unwrap())])
+                .remove(0)
         };
         let whole = read(json!({}));
         assert_eq!(whole.name, "db/examplecluster/demo");
@@ -228,7 +240,7 @@ mod tests {
             refusal: None,
         };
         let awaited = ["db/examplecluster/other".to_owned()];
-        let (pilots, clusters) = silent(&[pod], &[&EXAMPLE], &awaited, "503");
+        let (pilots, clusters) = members_without_api(&[pod], &[&EXAMPLE], &awaited, "503");
         assert_eq!(pilots.len(), 1);
         assert_eq!(pilots[0].leave.as_ref().unwrap().pod, "u-1", "it is not asked again");
         assert!(pilots[0].waits.as_deref().unwrap().starts_with("ApiSilent: "));

@@ -16,7 +16,7 @@ const NAVIGATOR: &str = "navigator";
 const COORDINATOR: &str = "coordinator";
 
 /// Returns what is known of a pod. `claims` are volumes by claim, `refusals` by the pod's uid.
-pub(super) fn pod(
+pub(super) fn machine_pod(
     pod: &Pod,
     claims: &BTreeMap<(String, String), String>,
     refusals: &BTreeMap<String, String>,
@@ -29,7 +29,7 @@ pub(super) fn pod(
     );
     let spec = pod.spec.as_ref();
     let volumes = spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-    let bound = volumes.clone().filter_map(|volume| {
+    let bound_volumes = volumes.clone().filter_map(|volume| {
         let claim = match (&volume.persistent_volume_claim, &volume.ephemeral) {
             (Some(claim), _) => claim.claim_name.clone(),
             (None, Some(_)) => format!("{name}-{}", volume.name),
@@ -39,11 +39,11 @@ pub(super) fn pod(
     });
     MachinePod {
         machine: spec.and_then(|spec| spec.node_name.clone()).filter(|name| !name.is_empty()),
-        role: role(pod),
+        role: pod_role(pod),
         ends: meta.deletion_timestamp.is_some(),
         labels: meta.labels.clone().unwrap_or_default(),
-        volumes: bound.collect(),
-        has_owner: controller(pod).is_some(),
+        volumes: bound_volumes.collect(),
+        has_owner: controller_kind(pod).is_some(),
         has_local_data: volumes.clone().any(|volume| volume.empty_dir.is_some()),
         refusal: refusals.get(&uid).cloned(),
         namespace,
@@ -53,18 +53,22 @@ pub(super) fn pod(
 }
 
 /// Returns the kind of the controller that makes the pod again.
-fn controller(pod: &Pod) -> Option<&str> {
+fn controller_kind(pod: &Pod) -> Option<&str> {
     let mut owners = pod.metadata.owner_references.iter().flatten();
     owners.find(|owner| owner.controller == Some(true)).map(|owner| owner.kind.as_str())
 }
 
-fn role(pod: &Pod) -> PodRole {
+fn pod_role(pod: &Pod) -> PodRole {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    let mirrored = pod.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(MIRROR));
+    let is_mirrored = pod
+        .metadata
+        .annotations
+        .as_ref()
+        .is_some_and(|annotations| annotations.contains_key(MIRROR));
     let label = |key: &str| pod.metadata.labels.as_ref()?.get(key).map(String::as_str);
     if matches!(phase, Some("Succeeded" | "Failed"))
-        || mirrored
-        || controller(pod) == Some("DaemonSet")
+        || is_mirrored
+        || controller_kind(pod) == Some("DaemonSet")
     {
         PodRole::Left
     } else if label(label::HAS_PILOT).is_some() {
@@ -101,7 +105,7 @@ mod tests {
         let claims =
             [(claim("data-web-0"), "pv-1".to_owned()), (claim("web-0-tmp"), "pv-2".into())];
         let refusals = [("u-1".to_owned(), "a budget refuses it".to_owned())];
-        pod(&serde_json::from_value(given).unwrap(), &claims.into(), &refusals.into())
+        machine_pod(&serde_json::from_value(given).unwrap(), &claims.into(), &refusals.into())
     }
 
     #[test]

@@ -10,28 +10,32 @@ use crate::engine::machines::MachineVolume;
 
 /// Returns the names of volumes by namespace and name of the claim that they are bound to.
 pub(super) fn by_claim(volumes: &[PersistentVolume]) -> BTreeMap<(String, String), String> {
-    let bound = |volume: &PersistentVolume| {
+    let claim_entry = |volume: &PersistentVolume| {
         let claim = volume.spec.as_ref()?.claim_ref.as_ref()?;
         Some(((claim.namespace.clone()?, claim.name.clone()?), volume.metadata.name.clone()?))
     };
-    volumes.iter().filter_map(bound).collect()
+    volumes.iter().filter_map(claim_entry).collect()
 }
 
 /// Returns a volume with the only machine on which it can be used, if there is but one.
-pub(super) fn volume(volume: &PersistentVolume, nodes: &BTreeMap<String, Node>) -> MachineVolume {
+pub(super) fn machine_volume(
+    volume: &PersistentVolume,
+    nodes: &BTreeMap<String, Node>,
+) -> MachineVolume {
     let affinity = volume.spec.as_ref().and_then(|spec| spec.node_affinity.as_ref());
-    let required = affinity.and_then(|affinity| affinity.required.as_ref());
-    let machine = required.and_then(|required| {
-        let terms = &required.node_selector_terms;
-        let mut fit = nodes.values().filter(|node| terms.iter().any(|term| fits(term, node)));
-        let only = fit.next()?;
-        fit.next().is_none().then(|| only.metadata.name.clone())?
+    let required_affinity = affinity.and_then(|affinity| affinity.required.as_ref());
+    let machine = required_affinity.and_then(|selector| {
+        let terms = &selector.node_selector_terms;
+        let mut matching_nodes =
+            nodes.values().filter(|node| terms.iter().any(|term| is_term_met(term, node)));
+        let only_node = matching_nodes.next()?;
+        matching_nodes.next().is_none().then(|| only_node.metadata.name.clone())?
     });
     MachineVolume { name: volume.metadata.name.clone().unwrap_or_default(), machine }
 }
 
 /// Does a term allow the machine? As Kubernetes has it, a term without requirements allows none.
-fn fits(term: &NodeSelectorTerm, node: &Node) -> bool {
+fn is_term_met(term: &NodeSelectorTerm, node: &Node) -> bool {
     let expressions = term.match_expressions.as_deref().unwrap_or_default();
     let fields = term.match_fields.as_deref().unwrap_or_default();
     let label = |key: &str| node.metadata.labels.as_ref()?.get(key).map(String::as_str);
@@ -40,25 +44,28 @@ fn fits(term: &NodeSelectorTerm, node: &Node) -> bool {
         name.filter(|_| key == "metadata.name")
     };
     !(expressions.is_empty() && fields.is_empty())
-        && expressions.iter().all(|one| meets(one, label(&one.key)))
-        && fields.iter().all(|one| meets(one, field(&one.key)))
+        && expressions
+            .iter()
+            .all(|requirement| is_requirement_met(requirement, label(&requirement.key)))
+        && fields.iter().all(|requirement| is_requirement_met(requirement, field(&requirement.key)))
 }
 
-fn meets(requirement: &NodeSelectorRequirement, found: Option<&str>) -> bool {
+fn is_requirement_met(requirement: &NodeSelectorRequirement, actual_value: Option<&str>) -> bool {
     let values = requirement.values.as_deref().unwrap_or_default();
-    let one_of = || found.is_some_and(|found| values.iter().any(|value| value == found));
-    let compared = || {
-        let found: i64 = found?.parse().ok()?;
+    let is_one_of =
+        || actual_value.is_some_and(|actual| values.iter().any(|value| value == actual));
+    let compare_numbers = || {
+        let actual_number: i64 = actual_value?.parse().ok()?;
         let value: i64 = values.first()?.parse().ok()?;
-        Some(found.cmp(&value))
+        Some(actual_number.cmp(&value))
     };
     match requirement.operator.as_str() {
-        "In" => one_of(),
-        "NotIn" => !one_of(),
-        "Exists" => found.is_some(),
-        "DoesNotExist" => found.is_none(),
-        "Gt" => compared().is_some_and(std::cmp::Ordering::is_gt),
-        "Lt" => compared().is_some_and(std::cmp::Ordering::is_lt),
+        "In" => is_one_of(),
+        "NotIn" => !is_one_of(),
+        "Exists" => actual_value.is_some(),
+        "DoesNotExist" => actual_value.is_none(),
+        "Gt" => compare_numbers().is_some_and(std::cmp::Ordering::is_gt),
+        "Lt" => compare_numbers().is_some_and(std::cmp::Ordering::is_lt),
         _ => false,
     }
 }
@@ -84,7 +91,7 @@ mod tests {
             "metadata": {"name": "pv-1"},
             "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}},
         }));
-        volume(&given.unwrap(), &nodes()).machine
+        machine_volume(&given.unwrap(), &nodes()).machine
     }
 
     #[test]
@@ -106,6 +113,6 @@ mod tests {
             assert_eq!(bound(&terms).as_deref(), machine, "{terms}");
         }
         let free = serde_json::from_value(json!({"metadata": {"name": "pv-1"}, "spec": {}}));
-        assert_eq!(volume(&free.unwrap(), &nodes()).machine, None);
+        assert_eq!(machine_volume(&free.unwrap(), &nodes()).machine, None);
     }
 }

@@ -108,7 +108,7 @@ impl HubClient {
     }
 
     /// Begins a round: reads the token, which may be another one by now.
-    pub(crate) async fn begin(&mut self) -> Result<HubRound, HubError> {
+    pub(crate) async fn begin_round(&mut self) -> Result<HubRound, HubError> {
         let path = self.folder.join(TOKEN);
         let token = match fs::read_to_string(&path).await {
             Ok(text) => text.trim().to_owned(),
@@ -119,23 +119,23 @@ impl HubClient {
         }
         let client = match &self.client {
             Some(client) => client.clone(),
-            None => self.connect().await?,
+            None => self.build_client().await?,
         };
         self.client = Some(client.clone());
         Ok(HubRound { client, token, fresh: BTreeMap::new(), bytes: 0 })
     }
 
     /// Ends a round. A hub that is asked again is asked whether its answers changed.
-    pub(crate) fn end(&mut self, round: HubRound) {
+    pub(crate) fn end_round(&mut self, round: HubRound) {
         self.known = round.fresh;
     }
 
-    async fn connect(&self) -> Result<Client, HubError> {
+    async fn build_client(&self) -> Result<Client, HubError> {
         let mut config = kube::Config::new(self.address.clone());
         config.default_retry = false;
         config.connect_timeout = Some(REQUEST);
         let authorities = self.folder.join(AUTHORITIES);
-        if exists(&authorities).await? {
+        if path_exists(&authorities).await? {
             // The file is read again by the client, about once a minute.
             config.root_cert = Some(Vec::new());
             config.root_cert_file = Some(authorities);
@@ -145,30 +145,31 @@ impl HubClient {
 
     /// Asks for a path and returns the whole answer, which is the one before where that did not change.
     pub(crate) async fn get(&self, round: &mut HubRound, path: &str) -> Result<Bytes, HubError> {
-        let answered = timeout(REQUEST, self.ask(round, path)).await;
-        let answered = answered.unwrap_or_else(|_| Err(HubError::Late { path: path.to_owned() }));
-        let code = match &answered {
+        let answer_result = timeout(REQUEST, self.send_request(round, path)).await;
+        let answer_result =
+            answer_result.unwrap_or_else(|_| Err(HubError::Late { path: path.to_owned() }));
+        let code = match &answer_result {
             Ok((code, ..)) | Err(HubError::Status { code, .. }) => code.as_str().to_owned(),
             Err(_) => "error".to_owned(),
         };
         self.requests.with_label_values(&[code.as_str()]).inc();
-        let (_, head, body) = answered?;
+        let (_, headers, body) = answer_result?;
         round.bytes += body.len();
         if round.bytes > ROUND {
             return Err(HubError::Full);
         }
-        if let Some(tag) = head.get(ETAG) {
+        if let Some(tag) = headers.get(ETAG) {
             round.fresh.insert(path.to_owned(), (tag.clone(), body.clone()));
         }
         Ok(body)
     }
 
-    async fn ask(
+    async fn send_request(
         &self,
         round: &HubRound,
         path: &str,
     ) -> Result<(StatusCode, HeaderMap, Bytes), HubError> {
-        let own = || path.to_owned();
+        let owned_path = || path.to_owned();
         let token: Result<HeaderValue, InvalidHeaderValue> =
             format!("JWT {}", round.token).try_into();
         let mut token = token.map_err(|_| HubError::Token { path: self.folder.join(TOKEN) })?;
@@ -177,36 +178,36 @@ impl HubClient {
             .header(AUTHORIZATION, token)
             .header(ACCEPT, "application/json")
             .header(USER_AGENT, AGENT);
-        let known = self.known.get(path);
-        if let Some((tag, _)) = known {
+        let cached_answer = self.known.get(path);
+        if let Some((tag, _)) = cached_answer {
             request = request.header(IF_NONE_MATCH, tag);
         }
         let request = request.body(Body::empty()).expect("paths of a hub are valid");
         let answer = round.client.send(request).await;
-        let answer =
-            answer.map_err(|error| HubError::Request { path: own(), source: Box::new(error) })?;
+        let answer = answer
+            .map_err(|error| HubError::Request { path: owned_path(), source: Box::new(error) })?;
         let (head, body) = answer.into_parts();
-        if let (StatusCode::NOT_MODIFIED, Some((tag, body))) = (head.status, known) {
+        if let (StatusCode::NOT_MODIFIED, Some((tag, body))) = (head.status, cached_answer) {
             return Ok((head.status, HeaderMap::from_iter([(ETAG, tag.clone())]), body.clone()));
         }
         // A redirect leads to where the token is not to be sent.
         if head.status != StatusCode::OK {
-            return Err(HubError::Status { path: own(), code: head.status });
+            return Err(HubError::Status { path: owned_path(), code: head.status });
         }
         let body = Limited::new(body, ANSWER).collect().await.map_err(|error| {
             if error.is::<LengthLimitError>() {
-                HubError::Long { path: own() }
+                HubError::Long { path: owned_path() }
             } else {
-                HubError::Broken { path: own(), why: chain(&*error).to_string() }
+                HubError::Broken { path: owned_path(), why: chain(&*error).to_string() }
             }
         })?;
         Ok((head.status, head.headers, body.to_bytes()))
     }
 }
 
-async fn exists(path: &Path) -> Result<bool, HubError> {
-    let found = fs::try_exists(path).await;
-    found.map_err(|source| HubError::Credentials { path: path.to_owned(), source })
+async fn path_exists(path: &Path) -> Result<bool, HubError> {
+    let exists_result = fs::try_exists(path).await;
+    exists_result.map_err(|source| HubError::Credentials { path: path.to_owned(), source })
 }
 
 #[cfg(test)]
@@ -256,13 +257,13 @@ mod tests {
             let address = hub_address(&address).unwrap();
             let requests = Metrics::new().hub_requests;
             let mut client = HubClient::new(address, folder.path().to_owned(), requests.clone());
-            assert!(matches!(client.begin().await, Err(HubError::Credentials { .. })));
+            assert!(matches!(client.begin_round().await, Err(HubError::Credentials { .. })));
             for (token, taken) in [("", false), ("a\nb", false), (" a \n", true)] {
                 std::fs::write(folder.path().join(TOKEN), token).unwrap();
                 std::fs::write(folder.path().join(AUTHORITIES), authority.cert.pem()).unwrap();
-                assert_eq!(client.begin().await.is_ok(), taken, "{token:?}");
+                assert_eq!(client.begin_round().await.is_ok(), taken, "{token:?}");
             }
-            let mut round = client.begin().await.unwrap();
+            let mut round = client.begin_round().await.unwrap();
             let answer =
                 client.get(&mut round, "/v3").await.map_err(|error| chain(&error).to_string());
             assert_eq!(answer.is_ok(), good, "{answer:?}");

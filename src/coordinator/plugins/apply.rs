@@ -21,7 +21,7 @@ use crate::{
     coordinator::look_error::LookError,
     engine::{
         conditions::Stall,
-        plugins::{PluginManifest, PluginObject, waits_for},
+        plugins::{PluginManifest, PluginObject, pending_reason},
     },
 };
 
@@ -44,28 +44,28 @@ struct ServedKinds {
 
 impl ServedKinds {
     /// Returns the resource of an object; `None` where its kind is not served.
-    async fn find(
+    async fn find_resource(
         &mut self,
         object: &PluginObject,
     ) -> Result<Option<(ApiResource, Scope)>, LookError> {
         let key = (object.api_version.clone(), object.kind.clone());
-        if let Some(known) = self.known.get(&key) {
-            return Ok(known.clone());
+        if let Some(cached_resource) = self.known.get(&key) {
+            return Ok(cached_resource.clone());
         }
         let version = object.api_version.rsplit('/').next().unwrap_or_default();
-        let kind = GroupVersionKind::gvk(object.group(), version, &object.kind);
-        let found = match discovery::pinned_kind(&self.client, &kind).await {
-            Ok((resource, can)) => Some((resource, can.scope)),
+        let kind = GroupVersionKind::gvk(object.api_group(), version, &object.kind);
+        let found_resource = match discovery::pinned_kind(&self.client, &kind).await {
+            Ok((resource, capabilities)) => Some((resource, capabilities.scope)),
             Err(kube::Error::Discovery(DiscoveryError::MissingKind(_))) => None,
             Err(kube::Error::Api(answer)) if answer.code == 404 => None,
-            Err(error) => return Err(LookError::request("look up", &object.kind, error)),
+            Err(error) => return Err(LookError::for_request("look up", &object.kind, error)),
         };
-        self.known.insert(key, found.clone());
-        Ok(found)
+        self.known.insert(key, found_resource.clone());
+        Ok(found_resource)
     }
 }
 
-fn api(
+fn object_api(
     client: &Client,
     object: &PluginObject,
     resource: &ApiResource,
@@ -84,22 +84,22 @@ fn api(
 ///
 /// # Errors
 /// What is no refusal: it is tried again.
-fn refusal(
+fn refusal_message(
     verb: &'static str,
     object: &PluginObject,
     dry_run: bool,
     error: kube::Error,
 ) -> Result<String, LookError> {
     let kube::Error::Api(answer) = &error else {
-        return Err(LookError::request(verb, &object.to_string(), error));
+        return Err(LookError::for_request(verb, &object.to_string(), error));
     };
-    let client = (400..500).contains(&answer.code) && ![408, 429].contains(&answer.code);
+    let is_client_error = (400..500).contains(&answer.code) && ![408, 429].contains(&answer.code);
     // kube-apiserver answers so, by the code 500, to what the schema of a kind does not allow.
-    let schema = answer.message.contains("failed to create typed patch object");
-    if dry_run || client || schema {
+    let is_schema_error = answer.message.contains("failed to create typed patch object");
+    if dry_run || is_client_error || is_schema_error {
         return Ok(format!("{object}: {}", answer.message));
     }
-    Err(LookError::request(verb, &object.to_string(), error))
+    Err(LookError::for_request(verb, &object.to_string(), error))
 }
 
 impl PluginCoordinator {
@@ -118,7 +118,7 @@ impl PluginCoordinator {
         Client::new(service, namespace)
     }
 
-    fn served(&self) -> ServedKinds {
+    fn served_kinds(&self) -> ServedKinds {
         ServedKinds { client: self.client.clone(), known: BTreeMap::new() }
     }
 
@@ -127,64 +127,66 @@ impl PluginCoordinator {
     pub(super) async fn apply_all(
         &self,
         plugin: &Plugin,
-        all: &[PluginManifest],
+        manifests: &[PluginManifest],
         dry_run: bool,
     ) -> Result<ApplyEnd, LookError> {
-        let (acting, mut served) = (self.acting_as(plugin), self.served());
+        let (acting_client, mut served_kinds) = (self.acting_as(plugin), self.served_kinds());
         let uid = plugin.uid().unwrap_or_default();
-        let others: BTreeSet<String> =
-            self.seen.lock().all().iter().filter_map(ResourceExt::uid).collect();
-        for manifest in all {
+        let other_uids: BTreeSet<String> =
+            self.seen.lock().plugins().iter().filter_map(ResourceExt::uid).collect();
+        for manifest in manifests {
             let object = &manifest.object;
-            let defined = all.iter().any(|one| one.defines(object.group(), &object.kind));
-            let waiting = || ApplyEnd::Waiting(format!("waits for the kind of {object}"));
-            let (resource, scope) = match served.find(object).await? {
-                Some(found) => found,
-                None if defined && dry_run => continue,
-                None if defined => return Ok(waiting()),
+            let is_defined = manifests
+                .iter()
+                .any(|other| other.is_definition_of(object.api_group(), &object.kind));
+            let wait_for_kind = || ApplyEnd::Waiting(format!("waits for the kind of {object}"));
+            let (resource, scope) = match served_kinds.find_resource(object).await? {
+                Some(entry) => entry,
+                None if is_defined && dry_run => continue,
+                None if is_defined => return Ok(wait_for_kind()),
                 None => {
-                    let why = format!("{object}: {} serves no such kind", object.api_version);
-                    return Ok(ApplyEnd::Refused(("KindUnknown", why)));
+                    let message = format!("{object}: {} serves no such kind", object.api_version);
+                    return Ok(ApplyEnd::Refused(("KindUnknown", message)));
                 }
             };
             if scope == Scope::Namespaced && object.namespace.is_none() {
-                let why = format!("{object} names no namespace");
-                return Ok(ApplyEnd::Refused(("ManifestsInvalid", why)));
+                let message = format!("{object} names no namespace");
+                return Ok(ApplyEnd::Refused(("ManifestsInvalid", message)));
             }
-            let api = api(&acting, object, &resource, &scope);
+            let api = object_api(&acting_client, object, &resource, &scope);
             let label = match api.get_metadata_opt(&object.name).await {
-                Ok(found) => found.and_then(|found| found.labels().get(name::PLUGIN).cloned()),
+                Ok(metadata) => metadata.and_then(|meta| meta.labels().get(name::PLUGIN).cloned()),
                 Err(error) => {
                     return Ok(ApplyEnd::Refused((
                         "Refused",
-                        refusal("read", object, dry_run, error)?,
+                        refusal_message("read", object, dry_run, error)?,
                     )));
                 }
             };
-            let ours = label.as_ref() == Some(&uid);
-            if !ours && label.is_some_and(|label| others.contains(&label)) {
-                let why = format!("{object} is another Plugin's");
-                return Ok(ApplyEnd::Refused(("Refused", why)));
+            let is_own = label.as_ref() == Some(&uid);
+            if !is_own && label.is_some_and(|label| other_uids.contains(&label)) {
+                let message = format!("{object} is another Plugin's");
+                return Ok(ApplyEnd::Refused(("Refused", message)));
             }
             // What others wrote of an object that was not ours is not overwritten.
             let params = PatchParams {
                 dry_run,
-                force: ours,
+                force: is_own,
                 field_manager: Some(MANAGER.to_owned()),
                 field_validation: Some(ValidationDirective::Strict),
             };
-            let body = manifest.labelled(&uid);
+            let body = manifest.with_owner_label(&uid);
             match api.patch(&object.name, &params, &Patch::Apply(&body)).await {
                 Ok(_) => {}
                 Err(kube::Error::Api(answer))
-                    if dry_run && answer.code == 404 && is_made(all, object) => {}
-                Err(kube::Error::Api(answer)) if answer.code == 404 && defined => {
-                    return Ok(waiting());
+                    if dry_run && answer.code == 404 && is_made(manifests, object) => {}
+                Err(kube::Error::Api(answer)) if answer.code == 404 && is_defined => {
+                    return Ok(wait_for_kind());
                 }
                 Err(error) => {
                     return Ok(ApplyEnd::Refused((
                         "Refused",
-                        refusal("apply", object, dry_run, error)?,
+                        refusal_message("apply", object, dry_run, error)?,
                     )));
                 }
             }
@@ -196,25 +198,32 @@ impl PluginCoordinator {
     pub(super) async fn await_all(
         &self,
         plugin: &Plugin,
-        all: &[PluginManifest],
+        manifests: &[PluginManifest],
     ) -> Result<ApplyEnd, LookError> {
-        let (acting, mut served) = (self.acting_as(plugin), self.served());
-        for object in all.iter().map(|one| &one.object).filter(|one| one.is_awaited()) {
-            let Some((resource, scope)) = served.find(object).await? else { continue };
-            let live = match api(&acting, object, &resource, &scope).get_opt(&object.name).await {
+        let (acting_client, mut served_kinds) = (self.acting_as(plugin), self.served_kinds());
+        for object in
+            manifests.iter().map(|manifest| &manifest.object).filter(|object| object.is_awaited())
+        {
+            let Some((resource, scope)) = served_kinds.find_resource(object).await? else {
+                continue;
+            };
+            let live = match object_api(&acting_client, object, &resource, &scope)
+                .get_opt(&object.name)
+                .await
+            {
                 Ok(Some(live)) => serde_json::to_value(live).unwrap_or_default(),
                 Ok(None) => return Ok(ApplyEnd::Waiting(format!("{object} is gone"))),
                 Err(error) => {
                     return Ok(ApplyEnd::Refused((
                         "Refused",
-                        refusal("read", object, false, error)?,
+                        refusal_message("read", object, false, error)?,
                     )));
                 }
             };
-            match waits_for(object, &live) {
+            match pending_reason(object, &live) {
                 Ok(None) => {}
-                Ok(Some(what)) => return Ok(ApplyEnd::Waiting(what)),
-                Err(why) => return Ok(ApplyEnd::Refused(("Failed", why))),
+                Ok(Some(wait_reason)) => return Ok(ApplyEnd::Waiting(wait_reason)),
+                Err(message) => return Ok(ApplyEnd::Refused(("Failed", message))),
             }
         }
         Ok(ApplyEnd::Done)
@@ -222,47 +231,57 @@ impl PluginCoordinator {
 
     /// Deletes what is in the inventory of a Plugin beyond these objects, and takes it out of there. Says what
     /// was refused, if something was.
-    pub(super) async fn prune(
+    pub(super) async fn prune_objects(
         &self,
         turn: &mut PluginTurn,
         objects: BTreeSet<PluginObject>,
     ) -> Result<Option<String>, LookError> {
         let plugin = &turn.plugin;
-        let (acting, mut served) = (self.acting_as(plugin), self.served());
-        let mut gone: Vec<PluginObject> =
+        let (acting_client, mut served_kinds) = (self.acting_as(plugin), self.served_kinds());
+        let mut removed_objects: Vec<PluginObject> =
             turn.record.inventory.difference(&objects).cloned().collect();
-        if gone.is_empty() {
+        if removed_objects.is_empty() {
             return Ok(None);
         }
-        gone.sort_by_key(|object| std::cmp::Reverse(object.wave()));
-        for object in gone.iter().filter(|one| plugin.spec.prune && !one.is_kept()) {
-            let Some((resource, scope)) = served.find(object).await? else { continue };
-            let api = api(&acting, object, &resource, &scope);
-            let deleted = match api.get_metadata_opt(&object.name).await {
-                Ok(Some(found)) if found.labels().get(name::PLUGIN) == plugin.uid().as_ref() => {
-                    let this = Preconditions { uid: found.uid(), resource_version: None };
-                    let params =
-                        DeleteParams { preconditions: Some(this), ..DeleteParams::background() };
+        removed_objects.sort_by_key(|object| std::cmp::Reverse(object.apply_wave()));
+        for object in removed_objects.iter().filter(|object| plugin.spec.prune && !object.is_kept())
+        {
+            let Some((resource, scope)) = served_kinds.find_resource(object).await? else {
+                continue;
+            };
+            let api = object_api(&acting_client, object, &resource, &scope);
+            let delete_result = match api.get_metadata_opt(&object.name).await {
+                Ok(Some(metadata))
+                    if metadata.labels().get(name::PLUGIN) == plugin.uid().as_ref() =>
+                {
+                    let preconditions =
+                        Preconditions { uid: metadata.uid(), resource_version: None };
+                    let params = DeleteParams {
+                        preconditions: Some(preconditions),
+                        ..DeleteParams::background()
+                    };
                     api.delete(&object.name, &params).await.map(drop)
                 }
                 // Somebody took it over.
                 Ok(_) => Ok(()),
                 Err(error) => Err(error),
             };
-            match deleted {
+            match delete_result {
                 Ok(()) => {}
                 Err(kube::Error::Api(answer)) if answer.code == 404 => {}
-                Err(error) => return Ok(Some(refusal("delete", object, false, error)?)),
+                Err(error) => return Ok(Some(refusal_message("delete", object, false, error)?)),
             }
         }
         turn.record.inventory = objects;
-        self.keep(&turn.plugin, &mut turn.record).await?;
+        self.write_record(&turn.plugin, &mut turn.record).await?;
         Ok(None)
     }
 }
 
 /// Is the namespace of an object among the others?
-fn is_made(all: &[PluginManifest], object: &PluginObject) -> bool {
+fn is_made(manifests: &[PluginManifest], object: &PluginObject) -> bool {
     let namespace = object.namespace.as_deref();
-    all.iter().any(|one| one.object.is_namespace() && Some(one.object.name.as_str()) == namespace)
+    manifests.iter().any(|manifest| {
+        manifest.object.is_namespace() && Some(manifest.object.name.as_str()) == namespace
+    })
 }

@@ -51,9 +51,9 @@ impl PluginHub {
     }
 
     /// Asks for the manifests of all Plugins that the hub has, unless it was asked for them just now.
-    pub(super) async fn ask(&mut self, plugins: &[Plugin]) {
-        let asked = plugins.iter().filter(|plugin| is_asked(plugin));
-        let names: BTreeSet<String> = asked.map(ResourceExt::name_any).collect();
+    pub(super) async fn fetch_manifests(&mut self, plugins: &[Plugin]) {
+        let requested_plugins = plugins.iter().filter(|plugin| is_asked(plugin));
+        let names: BTreeSet<String> = requested_plugins.map(ResourceExt::name_any).collect();
         let is_known =
             |name: &String| self.texts.contains_key(name) || self.faults.contains_key(name);
         if names.is_empty() || (Instant::now() < self.due && names.iter().all(is_known)) {
@@ -62,10 +62,10 @@ impl PluginHub {
         self.due = Instant::now() + INTERVAL;
         self.texts.retain(|name, _| names.contains(name));
         self.faults.clear();
-        let mut round = self.client.begin().await.map_err(|error| chain(&error).to_string());
+        let mut round = self.client.begin_round().await.map_err(|error| chain(&error).to_string());
         for name in names {
             let fault = match &mut round {
-                Ok(open) => match self.ask_one(open, &name).await {
+                Ok(open_round) => match self.fetch_one(open_round, &name).await {
                     Ok(text) => {
                         self.texts.insert(name, text);
                         continue;
@@ -84,11 +84,11 @@ impl PluginHub {
             self.faults.insert(name, fault);
         }
         if let Ok(round) = round {
-            self.client.end(round);
+            self.client.end_round(round);
         }
     }
 
-    async fn ask_one(&self, round: &mut HubRound, name: &str) -> Result<String, HubError> {
+    async fn fetch_one(&self, round: &mut HubRound, name: &str) -> Result<String, HubError> {
         let path = self.scope.plugin_path(name);
         let body = self.client.get(round, &path).await?;
         read_manifests(&body).map_err(|source| HubError::Answer { path, source })
@@ -108,6 +108,6 @@ impl PluginHub {
 
 /// Has the hub this Plugin's manifests, and are they wanted?
 fn is_asked(plugin: &Plugin) -> bool {
-    let elsewhere = plugin.spec.source.as_ref().is_some_and(|source| source.hub.is_none());
-    !elsewhere && plugin.metadata.deletion_timestamp.is_none()
+    let has_other_source = plugin.spec.source.as_ref().is_some_and(|source| source.hub.is_none());
+    !has_other_source && plugin.metadata.deletion_timestamp.is_none()
 }

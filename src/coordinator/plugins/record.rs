@@ -12,7 +12,7 @@ use kube::{
 use super::PluginCoordinator;
 use crate::{
     api::containership::{Plugin, name},
-    coordinator::{look_error::LookError, stirring::posted},
+    coordinator::{look_error::LookError, stirring::post_params},
     engine::{conditions::Stall, plugins::PluginObject},
 };
 
@@ -34,36 +34,37 @@ pub(super) fn own_name(plugin: &Plugin) -> String {
 }
 
 impl PluginCoordinator {
-    fn records(&self) -> Api<ConfigMap> {
+    fn record_api(&self) -> Api<ConfigMap> {
         Api::namespaced(self.status.writer.clone(), &self.status.namespace)
     }
 
     /// Reads the record of a Plugin; says so where its ConfigMap is another's.
-    pub(super) async fn record(
+    pub(super) async fn read_record(
         &self,
         plugin: &Plugin,
     ) -> Result<Result<PluginRecord, Stall>, LookError> {
         let name = own_name(plugin);
-        let what = format!("ConfigMap {name:?}");
-        let found = self.records().get_opt(&name).await;
-        let found = found.map_err(|error| LookError::request("read", &what, error))?;
-        let Some(mut found) = found else { return Ok(Ok(PluginRecord::default())) };
-        if found.labels().get(name::PLUGIN) != plugin.uid().as_ref() {
-            let why = format!("{what} is not this Plugin's, and in the way of its record");
-            return Ok(Err(("ForeignRecord", why)));
+        let subject = format!("ConfigMap {name:?}");
+        let read_result = self.record_api().get_opt(&name).await;
+        let config_map =
+            read_result.map_err(|error| LookError::for_request("read", &subject, error))?;
+        let Some(mut config_map) = config_map else { return Ok(Ok(PluginRecord::default())) };
+        if config_map.labels().get(name::PLUGIN) != plugin.uid().as_ref() {
+            let message = format!("{subject} is not this Plugin's, and in the way of its record");
+            return Ok(Err(("ForeignRecord", message)));
         }
-        let mut data = found.data.take().unwrap_or_default();
-        let mut of = |key: &str| data.remove(key).unwrap_or_default();
+        let mut data = config_map.data.take().unwrap_or_default();
+        let mut take_field = |key: &str| data.remove(key).unwrap_or_default();
         Ok(Ok(PluginRecord {
-            manifests: of("manifests"),
-            digest: of("digest"),
-            inventory: serde_json::from_str(&of("inventory")).unwrap_or_default(),
-            version: found.resource_version(),
+            manifests: take_field("manifests"),
+            digest: take_field("digest"),
+            inventory: serde_json::from_str(&take_field("inventory")).unwrap_or_default(),
+            version: config_map.resource_version(),
         }))
     }
 
     /// Writes the record of a Plugin.
-    pub(super) async fn keep(
+    pub(super) async fn write_record(
         &self,
         plugin: &Plugin,
         record: &mut PluginRecord,
@@ -85,30 +86,33 @@ impl PluginCoordinator {
         object.metadata.labels =
             Some([(name::PLUGIN.to_owned(), plugin.uid().unwrap_or_default())].into());
         object.metadata.resource_version.clone_from(&record.version);
-        let written = match record.version {
-            None => self.records().create(&posted(), &object).await,
-            Some(_) => self.records().replace(&name, &posted(), &object).await,
+        let write_result = match record.version {
+            None => self.record_api().create(&post_params(), &object).await,
+            Some(_) => self.record_api().replace(&name, &post_params(), &object).await,
         };
-        let what = format!("ConfigMap {name:?}");
-        let written = written.map_err(|error| LookError::request("write", &what, error))?;
-        record.version = written.resource_version();
+        let subject = format!("ConfigMap {name:?}");
+        let written_object =
+            write_result.map_err(|error| LookError::for_request("write", &subject, error))?;
+        record.version = written_object.resource_version();
         Ok(())
     }
 
     /// Deletes the record of a Plugin.
-    pub(super) async fn forget(
+    pub(super) async fn delete_record(
         &self,
         plugin: &Plugin,
         record: &PluginRecord,
     ) -> Result<(), LookError> {
         let Some(version) = record.version.clone() else { return Ok(()) };
-        let version = Preconditions { resource_version: Some(version), uid: None };
-        let params = DeleteParams { preconditions: Some(version), ..DeleteParams::default() };
+        let preconditions = Preconditions { resource_version: Some(version), uid: None };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
         let name = own_name(plugin);
-        match self.records().delete(&name, &params).await {
+        match self.record_api().delete(&name, &params).await {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(answer)) if answer.code == 404 => Ok(()),
-            Err(error) => Err(LookError::request("delete", &format!("ConfigMap {name:?}"), error)),
+            Err(error) => {
+                Err(LookError::for_request("delete", &format!("ConfigMap {name:?}"), error))
+            }
         }
     }
 }

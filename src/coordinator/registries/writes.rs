@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{RegistryCoordinator, RegistryTurn, ledger::RefusedKind};
 use crate::{
     api::{containership::name, names},
-    coordinator::{look_error::LookError, stirring::posted},
+    coordinator::{look_error::LookError, stirring::post_params},
     engine::registries::{AccountStep, SecretStep},
     error::chain,
 };
@@ -45,19 +45,19 @@ impl RegistryCoordinator {
         let Some(turn) = turns.get(name) else { return WriteEnd::Done };
         let Some(config) = &turn.config else { return WriteEnd::Done };
         let api: Api<Secret> = Api::namespaced(self.status.writer.clone(), namespace);
-        let secret = config.secret(name, &turn.wish.uid, namespace, version);
+        let secret = config.build_secret(name, &turn.wish.uid, namespace, version);
         let answer = match version {
-            None => api.create(&posted(), &secret).await,
-            Some(_) => api.replace(name, &posted(), &secret).await,
+            None => api.create(&post_params(), &secret).await,
+            Some(_) => api.replace(name, &post_params(), &secret).await,
         };
         match (answer, version) {
             (Ok(secret), _) => {
-                self.seen.lock().note_secret(secret);
+                self.seen.lock().record_secret(secret);
                 WriteEnd::Done
             }
             (Err(kube::Error::Api(answer)), None) if answer.reason == "AlreadyExists" => {
                 let key = format!("{namespace}/{name}");
-                self.seen.lock().note_refusal(RefusedKind::Secret, key, None);
+                self.seen.lock().record_refusal(RefusedKind::Secret, key, None);
                 WriteEnd::Done
             }
             // Of another type, or immutable: made anew.
@@ -65,20 +65,20 @@ impl RegistryCoordinator {
                 self.delete_secret(namespace, name, version).await;
                 WriteEnd::Stale
             }
-            (Err(error), _) => self.refused(RefusedKind::Secret, namespace, name, error),
+            (Err(error), _) => self.handle_write_error(RefusedKind::Secret, namespace, name, error),
         }
     }
 
     async fn delete_secret(&self, namespace: &str, name: &str, version: &str) -> WriteEnd {
         let api: Api<Secret> = Api::namespaced(self.status.writer.clone(), namespace);
-        let version = Preconditions { resource_version: Some(version.to_owned()), uid: None };
-        let params = DeleteParams { preconditions: Some(version), ..DeleteParams::default() };
+        let preconditions = Preconditions { resource_version: Some(version.to_owned()), uid: None };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
         match api.delete(name, &params).await {
             Ok(_) => {
-                self.seen.lock().forget_secret(namespace, name);
+                self.seen.lock().remove_secret(namespace, name);
                 WriteEnd::Done
             }
-            Err(error) => self.refused(RefusedKind::Secret, namespace, name, error),
+            Err(error) => self.handle_write_error(RefusedKind::Secret, namespace, name, error),
         }
     }
 
@@ -97,14 +97,14 @@ impl RegistryCoordinator {
                     Some([(name::REGISTRY_SECRETS.to_owned(), ours)].into());
                 let reference = |name| LocalObjectReference { name };
                 account.image_pull_secrets = Some(pulls.into_iter().map(reference).collect());
-                api.create(&posted(), &account).await
+                api.create(&post_params(), &account).await
             }
             Some(version) => {
                 let pulls: Vec<Value> = pulls.iter().map(|name| json!({"name": name})).collect();
-                let ours = if ours.is_empty() { Value::Null } else { ours.into() };
+                let annotation_value = if ours.is_empty() { Value::Null } else { ours.into() };
                 let patch = Patch::Merge(json!({
                     "metadata": {
-                        "resourceVersion": version, "annotations": {name::REGISTRY_SECRETS: ours},
+                        "resourceVersion": version, "annotations": {name::REGISTRY_SECRETS: annotation_value},
                     },
                     "imagePullSecrets": pulls,
                 }));
@@ -117,14 +117,14 @@ impl RegistryCoordinator {
         };
         match answer {
             Ok(account) => {
-                self.seen.lock().note_account(account);
+                self.seen.lock().record_account(account);
                 WriteEnd::Done
             }
-            Err(error) => self.refused(RefusedKind::Account, &namespace, &name, error),
+            Err(error) => self.handle_write_error(RefusedKind::Account, &namespace, &name, error),
         }
     }
 
-    fn refused(
+    fn handle_write_error(
         &self,
         kind: RefusedKind,
         namespace: &str,
@@ -132,17 +132,17 @@ impl RegistryCoordinator {
         error: kube::Error,
     ) -> WriteEnd {
         if let kube::Error::Api(answer) = &error {
-            let ends = answer.code == 403 && answer.message.contains("being terminated");
-            if answer.code == 404 || ends {
+            let is_terminating = answer.code == 403 && answer.message.contains("being terminated");
+            if answer.code == 404 || is_terminating {
                 return WriteEnd::Done;
             }
         }
-        match LookError::request("write", &format!("{namespace}/{name}"), error) {
+        match LookError::for_request("write", &format!("{namespace}/{name}"), error) {
             LookError::NotLeading => WriteEnd::NotLeading,
             LookError::Stale(_) => WriteEnd::Stale,
             error @ LookError::Request { .. } => {
-                let why = chain(&error).to_string();
-                self.seen.lock().note_refusal(kind, format!("{namespace}/{name}"), Some(why));
+                let message = chain(&error).to_string();
+                self.seen.lock().record_refusal(kind, format!("{namespace}/{name}"), Some(message));
                 WriteEnd::Done
             }
         }

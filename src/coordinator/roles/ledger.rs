@@ -15,7 +15,7 @@ use crate::{
     engine::roles::{GrantKey, GrantKind, StandingGrant},
     runtime::{
         Runtime,
-        watch::{WatchedReplica, namespaced, paged},
+        watch::{WatchedReplica, namespaced_key, paged_config},
     },
 };
 
@@ -33,20 +33,20 @@ pub(crate) trait RoleKind: CoreKind + PartialEq + Send + Sync + 'static {
     const WATCH: &'static str;
     const FINALIZER: &'static str;
 
-    fn status(&mut self) -> &mut Option<AuthorizationStatus>;
+    fn status_mut(&mut self) -> &mut Option<AuthorizationStatus>;
 
-    fn replica(ledger: &mut RoleLedger) -> &mut WatchedReplica<Self>;
+    fn replica_mut(ledger: &mut RoleLedger) -> &mut WatchedReplica<Self>;
 }
 
 impl RoleKind for AuthorizationRole {
     const WATCH: &'static str = "watch-authorizationroles";
     const FINALIZER: &'static str = name::ROLE_FINALIZER;
 
-    fn status(&mut self) -> &mut Option<AuthorizationStatus> {
+    fn status_mut(&mut self) -> &mut Option<AuthorizationStatus> {
         &mut self.status
     }
 
-    fn replica(ledger: &mut RoleLedger) -> &mut WatchedReplica<Self> {
+    fn replica_mut(ledger: &mut RoleLedger) -> &mut WatchedReplica<Self> {
         &mut ledger.roles
     }
 }
@@ -55,11 +55,11 @@ impl RoleKind for AuthorizationRoleBinding {
     const WATCH: &'static str = "watch-authorizationrolebindings";
     const FINALIZER: &'static str = name::BINDING_FINALIZER;
 
-    fn status(&mut self) -> &mut Option<AuthorizationStatus> {
+    fn status_mut(&mut self) -> &mut Option<AuthorizationStatus> {
         &mut self.status
     }
 
-    fn replica(ledger: &mut RoleLedger) -> &mut WatchedReplica<Self> {
+    fn replica_mut(ledger: &mut RoleLedger) -> &mut WatchedReplica<Self> {
         &mut ledger.bindings
     }
 }
@@ -69,60 +69,62 @@ impl RoleLedger {
     pub(super) fn objects(
         &self,
     ) -> Option<(Vec<AuthorizationRole>, Vec<AuthorizationRoleBinding>)> {
-        let filled = self.grants.values().filter(|replica| replica.held().is_some()).count();
-        let (roles, bindings) = (self.roles.held()?, self.bindings.held()?);
-        let all = || (roles.values().cloned().collect(), bindings.values().cloned().collect());
-        (filled == WATCHES.len()).then(all)
+        let filled_count =
+            self.grants.values().filter(|replica| replica.objects().is_some()).count();
+        let (roles, bindings) = (self.roles.objects()?, self.bindings.objects()?);
+        let clone_objects =
+            || (roles.values().cloned().collect(), bindings.values().cloned().collect());
+        (filled_count == WATCHES.len()).then(clone_objects)
     }
 
     /// Returns what stands with our label.
-    pub(super) fn standing(&self) -> BTreeMap<GrantKey, StandingGrant> {
-        let mut all = BTreeMap::new();
+    pub(super) fn existing_grants(&self) -> BTreeMap<GrantKey, StandingGrant> {
+        let mut grants = BTreeMap::new();
         for (kind, replica) in &self.grants {
-            for (at, grant) in replica.held().into_iter().flatten() {
-                let (namespace, name) = at.split_once('/').unwrap_or_default();
+            for (object_name, grant) in replica.objects().into_iter().flatten() {
+                let (namespace, name) = object_name.split_once('/').unwrap_or_default();
                 let (namespace, name) = (namespace.to_owned(), name.to_owned());
-                all.insert(GrantKey { kind: *kind, namespace, name }, grant.clone());
+                grants.insert(GrantKey { kind: *kind, namespace, name }, grant.clone());
             }
         }
-        all
+        grants
     }
 
     /// Does such an object stand with our label?
-    pub(super) fn stands(&self, key: &GrantKey) -> bool {
-        let at = format!("{}/{}", key.namespace, key.name);
-        let held = self.grants.get(&key.kind).and_then(|replica| replica.held());
-        held.is_some_and(|held| held.contains_key(&at))
+    pub(super) fn has_grant(&self, key: &GrantKey) -> bool {
+        let object_name = format!("{}/{}", key.namespace, key.name);
+        let held_grants = self.grants.get(&key.kind).and_then(|replica| replica.objects());
+        held_grants.is_some_and(|grants| grants.contains_key(&object_name))
     }
 
-    fn see_grant(&mut self, kind: GrantKind, event: &Event<DynamicObject>) -> bool {
+    fn record_grant_event(&mut self, kind: GrantKind, event: &Event<DynamicObject>) -> bool {
         let replica = self.grants.entry(kind).or_default();
-        replica.take_by(event, namespaced, standing)
+        replica.apply_event_by(event, namespaced_key, existing_grant)
     }
 
     /// Notes our own write, ahead of the watch; without an object, that it is gone.
-    pub(super) fn note_grant(&mut self, key: GrantKey, object: Option<&DynamicObject>) {
+    pub(super) fn record_grant(&mut self, key: GrantKey, object: Option<&DynamicObject>) {
         if let Some(object) = object {
             let replica = self.grants.entry(key.kind).or_default();
-            replica.note_by(object.clone(), namespaced, standing);
+            replica.record_write_by(object.clone(), namespaced_key, existing_grant);
         } else {
-            let mut gone = DynamicObject::new(&key.name, &resource(key.kind));
-            gone.metadata.namespace = Some(key.namespace);
-            self.see_grant(key.kind, &Event::Delete(gone));
+            let mut deleted_object = DynamicObject::new(&key.name, &api_resource(key.kind));
+            deleted_object.metadata.namespace = Some(key.namespace);
+            self.record_grant_event(key.kind, &Event::Delete(deleted_object));
         }
     }
 
     /// Notes our own write, ahead of the watch.
-    pub(super) fn note<K: RoleKind>(&mut self, object: K) {
-        K::replica(self).note(object, kept);
+    pub(super) fn record_object<K: RoleKind>(&mut self, object: K) {
+        K::replica_mut(self).record_write(object, strip_managed_fields);
     }
 }
 
-fn standing(object: &DynamicObject) -> StandingGrant {
+fn existing_grant(object: &DynamicObject) -> StandingGrant {
     StandingGrant::new(object, &object.data)
 }
 
-fn kept<K: RoleKind>(object: &K) -> K {
+fn strip_managed_fields<K: RoleKind>(object: &K) -> K {
     let mut object = object.clone();
     object.managed_fields_mut().clear();
     object
@@ -135,7 +137,7 @@ const WATCHES: [(GrantKind, &str); 3] = [
     (GrantKind::RoleBinding, "watch-rolebindings"),
 ];
 
-pub(super) fn resource(kind: GrantKind) -> ApiResource {
+pub(super) fn api_resource(kind: GrantKind) -> ApiResource {
     match kind {
         GrantKind::ClusterRole => ApiResource::erase::<ClusterRole>(&()),
         GrantKind::ClusterRoleBinding => ApiResource::erase::<ClusterRoleBinding>(&()),
@@ -144,7 +146,7 @@ pub(super) fn resource(kind: GrantKind) -> ApiResource {
 }
 
 /// Starts the watches.
-pub(crate) fn watch(
+pub(crate) fn watch_roles(
     client: &Client,
     namespace: &str,
     runtime: &Runtime,
@@ -153,9 +155,11 @@ pub(crate) fn watch(
     watch_kind::<AuthorizationRole>(client, namespace, runtime, &ledger);
     watch_kind::<AuthorizationRoleBinding>(client, namespace, runtime, &ledger);
     for (kind, task) in WATCHES {
-        let grants = Api::<DynamicObject>::all_with(client.clone(), &resource(kind));
-        let ours = watcher(grants, paged().labels(name::AUTHORIZATION));
-        watch_into(runtime, task, ours, &ledger, move |all, event| all.see_grant(kind, event));
+        let grants = Api::<DynamicObject>::all_with(client.clone(), &api_resource(kind));
+        let grant_events = watcher(grants, paged_config().labels(name::AUTHORIZATION));
+        watch_into(runtime, task, grant_events, &ledger, move |state, event| {
+            state.record_grant_event(kind, event)
+        });
     }
     ledger
 }
@@ -166,6 +170,8 @@ fn watch_kind<K: RoleKind>(
     runtime: &Runtime,
     ledger: &WatchedLedger<RoleLedger>,
 ) {
-    let objects = watcher(Api::<K>::namespaced(client.clone(), namespace), paged());
-    watch_into(runtime, K::WATCH, objects, ledger, |all, event| K::replica(all).take(event, kept));
+    let objects = watcher(Api::<K>::namespaced(client.clone(), namespace), paged_config());
+    watch_into(runtime, K::WATCH, objects, ledger, |state, event| {
+        K::replica_mut(state).apply_event(event, strip_managed_fields)
+    });
 }

@@ -13,7 +13,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::{MANAGER, UpgradeCoordinator, told};
+use super::{MANAGER, UpgradeCoordinator, describe_upgrade};
 use crate::{
     api::{
         containership::{ClusterUpgrade, name},
@@ -21,7 +21,7 @@ use crate::{
         v1beta1::Pilot,
     },
     coordinator::{fleet::FleetReading, look_error::LookError},
-    engine::machines::{MemberPilot, UpgradeAction, asked_by},
+    engine::machines::{MemberPilot, UpgradeAction, requesting_upgrade},
 };
 
 /// An upgrade as our writes need it: they follow one another, each against the version that the one
@@ -34,8 +34,8 @@ pub(super) struct RunHandle {
 }
 
 impl RunHandle {
-    pub(super) fn of(run: &ClusterUpgrade) -> Self {
-        let meta = &run.metadata;
+    pub(super) fn from_upgrade(upgrade: &ClusterUpgrade) -> Self {
+        let meta = &upgrade.metadata;
         Self {
             name: meta.name.clone().unwrap_or_default(),
             version: meta.resource_version.clone().unwrap_or_default(),
@@ -47,39 +47,42 @@ impl RunHandle {
 
 impl UpgradeCoordinator {
     /// Changes the upgrade itself. Returns it as it is then; `None` once it is gone.
-    pub(super) async fn act_on_run(
+    pub(super) async fn change_upgrade(
         &self,
-        run: &RunHandle,
+        handle: &RunHandle,
         action: &UpgradeAction,
     ) -> Result<Option<RunHandle>, LookError> {
-        let api = self.upgrades(&self.writer);
-        let failed = |verb, error| LookError::request(verb, &told(&run.name), error);
+        let api = self.upgrade_api(&self.writer);
+        let request_error =
+            |verb, error| LookError::for_request(verb, &describe_upgrade(&handle.name), error);
         if *action == UpgradeAction::Delete {
-            let preconditions =
-                Preconditions { uid: run.uid.clone(), resource_version: Some(run.version.clone()) };
+            let preconditions = Preconditions {
+                uid: handle.uid.clone(),
+                resource_version: Some(handle.version.clone()),
+            };
             let params =
                 DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-            return match api.delete(&run.name, &params).await {
-                Ok(deleted) => Ok(deleted.left().as_ref().map(RunHandle::of)),
-                Err(error) => Err(failed("delete", error)),
+            return match api.delete(&handle.name, &params).await {
+                Ok(answer) => Ok(answer.left().as_ref().map(RunHandle::from_upgrade)),
+                Err(error) => Err(request_error("delete", error)),
             };
         }
-        let mut finalizers = run.finalizers.clone();
-        finalizers.retain(|held| held != name::UPGRADE_FINALIZER);
+        let mut finalizers = handle.finalizers.clone();
+        finalizers.retain(|finalizer| finalizer != name::UPGRADE_FINALIZER);
         if *action == UpgradeAction::AddFinalizer {
             finalizers.push(name::UPGRADE_FINALIZER.to_owned());
         }
         let patch = json!({"metadata": {
-            "resourceVersion": run.version, "finalizers": finalizers,
+            "resourceVersion": handle.version, "finalizers": finalizers,
         }});
-        match api.patch(&run.name, &params(), &Patch::Merge(patch)).await {
-            Ok(patched) => Ok(Some(RunHandle::of(&patched))),
-            Err(error) => Err(failed("patch", error)),
+        match api.patch(&handle.name, &patch_params(), &Patch::Merge(patch)).await {
+            Ok(updated_upgrade) => Ok(Some(RunHandle::from_upgrade(&updated_upgrade))),
+            Err(error) => Err(request_error("patch", error)),
         }
     }
 
     /// Changes a Node or a Pilot, or evicts a pod.
-    pub(super) async fn act(
+    pub(super) async fn apply_action(
         &mut self,
         action: &UpgradeAction,
         fleet: &FleetReading,
@@ -113,20 +116,24 @@ impl UpgradeCoordinator {
                 self.patch_node(fleet, machine, version, patch).await
             }
             UpgradeAction::Release { machine, version, by, uncordon } => {
-                let patch = |node: &Node| release(node, by, *uncordon);
+                let patch = |node: &Node| release_patch(node, by, *uncordon);
                 self.patch_node(fleet, machine, version, patch).await
             }
-            UpgradeAction::Evict { namespace, pod, uid } => self.evict(namespace, pod, uid).await,
+            UpgradeAction::Evict { namespace, pod, uid } => {
+                self.evict_pod(namespace, pod, uid).await
+            }
             UpgradeAction::Ask { namespace, pilot, version, request } => {
-                let leave = json!({LEAVE: request.to_string()});
-                self.patch_pilot(namespace, pilot, version, leave).await
+                let annotations = json!({LEAVE: request.to_string()});
+                self.patch_pilot(namespace, pilot, version, annotations).await
             }
             UpgradeAction::Withdraw { namespace, pilot, version, by } => {
-                let found = |one: &&MemberPilot| one.namespace == *namespace && one.name == *pilot;
-                let found = fleet.view.pilots.iter().find(found);
-                let ours = found.and_then(asked_by) == Some(by);
-                let leave = if ours { json!({LEAVE: null}) } else { json!({}) };
-                self.patch_pilot(namespace, pilot, version, leave).await
+                let is_requested_pilot = |candidate: &&MemberPilot| {
+                    candidate.namespace == *namespace && candidate.name == *pilot
+                };
+                let member_pilot = fleet.view.pilots.iter().find(is_requested_pilot);
+                let is_own = member_pilot.and_then(requesting_upgrade) == Some(by);
+                let annotations = if is_own { json!({LEAVE: null}) } else { json!({}) };
+                self.patch_pilot(namespace, pilot, version, annotations).await
             }
             // Those are for the run itself: see `act_on_run`.
             UpgradeAction::AddFinalizer
@@ -144,15 +151,15 @@ impl UpgradeCoordinator {
         version: &str,
         patch: impl FnOnce(&Node) -> Value,
     ) -> Result<(), LookError> {
-        let what = format!("node {machine:?}");
+        let subject = format!("node {machine:?}");
         let node = fleet.nodes.get(machine);
-        let same = |node: &&Node| node.metadata.resource_version.as_deref() == Some(version);
-        let Some(node) = node.filter(same) else { return Err(LookError::Stale(what)) };
+        let is_current = |node: &&Node| node.metadata.resource_version.as_deref() == Some(version);
+        let Some(node) = node.filter(is_current) else { return Err(LookError::Stale(subject)) };
         let mut patch = patch(node);
         patch["metadata"]["resourceVersion"] = json!(version);
         let api: Api<Node> = Api::all(self.writer.clone());
-        let patched = api.patch(machine, &params(), &Patch::Merge(patch)).await;
-        patched.map(drop).map_err(|error| LookError::request("patch", &what, error))
+        let patch_result = api.patch(machine, &patch_params(), &Patch::Merge(patch)).await;
+        patch_result.map(drop).map_err(|error| LookError::for_request("patch", &subject, error))
     }
 
     async fn patch_pilot(
@@ -162,19 +169,19 @@ impl UpgradeCoordinator {
         version: &str,
         annotations: Value,
     ) -> Result<(), LookError> {
-        let what = format!("pilot \"{namespace}/{pilot}\"");
+        let subject = format!("pilot \"{namespace}/{pilot}\"");
         // Without a version, the patch would change whatever is there.
         if version.is_empty() {
-            return Err(LookError::Stale(what));
+            return Err(LookError::Stale(subject));
         }
         let patch = json!({"metadata": {"resourceVersion": version, "annotations": annotations}});
         let api: Api<Pilot> = Api::namespaced(self.writer.clone(), namespace);
-        let patched = api.patch(pilot, &params(), &Patch::Merge(patch)).await;
-        patched.map(drop).map_err(|error| LookError::request("patch", &what, error))
+        let patch_result = api.patch(pilot, &patch_params(), &Patch::Merge(patch)).await;
+        patch_result.map(drop).map_err(|error| LookError::for_request("patch", &subject, error))
     }
 
     /// Evicts a pod of this uid. That the server refuses is no failure, and is remembered for people.
-    pub(super) async fn evict(
+    pub(super) async fn evict_pod(
         &mut self,
         namespace: &str,
         pod: &str,
@@ -189,9 +196,9 @@ impl UpgradeCoordinator {
         let mut eviction = Eviction { delete_options: Some(options), ..Eviction::default() };
         eviction.metadata.name = Some(pod.to_owned());
         let api: Api<Pod> = Api::namespaced(self.writer.clone(), namespace);
-        let evicted: kube::Result<Value> =
+        let eviction_result: kube::Result<Value> =
             api.create_subresource("eviction", pod, &PostParams::default(), &eviction).await;
-        let result = match evicted {
+        let result = match eviction_result {
             Ok(_) => {
                 self.refusals.remove(uid);
                 "accepted"
@@ -205,8 +212,8 @@ impl UpgradeCoordinator {
                 "refused"
             }
             Err(error) => {
-                let what = format!("pod \"{namespace}/{pod}\"");
-                return Err(LookError::request("evict", &what, error));
+                let subject = format!("pod \"{namespace}/{pod}\"");
+                return Err(LookError::for_request("evict", &subject, error));
             }
         };
         self.metrics.evictions.with_label_values(&[result]).inc();
@@ -214,7 +221,7 @@ impl UpgradeCoordinator {
     }
 }
 
-fn params() -> PatchParams {
+fn patch_params() -> PatchParams {
     PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
 }
 
@@ -225,17 +232,21 @@ fn other_taints(node: &Node) -> Vec<Taint> {
 }
 
 /// Returns the patch that takes off a Node what the run `by` put on it.
-fn release(node: &Node, by: &str, uncordon: bool) -> Value {
-    let bears = |mark: &str| {
-        node.metadata.annotations.as_ref().and_then(|all| all.get(mark)).is_some_and(|of| of == by)
+fn release_patch(node: &Node, by: &str, uncordon: bool) -> Value {
+    let has_mark = |mark: &str| {
+        node.metadata
+            .annotations
+            .as_ref()
+            .and_then(|annotations| annotations.get(mark))
+            .is_some_and(|owner| owner == by)
     };
     let mut patch = json!({});
-    if bears(name::TAINTED_BY) {
+    if has_mark(name::TAINTED_BY) {
         let taints = other_taints(node);
         patch["metadata"]["annotations"][name::TAINTED_BY] = Value::Null;
         patch["spec"]["taints"] = if taints.is_empty() { Value::Null } else { json!(taints) };
     }
-    if bears(name::CORDONED_BY) {
+    if has_mark(name::CORDONED_BY) {
         patch["metadata"]["annotations"][name::CORDONED_BY] = Value::Null;
         if uncordon {
             patch["spec"]["unschedulable"] = Value::Null;

@@ -82,7 +82,7 @@ impl Scene {
     /// As `until`, of any machine of the run.
     async fn until_on(&mut self, at: usize, phase: &str) {
         for _ in 0..20 {
-            self.coordinator.look().await.unwrap();
+            self.coordinator.reconcile().await.unwrap();
             let run = self.run();
             if run["status"]["nodes"][at]["phase"] == phase {
                 return;
@@ -145,13 +145,13 @@ impl Scene {
 #[tokio::test]
 async fn a_run_is_accepted_before_anything_is_touched_and_held_before_it_is_marked() {
     let mut scene = Scene::new();
-    scene.coordinator.look().await.unwrap();
+    scene.coordinator.reconcile().await.unwrap();
     assert_eq!(scene.writes(), [format!("PUT {RUN}/status")]);
     assert_eq!(scene.run()["status"]["nodes"][1]["name"], "m-2");
-    scene.coordinator.look().await.unwrap();
+    scene.coordinator.reconcile().await.unwrap();
     assert_eq!(scene.writes()[0], format!("PATCH {RUN}"));
     assert_eq!(scene.run()["metadata"]["finalizers"], json!([name::UPGRADE_FINALIZER]));
-    scene.coordinator.look().await.unwrap();
+    scene.coordinator.reconcile().await.unwrap();
     let writes = scene.writes();
     let marks = [format!("PATCH {}", machine("m-1")), format!("PATCH {}", machine("m-2"))];
     assert_eq!(writes[..2], marks, "both machines are still to come");
@@ -172,7 +172,7 @@ async fn an_action_that_fails_leaves_the_status_unwritten() {
     for code in [409, 500] {
         let cordon = format!("PATCH {}", machine("m-1"));
         scene.server.lock().refuses.insert(cordon.clone(), code);
-        scene.coordinator.look().await.unwrap_err();
+        scene.coordinator.reconcile().await.unwrap_err();
         assert_eq!(scene.writes(), [cordon]);
         assert_eq!(scene.run(), before);
     }
@@ -186,7 +186,7 @@ async fn an_action_that_fails_leaves_the_status_unwritten() {
 async fn a_status_that_another_client_wrote_meanwhile_is_not_overwritten() {
     let mut scene = Scene::new();
     scene.server.lock().refuses.insert(format!("PUT {RUN}"), 409);
-    let error = scene.coordinator.look().await.unwrap_err();
+    let error = scene.coordinator.reconcile().await.unwrap_err();
     assert_eq!(error.outcome(), "conflict");
     scene.server.lock().refuses.clear();
     scene.until("Cordon").await;
@@ -198,8 +198,8 @@ async fn an_eviction_that_is_refused_is_no_failure_and_is_told() {
     scene.add_pod();
     scene.until("Drain").await;
     scene.server.lock().refuses.insert(format!("POST {POD}/eviction"), 429);
-    scene.coordinator.look().await.unwrap();
-    scene.coordinator.look().await.unwrap();
+    scene.coordinator.reconcile().await.unwrap();
+    scene.coordinator.reconcile().await.unwrap();
     let waits = &scene.run()["status"]["waitsFor"][0];
     assert_eq!(waits["predicate"], "PodEvicted");
     assert_eq!(waits["message"], "pod shop/web-0: refused");
@@ -214,7 +214,7 @@ async fn a_database_is_asked_and_waited_for_and_every_mark_is_taken_off() {
     scene.add_member();
     scene.until("Drain").await;
     for _ in 0..3 {
-        scene.coordinator.look().await.unwrap();
+        scene.coordinator.reconcile().await.unwrap();
     }
     let leave = &scene.server.lock().objects[PILOT]["metadata"]["annotations"]
         [names::annotation::LEAVE]
@@ -235,12 +235,12 @@ async fn a_database_is_asked_and_waited_for_and_every_mark_is_taken_off() {
     scene.server.lock().edit(&machine("m-2"), &new);
     scene.until_on(1, "Done").await;
     for _ in 0..3 {
-        scene.coordinator.look().await.unwrap();
+        scene.coordinator.reconcile().await.unwrap();
     }
     assert_eq!(scene.run()["status"]["phase"], "Success");
     assert_eq!(scene.run()["metadata"]["finalizers"], json!([]));
     scene.writes();
-    scene.coordinator.look().await.unwrap();
+    scene.coordinator.reconcile().await.unwrap();
     assert_eq!(scene.writes(), [""; 0], "a run that is over is left alone");
 }
 
@@ -250,9 +250,9 @@ async fn eviction_spares_a_pod_with_another_uid() {
     scene.add_pod();
     let recreated = json!({"metadata": {"namespace": "shop", "uid": "u-recreated"}});
     scene.server.lock().put(POD, recreated);
-    scene.coordinator.evict("shop", "web-0", "u-web").await.unwrap();
+    scene.coordinator.evict_pod("shop", "web-0", "u-web").await.unwrap();
     assert!(scene.server.lock().objects.contains_key(POD));
-    scene.coordinator.evict("shop", "web-0", "u-recreated").await.unwrap();
+    scene.coordinator.evict_pod("shop", "web-0", "u-recreated").await.unwrap();
     assert!(!scene.server.lock().objects.contains_key(POD));
 }
 
@@ -262,7 +262,7 @@ async fn withdrawal_keeps_the_request_of_a_user() {
     scene.add_member();
     scene.until("Drain").await;
     for _ in 0..3 {
-        scene.coordinator.look().await.unwrap();
+        scene.coordinator.reconcile().await.unwrap();
     }
     let leave = "u-member drain of m-1";
     let annotations = json!({"metadata": {"annotations": {names::annotation::LEAVE: leave}}});
@@ -272,7 +272,7 @@ async fn withdrawal_keeps_the_request_of_a_user() {
     let new = json!({"status": {"nodeInfo": {"kubeletVersion": "v1.34.4"}}});
     scene.server.lock().edit(&machine("m-1"), &new);
     scene.until("Done").await;
-    scene.coordinator.look().await.unwrap();
+    scene.coordinator.reconcile().await.unwrap();
     let pilot = scene.server.lock().objects[PILOT].clone();
     assert_eq!(pilot["metadata"]["annotations"][names::annotation::LEAVE], leave);
 }
@@ -286,7 +286,7 @@ async fn while_the_api_of_the_databases_is_silent_nothing_is_asked_and_machines_
     scene.server.lock().refuses.insert(silent.clone(), 503);
     scene.writes();
     for _ in 0..3 {
-        scene.coordinator.look().await.unwrap();
+        scene.coordinator.reconcile().await.unwrap();
     }
     assert!(scene.writes().iter().all(|write| write.starts_with(&format!("PUT {RUN}"))));
     assert_eq!(scene.run()["status"]["waitsFor"][0]["predicate"], "ApiSilent");
@@ -296,7 +296,7 @@ async fn while_the_api_of_the_databases_is_silent_nothing_is_asked_and_machines_
     scene.server.lock().edit(&machine("m-1"), &new);
     scene.until("Settle").await;
     for _ in 0..3 {
-        scene.coordinator.look().await.unwrap();
+        scene.coordinator.reconcile().await.unwrap();
     }
     assert_eq!(scene.run()["status"]["nodes"][0]["phase"], "Settle", "its cluster is not heard");
     scene.server.lock().refuses.clear();
@@ -307,12 +307,12 @@ async fn while_the_api_of_the_databases_is_silent_nothing_is_asked_and_machines_
 async fn upgrades_that_are_off_are_refused_in_one_sentence() {
     let mut scene = Scene::new();
     scene.coordinator.enabled = false;
-    scene.coordinator.look().await.unwrap();
+    scene.coordinator.reconcile().await.unwrap();
     let status = scene.run()["status"].clone();
     assert_eq!(status["phase"], "Failed");
     assert!(status["message"].as_str().unwrap().contains("--enable-cluster-upgrade"));
     scene.writes();
-    scene.coordinator.look().await.unwrap();
+    scene.coordinator.reconcile().await.unwrap();
     assert_eq!(scene.writes(), [""; 0]);
 }
 
@@ -330,11 +330,11 @@ async fn what_a_run_that_is_gone_left_is_swept_up() {
             },
         }),
     );
-    scene.coordinator.look().await.unwrap();
+    scene.coordinator.reconcile().await.unwrap();
     let node = scene.node("m-1");
     assert_eq!(node["spec"], json!({}));
     assert_eq!(node["metadata"]["annotations"], json!({}));
     scene.writes();
-    scene.coordinator.look().await.unwrap();
+    scene.coordinator.reconcile().await.unwrap();
     assert_eq!(scene.writes(), [""; 0]);
 }

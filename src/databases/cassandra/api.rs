@@ -70,13 +70,13 @@ impl ClusterKind for Cassandra {
         }
     }
 
-    fn topology(pool: &Rack) -> Vec<(&'static str, Option<&str>)> {
+    fn topology_fields(pool: &Rack) -> Vec<(&'static str, Option<&str>)> {
         let Rack { datacenter, rack } = pool;
         vec![("datacenter", datacenter.as_deref()), ("rack", rack.as_deref())]
     }
 
-    fn cells(hub: &Value, now: i64) -> Vec<Value> {
-        columns::cells(hub, now)
+    fn printer_cells(hub: &Value, now: i64) -> Vec<Value> {
+        columns::build_cells(hub, now)
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::{
     api::printer::{
         AGE, BLOCKED_BY, HEALTH, MESSAGE, NAME, NODES, OPERATION, PHASE, READY, TLS, VERSION,
-        cluster, pools, text, wide,
+        cluster_cells, pool_values, text_at, wide_column,
     },
     machinery::served_kind::PrinterColumn,
 };
@@ -18,7 +18,7 @@ pub const COLUMNS: &[PrinterColumn] = &[
     VERSION,
     PHASE,
     AGE,
-    wide("Datacenters", "string", "Datacenters of the node pools."),
+    wide_column("Datacenters", "string", "Datacenters of the node pools."),
     TLS,
     OPERATION,
     BLOCKED_BY,
@@ -28,16 +28,16 @@ pub const COLUMNS: &[PrinterColumn] = &[
 /// Index of the one column that only Cassandra has.
 const DATACENTERS: usize = 7;
 
-pub fn cells(hub: &Value, now: i64) -> Vec<Value> {
-    let mut cells = cluster(hub, now);
-    cells.insert(DATACENTERS, datacenters(hub).into());
+pub fn build_cells(hub: &Value, now: i64) -> Vec<Value> {
+    let mut cells = cluster_cells(hub, now);
+    cells.insert(DATACENTERS, datacenter_names(hub).into());
     cells
 }
 
-fn datacenters(hub: &Value) -> String {
+fn datacenter_names(hub: &Value) -> String {
     let mut names: Vec<&str> = Vec::new();
-    for pool in pools(hub) {
-        let name = text(pool, "/datacenter");
+    for pool in pool_values(hub) {
+        let name = text_at(pool, "/datacenter");
         if !name.is_empty() && !names.contains(&name) {
             names.push(name);
         }
@@ -55,7 +55,7 @@ mod tests {
     fn every_column_has_its_cell() {
         let hub = json!({"spec": {"nodePools": [
             {"datacenter": "eu"}, {"datacenter": "us"}, {"datacenter": "eu"}]}});
-        let cells = cells(&hub, 0);
+        let cells = build_cells(&hub, 0);
         assert_eq!(cells.len(), COLUMNS.len());
         let place = COLUMNS.iter().position(|column| column.name == "Datacenters").unwrap();
         assert_eq!(cells[place], "eu,us");

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{
     facts::{self, Release},
     names::{self, label},
-    settings::lets_everybody_in,
+    settings::is_authentication_off,
     v1beta1::{
         Cassandra, CassandraBehind, CassandraCluster, CassandraNode, CassandraNodePool,
         PilotCassandraSpec, Rack,
@@ -56,26 +56,26 @@ pub const DATABASE: ManagedDatabase = ManagedDatabase {
         shared_by_pilots: true,
         hashing: PasswordHashing::Bcrypt,
     }),
-    ..ManagedDatabase::new::<Cassandra>(services, reports, secured)
+    ..ManagedDatabase::new::<Cassandra>(build_services, node_report, security_condition)
 };
 
 impl ManagedClusterKind for Cassandra {
     const DATABASE: &'static ManagedDatabase = &DATABASE;
     const DEFAULT_UID: i64 = names::DEFAULT_UID;
 
-    fn image(version: &str) -> String {
+    fn default_image(version: &str) -> String {
         format!("{}:{version}", names::DEFAULT_IMAGE_REPOSITORY)
     }
 
-    fn unsupported(version: &str) -> Option<String> {
+    fn unsupported_version_message(version: &str) -> Option<String> {
         version.parse::<Release>().err().map(|error| error.to_string())
     }
 
-    fn nodes_elsewhere(own: &Self) -> bool {
-        !own.additional_seeds.is_empty()
+    fn nodes_elsewhere(spec: &Self) -> bool {
+        !spec.additional_seeds.is_empty()
     }
 
-    fn part(cluster: &CassandraCluster, pool: &CassandraNodePool) -> PilotParts {
+    fn pilot_parts(cluster: &CassandraCluster, pool: &CassandraNodePool) -> PilotParts {
         let Self { cluster_name, num_tokens, additional_seeds } = &cluster.spec.own;
         let Rack { datacenter, rack } = &pool.own;
         let is_alone = cluster_name.is_none() && additional_seeds.is_empty();
@@ -98,34 +98,36 @@ impl ManagedClusterKind for Cassandra {
 fn keep_name(desired: &mut DesiredCluster, existing: &[ExistingPool]) {
     let word = names::NAMES.word;
     let mut parts = existing.iter().filter_map(|pool| pool.parts.as_ref());
-    let Some(found) = parts.find_map(|parts| parts.get::<PilotCassandraSpec>(word)) else { return };
+    let Some(existing_part) = parts.find_map(|parts| parts.get::<PilotCassandraSpec>(word)) else {
+        return;
+    };
     for pool in &mut desired.pools {
         pool.pilot.change_part::<CassandraNode>(|part| {
-            if part.cluster_name.is_none() || part.cluster_name == found.new_cluster_name {
-                part.cluster_name.clone_from(&found.cluster_name);
-                part.new_cluster_name.clone_from(&found.new_cluster_name);
+            if part.cluster_name.is_none() || part.cluster_name == existing_part.new_cluster_name {
+                part.cluster_name.clone_from(&existing_part.cluster_name);
+                part.new_cluster_name.clone_from(&existing_part.new_cluster_name);
             }
         });
         pool.pilot.config_hash = Some(facts::config_hash(&pool.pilot));
     }
 }
 
-fn services(desired: &DesiredCluster) -> Vec<ClusterService> {
-    let all = &["cql", "intra-node", "intra-node-tls"];
+fn build_services(desired: &DesiredCluster) -> Vec<ClusterService> {
+    let all_ports = &["cql", "intra-node", "intra-node-tls"];
     let name = &desired.name;
     let client = desired.services.client.as_ref();
     vec![
         // A joining node must find seeds that are not ready yet.
         ClusterService {
             name: names::seeds_service(name),
-            ports: all,
+            ports: all_ports,
             reach: ServiceExposure::AllPods,
             marks: &[(label::SEED, "true")],
             wanted: true,
         },
         ClusterService {
             name: names::nodes_service(name),
-            ports: all,
+            ports: all_ports,
             reach: ServiceExposure::Pods,
             marks: &[],
             wanted: true,
@@ -141,14 +143,14 @@ fn services(desired: &DesiredCluster) -> Vec<ClusterService> {
     ]
 }
 
-fn reports(status: &PilotStatus) -> NodeReport {
+fn node_report(status: &PilotStatus) -> NodeReport {
     let part = status.part::<CassandraNode>();
     let cluster_name = part.as_ref().and_then(|part| part.cluster_name.clone());
-    let outsider = part.as_ref().is_some_and(|part| part.joined == Some(false));
+    let is_outsider = part.as_ref().is_some_and(|part| part.joined == Some(false));
     let behind = part.as_ref().and_then(|part| part.behind.as_ref());
     let behind = behind.map(|CassandraBehind { since, away_since }| BehindReplica {
         since: since.0,
-        away_since: away_since.as_ref().map(|away| away.0),
+        away_since: away_since.as_ref().map(|time| time.0),
         repair: REPAIR,
         repair_beside_lost: REPAIR_BESIDE_LOST,
     });
@@ -160,7 +162,7 @@ fn reports(status: &PilotStatus) -> NodeReport {
     NodeReport {
         cluster_name,
         elected: false,
-        outsider,
+        outsider: is_outsider,
         answered: mode.is_some(),
         moves_data: matches!(mode.as_deref(), Some("JOINING" | "LEAVING")),
         behind,
@@ -176,8 +178,8 @@ const REPAIR: &str = "nodetool repair -full";
 /// in `ActiveRepairService.prepareForRepair`); 4.0 and later have it.
 const REPAIR_BESIDE_LOST: &str = "nodetool repair -full --force";
 
-fn secured(desired: &DesiredCluster) -> SecuredCondition {
-    if desired.pools.iter().any(|pool| lets_everybody_in(&pool.pilot.config)) {
+fn security_condition(desired: &DesiredCluster) -> SecuredCondition {
+    if desired.pools.iter().any(|pool| is_authentication_off(&pool.pilot.config)) {
         let message = "no login and no TLS: every client that reaches port 9042 may read, change and delete \
                        all data; set spec.config.authenticator, or keep others out with a \
                        NetworkPolicy";
@@ -208,7 +210,7 @@ mod tests {
     }
 
     fn pool_of(cluster: &CassandraCluster) -> DesiredPool {
-        managed_cluster::of(cluster, &settings("navigator")).pools.remove(0)
+        managed_cluster::build_desired_cluster(cluster, &settings("navigator")).pools.remove(0)
     }
 
     #[test]
@@ -241,7 +243,8 @@ mod tests {
         let told = |cluster: &CassandraCluster, found: Option<&PilotCassandraSpec>| {
             let parts = found.map(|part| PilotParts::new(names::NAMES.word, part));
             let existing = [ExistingPool { pool: "a".to_owned(), eligible: 0, unknown: 0, parts }];
-            managed_cluster::of(cluster, &settings("navigator")).fitting(&existing)
+            managed_cluster::build_desired_cluster(cluster, &settings("navigator"))
+                .fit_to_pools(&existing)
         };
         let part = |pool: &DesiredPool| pool.pilot.part::<CassandraNode>().unwrap();
         // As a release before 0.3 wrote it.
@@ -269,8 +272,10 @@ mod tests {
         let mut cluster = CassandraCluster::default();
         cluster.spec.node_pools = vec![CassandraNodePool::default()];
         let reason = |cluster: &CassandraCluster| {
-            let (status, reason, _) =
-                secured(&managed_cluster::of(cluster, &settings("navigator")));
+            let (status, reason, _) = security_condition(&managed_cluster::build_desired_cluster(
+                cluster,
+                &settings("navigator"),
+            ));
             format!("{status}/{reason}")
         };
         assert_eq!(reason(&cluster), "False/SecurityDisabled");
@@ -285,7 +290,7 @@ mod tests {
             status.change_part::<CassandraNode>(|part| {
                 part.operation_mode = mode.map(str::to_owned);
             });
-            reports(&status)
+            node_report(&status)
         };
         assert_eq!(of(None), NodeReport::default());
         assert!(of(Some("NORMAL")).answered && !of(Some("NORMAL")).moves_data);
@@ -296,9 +301,9 @@ mod tests {
     fn data_of_a_node_and_its_place_are_read_from_its_pilot() {
         let mut status = PilotStatus::default();
         status.change_part::<CassandraNode>(|part| part.load_bytes = Some(9));
-        assert_eq!(reports(&status).load, Some(NodeLoad { bytes: 9, copies: None }));
+        assert_eq!(node_report(&status).load, Some(NodeLoad { bytes: 9, copies: None }));
         status.change_part::<CassandraNode>(|part| part.replication_factor = Some(3));
-        assert_eq!(reports(&status).load, Some(NodeLoad { bytes: 9, copies: Some(3) }));
+        assert_eq!(node_report(&status).load, Some(NodeLoad { bytes: 9, copies: Some(3) }));
         let mut spec = PilotSpec::default();
         assert_eq!((DATABASE.place)(&spec), None);
         spec.change_part::<CassandraNode>(|part| {
@@ -318,7 +323,7 @@ mod tests {
             part.behind =
                 Some(CassandraBehind { since: since.clone(), away_since: Some(away.clone()) });
         });
-        let behind = reports(&status).behind.unwrap();
+        let behind = node_report(&status).behind.unwrap();
         assert_eq!((behind.since, behind.away_since), (since.0, Some(away.0)));
         assert_eq!(behind.repair, "nodetool repair -full");
         assert_eq!(behind.repair_beside_lost, "nodetool repair -full --force");
@@ -329,19 +334,20 @@ mod tests {
         for (joined, outsider) in [(None, false), (Some(true), false), (Some(false), true)] {
             let mut status = PilotStatus::default();
             status.change_part::<CassandraNode>(|part| part.joined = joined);
-            assert_eq!(reports(&status).outsider, outsider, "{joined:?}");
+            assert_eq!(node_report(&status).outsider, outsider, "{joined:?}");
         }
     }
 
     #[test]
     fn only_four_and_five_are_run() {
         for version in ["4.0", "4.0.19", "4.1-beta1", "4.1.7", "5.0.6"] {
-            assert_eq!(Cassandra::unsupported(version), None, "{version}");
+            assert_eq!(Cassandra::unsupported_version_message(version), None, "{version}");
         }
         for version in ["3.11", "3.11.1", "5.1", "6.0", "", "x"] {
             let cluster = ClusterSpec { version: version.to_owned(), ..ClusterSpec::default() };
             let cluster = CassandraCluster { spec: cluster, ..CassandraCluster::default() };
-            let stalled = managed_cluster::of(&cluster, &settings("navigator")).stalled;
+            let stalled =
+                managed_cluster::build_desired_cluster(&cluster, &settings("navigator")).stalled;
             assert_eq!(stalled.unwrap().reason, "UnsupportedVersion", "{version}");
         }
     }
@@ -361,7 +367,7 @@ mod tests {
     fn an_upgrade_of_ours_alone_restarts_no_database() {
         let mut cluster = CassandraCluster::default();
         cluster.spec.node_pools = vec![CassandraNodePool::default()];
-        let of = |image: &str| managed_cluster::of(&cluster, &settings(image));
+        let of = |image: &str| managed_cluster::build_desired_cluster(&cluster, &settings(image));
         let (before, after) = (of("navigator:1"), of("navigator:2"));
         assert_ne!(before.pilot_image, after.pilot_image);
         let hashes = |desired: &DesiredCluster| {

@@ -18,11 +18,11 @@ impl OlderCluster<Cassandra> for CassandraV1alpha1 {
     type Pool = Rack;
     type Surplus = Cassandra;
 
-    fn project(own: Cassandra) -> (Nothing, Cassandra) {
-        (Nothing {}, own)
+    fn project_spec(spec: Cassandra) -> (Nothing, Cassandra) {
+        (Nothing {}, spec)
     }
 
-    fn lift(_older: Nothing, surplus: Cassandra) -> Cassandra {
+    fn lift_spec(_older: Nothing, surplus: Cassandra) -> Cassandra {
         surplus
     }
 
@@ -43,14 +43,14 @@ impl OlderPart<CassandraNode> for CassandraNodeV1alpha1 {
     type Spec = v1alpha1::PilotCassandraSpec;
     type Surplus = PilotCassandraSpec;
 
-    fn project(
+    fn project_part(
         spec: PilotCassandraSpec,
         node_pool: String,
     ) -> (v1alpha1::PilotCassandraSpec, PilotCassandraSpec) {
         (v1alpha1::PilotCassandraSpec { node_pool }, spec)
     }
 
-    fn lift(
+    fn lift_part(
         older: v1alpha1::PilotCassandraSpec,
         surplus: PilotCassandraSpec,
     ) -> (PilotCassandraSpec, String) {

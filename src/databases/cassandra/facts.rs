@@ -15,7 +15,7 @@ pub use heap::heap_bytes;
 pub use hints::hint_window;
 pub use options::choose_collector;
 pub use release::Release;
-pub use render::{NodeSettings, RenderError, RenderedFiles, render, seed_provider};
+pub use render::{NodeSettings, RenderError, RenderedFiles, render_files, seed_provider};
 pub use security::SecuritySettings;
 pub(super) use security::{KEY_FILE, TRUST_FILE};
 

@@ -16,21 +16,21 @@ pub const DATABASE: ShownDatabase = ShownDatabase {
         open: &["sh", "-c", r#"exec "${CASSANDRA_HOME:-/opt/cassandra}/bin/cqlsh" "$@""#, "cqlsh"],
         secured: Some(SecuredConsole {
             command: |access| {
-                let trust = if access.tls { trust(access) } else { "" };
-                let own = if access.certificate { OWN } else { "" };
+                let trust = if access.tls { trust_file(access) } else { "" };
+                let client_key = if access.certificate { OWN } else { "" };
                 let login = access.login.as_deref().unwrap_or_default();
-                ["sh", "-c", CONSOLE, "cqlsh", trust, own, login].map(str::to_owned).into()
+                ["sh", "-c", CONSOLE, "cqlsh", trust, client_key, login].map(str::to_owned).into()
             },
             login_file,
             by_hand: |access| {
                 let trust = if access.tls {
-                    format!("env SSL_CERTFILE={} ", trust(access))
+                    format!("env SSL_CERTFILE={} ", trust_file(access))
                 } else {
                     String::new()
                 };
                 let ssl = if access.tls { "--ssl " } else { "" };
-                let own = if access.certificate { "--cqlshrc FILE " } else { "" };
-                format!("{trust}cqlsh {ssl}{own}-u NAME")
+                let cqlshrc_option = if access.certificate { "--cqlshrc FILE " } else { "" };
+                format!("{trust}cqlsh {ssl}{cqlshrc_option}-u NAME")
             },
         }),
     },
@@ -48,7 +48,7 @@ pub const DATABASE: ShownDatabase = ShownDatabase {
 
 /// Returns the CAs by which a client knows the node, in its container. Where it asks for certificates of
 /// clients, `ca.pem` holds the CAs of those.
-fn trust(access: &ConsoleAccess) -> &'static str {
+fn trust_file(access: &ConsoleAccess) -> &'static str {
     if access.certificate {
         "/etc/navigator/tls/client/server-ca.pem"
     } else {

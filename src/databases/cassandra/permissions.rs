@@ -18,17 +18,17 @@ const MASKING: [&str; 2] = ["SELECT_MASKED", "UNMASK"];
 pub(super) const MASKING_SINCE: MinorVersion = (5, 0);
 
 /// Returns the words that a grant may have in a version.
-pub(super) fn known(version: MinorVersion) -> Vec<&'static str> {
-    [ALL].into_iter().chain(rights(version)).collect()
+pub(super) fn valid_permissions(version: MinorVersion) -> Vec<&'static str> {
+    [ALL].into_iter().chain(version_rights(version)).collect()
 }
 
-fn rights(version: MinorVersion) -> impl Iterator<Item = &'static str> {
+fn version_rights(version: MinorVersion) -> impl Iterator<Item = &'static str> {
     let masking = (version >= MASKING_SINCE).then_some(MASKING);
     BASIC.into_iter().chain(masking.into_iter().flatten())
 }
 
 /// Returns what a grant is on, as `system_auth` names it.
-pub(super) fn resource(grant: &CassandraGrant) -> String {
+pub(super) fn resource_name(grant: &CassandraGrant) -> String {
     let CassandraGrant { permissions: _, keyspace, table } = grant;
     match table {
         _ if keyspace == EVERYWHERE => DATA.to_owned(),
@@ -46,12 +46,15 @@ pub(super) fn is_data(resource: &str) -> bool {
 }
 
 /// Returns the rights of a grant in a version; those that the version has not are left out.
-pub(super) fn granted(grant: &CassandraGrant, version: MinorVersion) -> BTreeSet<&'static str> {
+pub(super) fn granted_rights(
+    grant: &CassandraGrant,
+    version: MinorVersion,
+) -> BTreeSet<&'static str> {
     let CassandraGrant { permissions, keyspace: _, table } = grant;
-    let says = |word: &str| permissions.iter().any(|permission| permission == word);
-    rights(version)
+    let has_permission = |word: &str| permissions.iter().any(|permission| permission == word);
+    version_rights(version)
         .filter(|right| *right != CREATE || table.is_none())
-        .filter(|right| says(ALL) || says(right))
+        .filter(|right| has_permission(ALL) || has_permission(right))
         .collect()
 }
 
@@ -74,7 +77,7 @@ mod tests {
             ("shop", None, "data/shop"),
             ("shop", Some("orders"), "data/shop/orders"),
         ] {
-            let name_of = resource(&grant(&["ALL"], keyspace, table));
+            let name_of = resource_name(&grant(&["ALL"], keyspace, table));
             assert!(name_of == name && is_data(name), "{name_of}");
         }
         for other in ["roles", "roles/app", "functions/shop", "mbean", "database"] {
@@ -85,7 +88,10 @@ mod tests {
     #[test]
     fn all_are_those_that_there_are_on_that_in_that_version() {
         let granted = |words: &[&str], table, version| {
-            granted(&grant(words, "shop", table), version).into_iter().collect::<Vec<_>>().join(" ")
+            granted_rights(&grant(words, "shop", table), version)
+                .into_iter()
+                .collect::<Vec<_>>()
+                .join(" ")
         };
         let basic = "ALTER AUTHORIZE CREATE DROP MODIFY SELECT";
         assert_eq!(granted(&["ALL"], None, (4, 1)), basic);

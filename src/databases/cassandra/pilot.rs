@@ -67,7 +67,7 @@ use self::{
 use super::{
     facts::{EXITS, hint_window},
     names,
-    settings::lets_everybody_in,
+    settings::is_authentication_off,
     v1beta1::{CassandraNode, PilotCassandraStatus},
 };
 use crate::{
@@ -85,7 +85,7 @@ use crate::{
         volume::{
             contents::ContentFolder,
             data_volume::Volume,
-            remembered_state::{RememberedState, unsaved},
+            remembered_state::{RememberedState, save_error},
             ring,
         },
     },
@@ -130,7 +130,7 @@ pub const DATABASE: DrivenDatabase = DrivenDatabase {
         ContentFolder { folder: "data", above: 0, what: "data" },
     ],
     agents: &[AGENT],
-    installed: preflight::version,
+    installed: preflight::installed_version,
     java: Some(JavaLocation { variables: &["JAVA_HOME"], bundled: None }),
     make: |config, data, volume| Arc::new(CassandraDriver::new(config, &data, &volume)),
 };
@@ -182,98 +182,98 @@ impl CassandraDriver {
         }
     }
 
-    fn seen(&self) -> MutexGuard<'_, DriverState> {
+    fn driver_state(&self) -> MutexGuard<'_, DriverState> {
         self.seen.lock().expect("no panic while held")
     }
 
     fn jolokia(&self) -> Result<JolokiaClient, Error> {
-        let mut seen = self.seen();
-        if seen.jolokia.is_none() {
-            seen.jolokia = JolokiaClient::attach(&self.config);
+        let mut state = self.driver_state();
+        if state.jolokia.is_none() {
+            state.jolokia = JolokiaClient::from_settings(&self.config);
         }
-        let unknown = || Error::Unreachable { source: "it was never configured".into() };
-        seen.jolokia.clone().ok_or_else(unknown)
+        let unreachable_error = || Error::Unreachable { source: "it was never configured".into() };
+        state.jolokia.clone().ok_or_else(unreachable_error)
     }
 
     fn note_absence(&self, node: &DatabaseNode) {
         let window = hint_window(&node.pilot.spec.config, &datacenter_of(&node.pilot));
-        let peers = Some(PeerRuns::of(&node.peers));
-        self.seen().absence = AbsenceFacts { hints_kept: Some(window), peers };
+        let peers = Some(PeerRuns::from_peers(&node.peers));
+        self.driver_state().absence = AbsenceFacts { hints_kept: Some(window), peers };
     }
 
     fn note_logins(&self, node: &DatabaseNode) {
         let spec = &node.pilot.spec;
-        let logins =
-            !lets_everybody_in(&spec.config) || security::asks_passwords(spec.security.as_ref());
+        let logins = !is_authentication_off(&spec.config)
+            || security::requires_passwords(spec.security.as_ref());
         self.upkeep_state(|upkeep| upkeep.set_logins(logins));
     }
 
     /// Returns which nodes share ranges. Cassandra is asked only while a node is down.
-    async fn ranges(
+    async fn read_ranges(
         &self,
         jolokia: &JolokiaClient,
         facts: &NodeView,
     ) -> Result<RangeAvailability, Error> {
         if facts.unreachable.is_empty() || !facts.is_member() {
-            self.seen().ranges = None;
+            self.driver_state().ranges = None;
             return Ok(RangeAvailability::default());
         }
-        let down = &facts.unreachable;
-        if let Some((when, then, ranges)) = &self.seen().ranges
-            && when.elapsed() < RANGES_EVERY
-            && then == down
+        let down_nodes = &facts.unreachable;
+        if let Some((queried_at, last_down_nodes, ranges)) = &self.driver_state().ranges
+            && queried_at.elapsed() < RANGES_EVERY
+            && last_down_nodes == down_nodes
         {
             return Ok(ranges.clone());
         }
-        let ranges = RangeAvailability::ask(jolokia, facts).await?;
-        self.seen().ranges = Some((Instant::now(), down.clone(), ranges.clone()));
+        let ranges = RangeAvailability::query(jolokia, facts).await?;
+        self.driver_state().ranges = Some((Instant::now(), down_nodes.clone(), ranges.clone()));
         Ok(ranges)
     }
 
     /// Saves what is new about the node, when the volume is free. Returns why that failed.
-    async fn keep(&self, facts: &NodeView) -> Option<String> {
-        let (known, absence) = (facts.clone(), self.seen().absence.clone());
-        let note = move |state: &mut NodeState| {
-            state.presence.note(&known, &absence, Timestamp::now());
-            state.note(&known)
+    async fn save_state(&self, facts: &NodeView) -> Option<String> {
+        let (view, absence) = (facts.clone(), self.driver_state().absence.clone());
+        let update = move |state: &mut NodeState| {
+            state.presence.update(&view, &absence, Timestamp::now());
+            state.update(&view)
         };
-        let noted = self.state.glance(note).await;
-        if let Ok(Some(true)) = noted {
-            self.state.known().log_join();
+        let update_result = self.state.try_change(update).await;
+        if let Ok(Some(true)) = update_result {
+            self.state.cached_state().log_join();
         }
-        unsaved(noted)
+        save_error(update_result)
     }
 }
 
 impl Driver for CassandraDriver {
-    fn needs(&self, _node: &DatabaseNode) -> KernelNeeds {
+    fn kernel_needs(&self, _node: &DatabaseNode) -> KernelNeeds {
         preflight::NEEDS
     }
 
-    fn preflight<'a>(&'a self, node: &'a DatabaseNode) -> BoxFuture<'a, Vec<FailedCheck>> {
+    fn run_preflight<'a>(&'a self, node: &'a DatabaseNode) -> BoxFuture<'a, Vec<FailedCheck>> {
         Box::pin(async move {
-            let mut failed = preflight::check(node);
-            failed.extend(preflight::seeds(node).await);
-            failed
+            let mut failed_checks = preflight::check_node(node);
+            failed_checks.extend(preflight::check_seeds(node).await);
+            failed_checks
         })
     }
 
     fn validate<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
-        Box::pin(async move { configure::validate(node) })
+        Box::pin(async move { configure::validate_config(node) })
     }
 
     fn configure<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ProcessSpec> {
         Box::pin(async move {
-            let (process, jolokia, access) = configure::configure(node)?;
+            let (process, jolokia, access) = configure::configure_node(node)?;
             self.state.read()?;
             self.session.close().await;
             self.access.set(access)?;
-            self.passwords.forget()?;
+            self.passwords.clear()?;
             // Bytes that an earlier process sent do not count: a decommission begins again.
             let is_off =
                 node.pilot.spec.config.get("start_native_transport") == Some(&json!(false));
             let service = ClientService::new(is_off);
-            *self.seen() =
+            *self.driver_state() =
                 DriverState { jolokia: Some(jolokia), service, ..DriverState::default() };
             // A new process is asked again which ranges the node owns.
             self.upkeep_state(|upkeep| *upkeep = UpkeepState::default());
@@ -283,82 +283,86 @@ impl Driver for CassandraDriver {
         })
     }
 
-    fn refresh<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
+    fn refresh_peers<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
         Box::pin(async move {
             self.note_logins(node);
             self.note_absence(node);
-            let adopted = ring::is_adopted(&node.pilot);
-            let settle = |state: &mut NodeState| {
-                state.presence.settle(&node.pilot.metadata, Timestamp::now());
-                let settled = state.starved && adopted;
-                state.starved &= !adopted;
-                settled
+            let is_adopted = ring::is_adopted(&node.pilot);
+            let settle_state = |state: &mut NodeState| {
+                state.presence.clear_when_repaired(&node.pilot.metadata, Timestamp::now());
+                let is_settled = state.starved && is_adopted;
+                state.starved &= !is_adopted;
+                is_settled
             };
-            if self.state.change(settle)?.0 {
+            if self.state.change(settle_state)?.0 {
                 info!("A person says that the data of this node are as they should be");
             }
             if !configure::rewrite_seeds(node)? {
                 return Ok(());
             }
             let jolokia = self.jolokia()?;
-            jolokia.execute(GOSSIPER, "reloadSeeds()", &json!([]), RELOAD).await?.begun()
+            jolokia
+                .execute_operation(GOSSIPER, "reloadSeeds()", &json!([]), RELOAD)
+                .await?
+                .fail_if_refused()
         })
     }
 
     fn observe(&self) -> DriverAnswer<'_, NodeObservation> {
         Box::pin(async move {
             let jolokia = self.jolokia()?;
-            let facts = NodeView::ask(&jolokia).await?;
-            self.seen().live = facts.live_members();
-            let ranges = self.ranges(&jolokia, &facts).await?;
-            let unsaved = self.keep(&facts).await;
-            let (open, unsaved_ranges) = self.survey(&jolokia, &facts).await;
-            let state = self.state.is_known().then(|| self.state.known());
+            let facts = NodeView::query(&jolokia).await?;
+            self.driver_state().live = facts.live_members();
+            let ranges = self.read_ranges(&jolokia, &facts).await?;
+            let unsaved = self.save_state(&facts).await;
+            let (unanswered_queries, unsaved_ranges) = self.survey_ranges(&jolokia, &facts).await;
+            let state = self.state.is_known().then(|| self.state.cached_state());
             let (condition, cleanup) =
-                self.upkeep_state(|upkeep| (upkeep.condition(), upkeep.progress()));
-            let mut observation = observation::summarize(&facts, &ranges, state.as_ref(), cleanup);
+                self.upkeep_state(|upkeep| (upkeep.cleanup_condition(), upkeep.cleanup_progress()));
+            let mut observation =
+                observation::summarize_node(&facts, &ranges, state.as_ref(), cleanup);
             let (is_shared, replication_factor) =
                 self.upkeep_state(|upkeep| (upkeep.is_shared, upkeep.replication_factor));
             observation.change_part::<CassandraNode>(|part| {
                 part.behind.take_if(|_| is_shared == Some(false));
                 part.replication_factor = replication_factor;
             });
-            observation.not_heard.extend(open);
+            observation.not_heard.extend(unanswered_queries);
             observation.conditions.extend(condition);
-            if let Some((reason, message)) = self.seen().service.note(&facts) {
+            if let Some((reason, message)) = self.driver_state().service.update(&facts) {
                 observation.hold_back(reason, message);
             }
-            if let Some(why) = self.seen().join.note(&facts) {
-                observation.hold_back(JOIN_FAILED, why);
+            if let Some(message) = self.driver_state().join.update(&facts) {
+                observation.hold_back(JOIN_FAILED, message);
             }
             observation.unsaved = unsaved.or(unsaved_ranges);
             if self.access.get().is_some_and(|access| access.founding) {
-                let made = self.state.is_known() && !self.state.known().founding_logins;
-                observation::alone(&mut observation, made);
+                let has_login = self.state.is_known() && !self.state.cached_state().founding_logins;
+                observation::restrict_to_pilot(&mut observation, has_login);
             }
             Ok(observation)
         })
     }
 
-    fn lives(&self) -> BoxFuture<'_, bool> {
+    fn is_alive(&self) -> BoxFuture<'_, bool> {
         Box::pin(async move {
             let target = if let Some(access) = self.access.get() {
-                access.target(&self.config, self.access.pins(), None).ok()
+                access.cql_target(&self.config, self.access.pinned_leaves(), None).ok()
             } else {
                 // Cassandra listens for clients at the agent's address, too.
                 let host = self.jolokia().ok().and_then(|jolokia| jolokia.host());
-                host.map(CqlTarget::plain)
+                host.map(CqlTarget::without_tls)
             };
-            if let Some(target) = target { cql::answers(&target).await } else { false }
+            if let Some(target) = target { cql::is_answering(&target).await } else { false }
         })
     }
 
     fn decommission<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, DecommissionState> {
-        Box::pin(self.give_away(node))
+        Box::pin(self.decommission_node(node))
     }
 
     fn cancel_decommission<'a>(&'a self, _node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
-        Box::pin(self.stay())
+        Box::pin(self.cancel_leaving())
     }
 
     fn forget_member<'a>(
@@ -369,7 +373,7 @@ impl Driver for CassandraDriver {
         Box::pin(self.remove_member(lost))
     }
 
-    fn security(&self) -> Option<&dyn SecuredDatabase> {
+    fn secured_database(&self) -> Option<&dyn SecuredDatabase> {
         Some(self)
     }
 
@@ -389,27 +393,31 @@ impl Driver for CassandraDriver {
         Box::pin(self.keep_logins(node, lead))
     }
 
-    fn wants_upkeep(&self, pilot: &Pilot) -> bool {
+    fn has_pending_task(&self, pilot: &Pilot) -> bool {
         self.is_asked(pilot)
     }
 
-    fn upkeep<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
+    fn run_task<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
         Box::pin(self.clean_up(node))
     }
 
     fn flush(&self) -> DriverAnswer<'_, ()> {
         Box::pin(async move {
-            match self.jolokia()?.execute(STORAGE_SERVICE, "drain()", &json!([]), FLUSH).await? {
+            match self
+                .jolokia()?
+                .execute_operation(STORAGE_SERVICE, "drain()", &json!([]), FLUSH)
+                .await?
+            {
                 OperationOutcome::StillRunning => {
                     Err(Error::Refused("nothing while it drained".to_owned()))
                 }
-                ended => ended.begun(),
+                outcome => outcome.fail_if_refused(),
             }
         })
     }
 
     fn forget_process(&self, detail: &mut PilotParts) {
-        self.upkeep_state(UpkeepState::interrupt);
+        self.upkeep_state(UpkeepState::clear_activity);
         let word = names::NAMES.word;
         if let Some(mut part) = detail.get::<PilotCassandraStatus>(word) {
             part.operation_mode = None;
@@ -421,11 +429,11 @@ impl Driver for CassandraDriver {
         StopPlan { flush: FLUSH, success: &[TERMINATED], ..StopPlan::DEFAULT }
     }
 
-    fn dump(&self) -> Option<DumpSignal> {
+    fn dump_signal(&self) -> Option<DumpSignal> {
         Some(DumpSignal { signal: libc::SIGQUIT, children: "java" })
     }
 
-    fn exits(&self) -> ExitTable {
+    fn exit_table(&self) -> ExitTable {
         EXITS
     }
 }
@@ -539,14 +547,14 @@ mod tests {
         node.may_found = true;
         std::fs::create_dir_all(node.home.join("conf")).unwrap();
         let cassandra = driver(&node);
-        cassandra.seen().progress.follow(&[node_view::StreamState {
+        cassandra.driver_state().progress.track_streams(&[node_view::StreamState {
             plan: "cut off".to_owned(),
             sending: 100,
             sent: 10,
             ..node_view::StreamState::default()
         }]);
         cassandra.configure(&node).await.unwrap();
-        assert_eq!(cassandra.seen().progress.streams.figures(), None);
+        assert_eq!(cassandra.driver_state().progress.streams.progress(), None);
     }
 
     /// Lets a node join, in as many processes as `received` has entries; returns the bytes of which
@@ -565,11 +573,11 @@ mod tests {
             ..NodeView::default()
         };
         for received in received {
-            cassandra.state.change(|state| state.note(&facts("JOINING", *received))).unwrap();
+            cassandra.state.change(|state| state.update(&facts("JOINING", *received))).unwrap();
         }
         let last = received.last().copied().unwrap_or_default();
         let (joined, state) =
-            cassandra.state.change(|state| state.note(&facts("NORMAL", last))).unwrap();
+            cassandra.state.change(|state| state.update(&facts("NORMAL", last))).unwrap();
         assert!(joined);
         (cassandra, place, state.starved_of())
     }
@@ -588,11 +596,11 @@ mod tests {
         assert!(starved.is_some());
         let mut node = DatabaseNode { data: place.path().to_owned(), ..node_in(place.path()) };
         // The seeds cannot be rewritten: the node was never configured.
-        cassandra.refresh(&node).await.unwrap_err();
+        cassandra.refresh_peers(&node).await.unwrap_err();
         assert!(cassandra.state.read().unwrap().starved);
         let adopt = crate::api::names::annotation::ADOPT_DATA.to_owned();
         node.pilot.metadata.annotations = Some([(adopt, "true".to_owned())].into());
-        cassandra.refresh(&node).await.unwrap_err();
+        cassandra.refresh_peers(&node).await.unwrap_err();
         assert!(!cassandra.state.read().unwrap().starved);
     }
 

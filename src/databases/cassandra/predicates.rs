@@ -74,16 +74,16 @@ pub const JOINED_EMPTY: Predicate = Predicate {
         "it joined a ring that holds data and received nothing; it is not ready",
     )
 };
-pub const REPLICATION_FACTOR: Predicate = Predicate::against_departure(
+pub const REPLICATION_FACTOR: Predicate = Predicate::against_decommission(
     "ReplicationFactor",
     "it is to leave, and fewer nodes would remain than a keyspace has replicas",
 );
-pub const RECEIVERS_READY: Predicate = Predicate::against_departure(
+pub const RECEIVERS_READY: Predicate = Predicate::against_decommission(
     "ReceiversReady",
     "it is to leave, and a node that would take a part of its data is down or of another schema",
 );
 pub const MEMBERS_REMAIN: Predicate =
-    Predicate::against_departure("MembersRemain", "it is to leave, and is the last node");
+    Predicate::against_decommission("MembersRemain", "it is to leave, and is the last node");
 
 pub const PREDICATES: &[Predicate] = &[
     RANGES_KEEP_QUORUM,

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::api::reserved_fields::covers;
+use crate::api::reserved_fields::is_key_covered;
 
 /// Names of settings that only Navigator may set, because the rendered ones win over the user's.
 pub const MANAGED: &[&str] = &[
@@ -32,9 +32,9 @@ pub const MANAGED: &[&str] = &[
 const MANAGED_WITH_LOGINS: &[&str] = &["authenticator", "authorizer", "role_manager"];
 
 /// May only Navigator set `key`, a dotted name? `asks`: the cluster asks for passwords (V66).
-pub fn is_managed(key: &str, asks: bool) -> bool {
-    let is_of = |names: &[&str]| names.iter().any(|name| covers(name, key));
-    is_of(MANAGED) || asks && is_of(MANAGED_WITH_LOGINS)
+pub fn is_managed(key: &str, requires_password: bool) -> bool {
+    let is_of = |names: &[&str]| names.iter().any(|name| is_key_covered(name, key));
+    is_of(MANAGED) || requires_password && is_of(MANAGED_WITH_LOGINS)
 }
 
 /// Is `value` what Navigator sets `key` to, where the cluster asks for passwords?
@@ -50,7 +50,7 @@ pub fn is_restated(key: &str, value: &Value) -> bool {
 }
 
 /// Does a Cassandra with the settings `config` accept clients without a password?
-pub fn lets_everybody_in(config: &Map<String, Value>) -> bool {
+pub fn is_authentication_off(config: &Map<String, Value>) -> bool {
     let authenticator = match config.get("authenticator") {
         // 5.0 accepts a class with parameters, too.
         Some(Value::Object(class)) => class.get("class_name"),
@@ -107,7 +107,7 @@ mod tests {
             (json!({"authenticator": "PasswordAuthenticator"}), false),
             (json!({"authenticator": {"class_name": "PasswordAuthenticator"}}), false),
         ] {
-            assert_eq!(lets_everybody_in(config.as_object().unwrap()), expected, "{config}");
+            assert_eq!(is_authentication_off(config.as_object().unwrap()), expected, "{config}");
         }
     }
 }

@@ -7,15 +7,15 @@ use serde_json::Value;
 use super::{
     names, permissions,
     releases::RELEASES,
-    settings::{self, lets_everybody_in},
+    settings::{self, is_authentication_off},
     v1beta1::{Cassandra, CassandraCluster, CassandraGrant},
 };
 use crate::{
     api::{
         v1beta1::{Authentication, InternodeTls, TrustKind},
         validation::{
-            ClusterRules, DatabaseVersion, SecuritySupport, UnsafeOverrides, Validator, format,
-            immutable, pool_path,
+            ClusterRules, DatabaseVersion, SecuritySupport, UnsafeOverrides, Validator,
+            check_immutable, format, pool_path,
         },
     },
     machinery::field_error::FieldPath,
@@ -33,8 +33,8 @@ impl ClusterRules for Cassandra {
         makes_roles: true,
     });
 
-    fn is_managed(key: &str, asks: bool) -> bool {
-        settings::is_managed(key, asks)
+    fn is_managed(key: &str, requires_password: bool) -> bool {
+        settings::is_managed(key, requires_password)
     }
 
     fn is_restated(key: &str, value: &Value) -> bool {
@@ -47,7 +47,7 @@ impl ClusterRules for Cassandra {
     }
 
     /// V21: `spec.version`.
-    fn version(validator: &mut Validator, version: &str, path: &FieldPath) {
+    fn validate_version(validator: &mut Validator, version: &str, path: &FieldPath) {
         if version.is_empty() {
             validator.required(path, "");
         } else if !DatabaseVersion::parse(version).is_some_and(|v| (3..6).contains(&v.major)) {
@@ -59,7 +59,11 @@ impl ClusterRules for Cassandra {
         }
     }
 
-    fn validate(validator: &mut Validator, new: &CassandraCluster, _allowed: &UnsafeOverrides) {
+    fn validate_own_fields(
+        validator: &mut Validator,
+        new: &CassandraCluster,
+        _allowed: &UnsafeOverrides,
+    ) {
         let path = FieldPath::new("spec");
         let Cassandra { cluster_name, num_tokens, additional_seeds } = &new.spec.own;
         // V36: `numTokens` has a range.
@@ -71,20 +75,25 @@ impl ClusterRules for Cassandra {
             );
         }
         if let Some(name) = cluster_name {
-            validator.invalid_each(&path.child("clusterName"), name, &format::ring_name(name));
+            validator.invalid_each(
+                &path.child("clusterName"),
+                name,
+                &format::check_ring_name(name),
+            );
         }
         for (index, seed) in additional_seeds.iter().enumerate() {
             if seed.parse::<IpAddr>().is_err() {
                 let path = path.child("additionalSeeds").index(index);
-                validator.invalid_each(&path, seed, &format::dns_subdomain(seed));
+                validator.invalid_each(&path, seed, &format::check_dns_subdomain(seed));
             }
         }
         // V67: nodes elsewhere that no CA of this cluster has signed.
         let shared = new.spec.security.as_ref().map(|security| &security.shared);
-        let own = shared.and_then(|shared| shared.internode.as_ref());
-        let is_signed = own.is_some_and(|own| own.ca_secret.is_some() || !own.trust.is_empty());
+        let internode = shared.and_then(|shared| shared.internode.as_ref());
+        let is_signed = internode
+            .is_some_and(|internode| internode.ca_secret.is_some() || !internode.trust.is_empty());
         let sends_tls = [InternodeTls::Prefer, InternodeTls::Required]
-            .contains(&new.spec.wanted_security().internode);
+            .contains(&new.spec.desired_security().internode);
         if !additional_seeds.is_empty() && sends_tls && !is_signed {
             let path = path.child("security").child("internode").child("trust");
             validator.required(
@@ -96,7 +105,7 @@ impl ClusterRules for Cassandra {
         for (index, role) in roles.enumerate() {
             let path = path.child("security").child("roles").index(index).child("grants");
             for (index, grant) in role.rights.grants.iter().enumerate() {
-                self::grant(validator, grant, &new.spec.version, &path.index(index));
+                self::validate_grant(validator, grant, &new.spec.version, &path.index(index));
             }
         }
         for (index, pool) in new.spec.node_pools.iter().enumerate() {
@@ -106,7 +115,7 @@ impl ClusterRules for Cassandra {
                     validator.invalid_each(
                         &pool_path(index).child(field),
                         value,
-                        &format::ring_name(value),
+                        &format::check_ring_name(value),
                     );
                 }
             }
@@ -119,7 +128,7 @@ impl ClusterRules for Cassandra {
         let Cassandra { cluster_name, additional_seeds, .. } = &new.spec.own;
         if cluster_name.is_none() && !additional_seeds.is_empty() {
             let path = FieldPath::new("spec").child("clusterName");
-            validator.beta(|validator| {
+            validator.require_in_beta(|validator| {
                 validator.required(&path, "the name of the ring of additionalSeeds");
             });
         }
@@ -133,27 +142,38 @@ impl ClusterRules for Cassandra {
         allowed: &UnsafeOverrides,
     ) {
         let path = FieldPath::new("spec");
-        let (now, was) = (&new.spec.own, &old.spec.own);
-        let is_unnamed = was.cluster_name.is_none() && now.cluster_name.is_some();
-        if !is_unnamed || now.cluster_name != old.status.cluster_name {
-            immutable(validator, &path.child("clusterName"), &now.cluster_name, &was.cluster_name);
+        let (new_spec, old_spec) = (&new.spec.own, &old.spec.own);
+        let is_unnamed = old_spec.cluster_name.is_none() && new_spec.cluster_name.is_some();
+        if !is_unnamed || new_spec.cluster_name != old.status.cluster_name {
+            check_immutable(
+                validator,
+                &path.child("clusterName"),
+                &new_spec.cluster_name,
+                &old_spec.cluster_name,
+            );
         }
-        immutable(validator, &path.child("numTokens"), &now.num_tokens, &was.num_tokens);
-        one_rung(validator, new, old);
+        check_immutable(
+            validator,
+            &path.child("numTokens"),
+            &new_spec.num_tokens,
+            &old_spec.num_tokens,
+        );
+        check_mode_transition(validator, new, old);
         warn_of_new_racks(validator, new, old);
         for (index, pool) in new.spec.node_pools.iter().enumerate() {
-            let Some(before) = old.spec.node_pools.iter().find(|before| before.name == pool.name)
+            let Some(old_pool) =
+                old.spec.node_pools.iter().find(|old_pool| old_pool.name == pool.name)
             else {
                 continue;
             };
             let path = pool_path(index);
-            allowed.unless("topology", validator, |validator| {
-                immutable(validator, &path.child("rack"), &pool.own.rack, &before.own.rack);
-                immutable(
+            allowed.check_unless_allowed("topology", validator, |validator| {
+                check_immutable(validator, &path.child("rack"), &pool.own.rack, &old_pool.own.rack);
+                check_immutable(
                     validator,
                     &path.child("datacenter"),
                     &pool.own.datacenter,
-                    &before.own.datacenter,
+                    &old_pool.own.datacenter,
                 );
             });
         }
@@ -161,57 +181,60 @@ impl ClusterRules for Cassandra {
 
     /// V23: an upgrade goes one major version at a time. Returns the next one, if `wanted` is further
     /// away.
-    fn through(lowest: &DatabaseVersion, wanted: &DatabaseVersion) -> Option<String> {
-        (wanted.major > lowest.major + 1).then(|| format!("{}", lowest.major + 1))
+    fn intermediate_version(lowest: &DatabaseVersion, desired: &DatabaseVersion) -> Option<String> {
+        (desired.major > lowest.major + 1).then(|| format!("{}", lowest.major + 1))
     }
 
-    fn warn(validator: &mut Validator, cluster: &CassandraCluster) {
-        let written = &cluster.spec.version;
+    fn add_warnings(validator: &mut Validator, cluster: &CassandraCluster) {
+        let version_text = &cluster.spec.version;
         // W28: nodes that are not ours, behind a policy.
         let network = cluster.spec.security.as_ref();
         let network = network.and_then(|security| security.shared.managed_network());
-        let elsewhere = !cluster.spec.own.additional_seeds.is_empty();
-        if elsewhere && network.is_some_and(|network| network.internode.is_empty()) {
-            validator.warn(
+        let has_outside_seeds = !cluster.spec.own.additional_seeds.is_empty();
+        if has_outside_seeds && network.is_some_and(|network| network.internode.is_empty()) {
+            validator.add_warning(
                 "spec.security.network.internode: names nobody, so everybody may reach the ports between nodes: \
                  nodes behind additionalSeeds have to"
                     .to_owned(),
             );
         }
         // W30: who may write a ConfigMap decides who is a member.
-        let trusted = cluster.spec.security.iter().flat_map(|one| one.shared.trust_elsewhere());
+        let outside_trust =
+            cluster.spec.security.iter().flat_map(|security| security.shared.trust_sources());
         for (index, source) in
-            trusted.enumerate().filter(|(_, one)| one.kind == TrustKind::ConfigMap)
+            outside_trust.enumerate().filter(|(_, source)| source.kind == TrustKind::ConfigMap)
         {
-            validator.warn(format!(
+            validator.add_warning(format!(
                 "spec.security.internode.trust[{index}]: whoever may write ConfigMap {} can add nodes to the \
                  ring; keep the CA in a Secret",
                 source.name
             ));
         }
-        let security = cluster.spec.wanted_security();
-        let asks = security.authentication == Authentication::Password;
+        let security = cluster.spec.desired_security();
+        let requires_password = security.authentication == Authentication::Password;
         // W21: no authenticator.
-        if asks {
+        if requires_password {
             // Copies of logins are Navigator's to keep.
-        } else if lets_everybody_in(&cluster.spec.config) {
-            validator.warn(
+        } else if is_authentication_off(&cluster.spec.config) {
+            validator.add_warning(
             "spec.config.authenticator: without one, every client that reaches port 9042 may read, change and delete all \
              data; set it to PasswordAuthenticator, or keep others out with a NetworkPolicy"
                 .to_owned(),
         );
         } else if let Some(copies) = copies_of_logins(cluster) {
-            validator.warn(format!(
+            validator.add_warning(format!(
             "spec.config.authenticator: keyspace system_auth holds the logins, and has one copy until you raise that: \
              ALTER KEYSPACE system_auth WITH replication = {{'class': 'NetworkTopologyStrategy', {copies}}}; \
              then `nodetool repair system_auth` on each node"
         ));
         }
         // W10: a version that is not run.
-        let runs = |v: &DatabaseVersion| RELEASES.line((v.major, v.minor)).is_some();
-        if DatabaseVersion::parse(written).is_some_and(|v| (3..6).contains(&v.major) && !runs(&v)) {
-            validator.warn(format!(
-            "spec.version: {written} is not one of the versions that are run, {RELEASES}; nothing will be started"
+        let is_supported = |v: &DatabaseVersion| RELEASES.find_line((v.major, v.minor)).is_some();
+        if DatabaseVersion::parse(version_text)
+            .is_some_and(|v| (3..6).contains(&v.major) && !is_supported(&v))
+        {
+            validator.add_warning(format!(
+            "spec.version: {version_text} is not one of the versions that are run, {RELEASES}; nothing will be started"
         ));
         }
         // W13
@@ -223,7 +246,7 @@ impl ClusterRules for Cassandra {
                 sizes.iter().filter(|((dc, _), _)| *dc == datacenter).map(|(_, nodes)| *nodes);
             let (least, most) = (racks.clone().min().unwrap_or(0), racks.max().unwrap_or(0));
             if most - least > 1 {
-                validator.warn(format!("spec.nodePools: racks of datacenter {datacenter:?} differ in size by {}, so their nodes hold unequal shares of the data", most - least));
+                validator.add_warning(format!("spec.nodePools: racks of datacenter {datacenter:?} differ in size by {}, so their nodes hold unequal shares of the data", most - least));
             }
         }
     }
@@ -247,12 +270,12 @@ fn warn_of_new_racks(validator: &mut Validator, new: &CassandraCluster, old: &Ca
     if old.status.replicas.is_none_or(|replicas| replicas == 0) {
         return;
     }
-    let mut before = nodes_by_rack(old);
-    before.retain(|_, nodes| *nodes > 0);
+    let mut old_racks = nodes_by_rack(old);
+    old_racks.retain(|_, nodes| *nodes > 0);
     for ((datacenter, rack), nodes) in nodes_by_rack(new) {
-        let has_nodes = before.keys().any(|(name, _)| *name == datacenter);
-        if nodes > 0 && has_nodes && !before.contains_key(&(datacenter, rack)) {
-            validator.warn(format!(
+        let has_nodes = old_racks.keys().any(|(name, _)| *name == datacenter);
+        if nodes > 0 && has_nodes && !old_racks.contains_key(&(datacenter, rack)) {
+            validator.add_warning(format!(
                 "spec.nodePools: rack {rack:?} is new in datacenter {datacenter:?}, so its first node may \
                  receive a copy of every row; to replace a pool, give the new pool the rack of the old one"
             ));
@@ -262,20 +285,28 @@ fn warn_of_new_racks(validator: &mut Validator, new: &CassandraCluster, old: &Ca
 
 /// V67: between nodes elsewhere and ours, each rung is a word of people, who see both sides. Alone, a
 /// cluster goes over all rungs by itself.
-fn one_rung(validator: &mut Validator, new: &CassandraCluster, old: &CassandraCluster) {
-    let shares = |cluster: &CassandraCluster| {
+fn check_mode_transition(
+    validator: &mut Validator,
+    new: &CassandraCluster,
+    old: &CassandraCluster,
+) {
+    let is_shared = |cluster: &CassandraCluster| {
         let security = cluster.spec.security.as_ref();
-        let trusts = security.is_some_and(|one| !one.shared.trust_elsewhere().is_empty());
-        trusts || !cluster.spec.own.additional_seeds.is_empty()
+        let has_outside_trust =
+            security.is_some_and(|security| !security.shared.trust_sources().is_empty());
+        has_outside_trust || !cluster.spec.own.additional_seeds.is_empty()
     };
-    let rung = |cluster: &CassandraCluster| match cluster.spec.wanted_security().internode {
+    let mode_order = |cluster: &CassandraCluster| match cluster.spec.desired_security().internode {
         InternodeTls::Off => 0_u8,
         InternodeTls::Allow => 1,
         InternodeTls::Prefer => 2,
         _ => 3,
     };
-    let runs = old.status.replicas.is_some_and(|replicas| replicas > 0);
-    if runs && (shares(new) || shares(old)) && rung(new).abs_diff(rung(old)) > 1 {
+    let has_nodes = old.status.replicas.is_some_and(|replicas| replicas > 0);
+    if has_nodes
+        && (is_shared(new) || is_shared(old))
+        && mode_order(new).abs_diff(mode_order(old)) > 1
+    {
         let text = "say \"Off\", Allow, Prefer and Required one after the other, each once it is so in \
                     every cluster of the ring: the nodes elsewhere are not ours";
         let path = FieldPath::new("spec").child("security").child("internode").child("tls");
@@ -284,18 +315,24 @@ fn one_rung(validator: &mut Validator, new: &CassandraCluster, old: &CassandraCl
 }
 
 /// Validates what a role is to be granted (V64).
-fn grant(validator: &mut Validator, grant: &CassandraGrant, version: &str, path: &FieldPath) {
+fn validate_grant(
+    validator: &mut Validator,
+    grant: &CassandraGrant,
+    version: &str,
+    path: &FieldPath,
+) {
     let CassandraGrant { permissions, keyspace, table } = grant;
     let version = DatabaseVersion::parse(version).map(|version| (version.major, version.minor));
-    let known = permissions::known(version.unwrap_or(permissions::MASKING_SINCE));
+    let permission_names =
+        permissions::valid_permissions(version.unwrap_or(permissions::MASKING_SINCE));
     let permissions_path = path.child("permissions");
     if permissions.is_empty() {
         validator.required(&permissions_path, "");
     }
     for (index, permission) in permissions.iter().enumerate() {
         let path = permissions_path.index(index);
-        if !known.contains(&permission.as_str()) {
-            validator.unsupported(&path, permission.as_str(), &known);
+        if !permission_names.contains(&permission.as_str()) {
+            validator.unsupported(&path, permission.as_str(), &permission_names);
         } else if permission == permissions::CREATE && table.is_some() {
             validator.invalid(&path, permission.as_str(), "is no right on a table");
         }

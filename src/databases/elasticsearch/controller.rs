@@ -41,16 +41,16 @@ pub const DATABASE: ManagedDatabase = ManagedDatabase {
         keep_name(desired, existing);
     },
     config_hash: facts::config_hash,
-    eligible: |spec| is_master(&told(spec).roles),
+    eligible: |spec| is_master(&node_part(spec).roles),
     keeps_data: |spec| spec.part::<ElasticsearchNode>().is_none_or(|part| keeps_data(&part.roles)),
     gauges: &["documents"],
     knows_copies: true,
     id_is_uid: false,
-    minimum_masters: |spec| told(spec).minimum_masters,
+    minimum_masters: |spec| node_part(spec).minimum_masters,
     // The vendor's tool came with the voting configuration.
     begins_anew: |spec| {
         let version = spec.version.as_deref().unwrap_or_default();
-        version.parse::<Release>().is_ok_and(Release::votes)
+        version.parse::<Release>().is_ok_and(Release::has_voting)
     },
     login: Some(&LoginNames {
         admin: "elastic",
@@ -62,37 +62,37 @@ pub const DATABASE: ManagedDatabase = ManagedDatabase {
         shared_by_pilots: false,
         hashing: PasswordHashing::Bcrypt,
     }),
-    ..ManagedDatabase::new::<Elasticsearch>(services, reports, secured)
+    ..ManagedDatabase::new::<Elasticsearch>(build_services, node_report, security_condition)
 };
 
 impl ManagedClusterKind for Elasticsearch {
     const DATABASE: &'static ManagedDatabase = &DATABASE;
     const DEFAULT_UID: i64 = names::DEFAULT_UID;
 
-    fn image(version: &str) -> String {
+    fn default_image(version: &str) -> String {
         format!("{}:{version}", names::DEFAULT_IMAGE_REPOSITORY)
     }
 
-    fn unsupported(version: &str) -> Option<String> {
+    fn unsupported_version_message(version: &str) -> Option<String> {
         version.parse::<Release>().err().map(|error| error.to_string())
     }
 
-    fn merged(cluster: &Config, pool: &Config) -> Config {
-        dotted_names::merged(cluster, pool)
+    fn merge_config(cluster: &Config, pool: &Config) -> Config {
+        dotted_names::merge_pool_settings(cluster, pool)
     }
 
-    fn part(cluster: &ElasticsearchCluster, pool: &ElasticsearchNodePool) -> PilotParts {
+    fn pilot_parts(cluster: &ElasticsearchCluster, pool: &ElasticsearchNodePool) -> PilotParts {
         let part = PilotElasticsearchSpec {
             new_cluster_name: new_cluster_name(&cluster.metadata),
             roles: pool.own.roles.clone(),
             zone: pool.zone.clone(),
-            minimum_masters: quorum(cluster),
+            minimum_masters: master_quorum(cluster),
             plugins: cluster.spec.own.plugins.clone(),
         };
         PilotParts::new(names::NAMES.word, &part)
     }
 
-    fn labels(pool: &ElasticsearchNodePool) -> Vec<(String, String)> {
+    fn pod_labels(pool: &ElasticsearchNodePool) -> Vec<(String, String)> {
         let role = |role: &String| (format!("{}{role}", label::ROLE_PREFIX), "true".to_owned());
         pool.own.roles.iter().map(role).collect()
     }
@@ -104,20 +104,20 @@ fn role_labels(pilot: &Pilot) -> Vec<NodeLabel> {
     if pilot.status.config_hash.is_none() || pilot.status.config_hash != pilot.spec.config_hash {
         return Vec::new();
     }
-    let roles = told(&pilot.spec).roles;
+    let roles = node_part(&pilot.spec).roles;
     let label = |role: &str| {
-        let has = roles.iter().any(|own| own == role);
-        (format!("{}{role}", label::ROLE_PREFIX).into(), has.then_some("true"))
+        let has_role = roles.iter().any(|assigned_role| assigned_role == role);
+        (format!("{}{role}", label::ROLE_PREFIX).into(), has_role.then_some("true"))
     };
     validation::known_roles().map(label).collect()
 }
 
 /// Returns Elasticsearch's part of a Pilot's spec.
-fn told(spec: &PilotSpec) -> PilotElasticsearchSpec {
+fn node_part(spec: &PilotSpec) -> PilotElasticsearchSpec {
     spec.part::<ElasticsearchNode>().unwrap_or_default()
 }
 
-fn services(desired: &DesiredCluster) -> Vec<ClusterService> {
+fn build_services(desired: &DesiredCluster) -> Vec<ClusterService> {
     vec![
         ClusterService {
             name: names::NAMES.service_account(&desired.name),
@@ -138,7 +138,7 @@ fn services(desired: &DesiredCluster) -> Vec<ClusterService> {
 
 /// Returns what a Pilot's status means for the controller. A joining node moves no data, so
 /// `moves_data` stays false: when a join does not go on, the node's configuration may be why.
-fn reports(status: &PilotStatus) -> NodeReport {
+fn node_report(status: &PilotStatus) -> NodeReport {
     let part = status.part::<ElasticsearchNode>().unwrap_or_default();
     let PilotElasticsearchStatus { cluster_name, elected_master, .. } = part;
     NodeReport { cluster_name, elected: elected_master == Some(true), ..NodeReport::default() }
@@ -146,9 +146,9 @@ fn reports(status: &PilotStatus) -> NodeReport {
 
 /// Returns how many masters must agree once the cluster is as wanted, or more where a person set
 /// that; `None` from version 7 on, which finds the quorum by itself.
-fn quorum(cluster: &ElasticsearchCluster) -> Option<i32> {
+fn master_quorum(cluster: &ElasticsearchCluster) -> Option<i32> {
     let release = cluster.spec.version.parse::<Release>().ok()?;
-    if release.votes() {
+    if release.has_voting() {
         return None;
     }
     let masters: i32 = cluster
@@ -171,15 +171,15 @@ fn majority(masters: i32) -> i32 {
 /// and these for the first; and a cluster that shrinks could fall in two. Nodes that were told to
 /// leave do not count: the others must go on without them.
 fn fit_quorum(desired: &mut DesiredCluster, existing: &[ExistingPool]) {
-    let masters = |found: &ExistingPool| {
-        let is_wanted = desired.pool(&found.pool).is_some_and(|pool| pool.eligible);
-        found.eligible + if is_wanted { found.unknown } else { 0 }
+    let masters = |existing_pool: &ExistingPool| {
+        let is_desired = desired.pool(&existing_pool.pool).is_some_and(|pool| pool.eligible);
+        existing_pool.eligible + if is_desired { existing_pool.unknown } else { 0 }
     };
     let masters: u32 = existing.iter().map(masters).sum();
     let masters = i32::try_from(masters).unwrap_or(i32::MAX).max(1);
     for pool in &mut desired.pools {
-        if let Some(wanted) = told(&pool.pilot).minimum_masters {
-            let fitting = wanted.min(masters).max(majority(masters));
+        if let Some(desired_quorum) = node_part(&pool.pilot).minimum_masters {
+            let fitting = desired_quorum.min(masters).max(majority(masters));
             pool.pilot.change_part::<ElasticsearchNode>(|part| {
                 part.minimum_masters = Some(fitting);
             });
@@ -192,8 +192,8 @@ fn fit_quorum(desired: &mut DesiredCluster, existing: &[ExistingPool]) {
 fn keep_name(desired: &mut DesiredCluster, existing: &[ExistingPool]) {
     let word = names::NAMES.word;
     let mut parts = existing.iter().filter_map(|pool| pool.parts.as_ref());
-    let found = parts.find_map(|parts| parts.get::<PilotElasticsearchSpec>(word));
-    let Some(PilotElasticsearchSpec { new_cluster_name, .. }) = found else { return };
+    let existing_part = parts.find_map(|parts| parts.get::<PilotElasticsearchSpec>(word));
+    let Some(PilotElasticsearchSpec { new_cluster_name, .. }) = existing_part else { return };
     for pool in &mut desired.pools {
         pool.pilot.change_part::<ElasticsearchNode>(|part| {
             part.new_cluster_name.clone_from(&new_cluster_name);
@@ -201,7 +201,7 @@ fn keep_name(desired: &mut DesiredCluster, existing: &[ExistingPool]) {
     }
 }
 
-fn secured(_desired: &DesiredCluster) -> SecuredCondition {
+fn security_condition(_desired: &DesiredCluster) -> SecuredCondition {
     let message = "no login and no TLS: every client that reaches port 9200 or 9300 may read, change and \
                    delete all data; keep others out with a NetworkPolicy";
     ("False", "SecurityDisabled", message)
@@ -226,7 +226,7 @@ mod tests {
             store_id: "store".into(),
             owner_references: false,
         };
-        managed_cluster::of(cluster, &settings)
+        managed_cluster::build_desired_cluster(cluster, &settings)
     }
 
     /// Returns a cluster of version 6.8 with `masters` wanted masters and two data nodes.
@@ -255,12 +255,10 @@ mod tests {
             member.pilot.as_mut().unwrap().eligible = true;
         }
         change(&mut observed);
-        let minima = desired
-            .clone()
-            .fitting(&observed.existing())
-            .pools
-            .into_iter()
-            .map(|pool| told(&pool.pilot).minimum_masters.expect("version 6 has a quorum"));
+        let minima =
+            desired.clone().fit_to_pools(&observed.existing_pools()).pools.into_iter().map(
+                |pool| node_part(&pool.pilot).minimum_masters.expect("version 6 has a quorum"),
+            );
         let minima: Vec<i32> = minima.collect();
         assert!(minima.iter().all(|minimum| *minimum == minima[0]), "{minima:?}");
         minima[0]
@@ -276,9 +274,9 @@ mod tests {
         let named = |found: Option<PilotElasticsearchSpec>| {
             let parts = found.map(|part| PilotParts::new(names::NAMES.word, &part));
             let existing = [ExistingPool { pool: String::new(), eligible: 1, unknown: 0, parts }];
-            let desired = of(&cluster).fitting(&existing);
+            let desired = of(&cluster).fit_to_pools(&existing);
             (
-                told(&desired.pools[0].pilot).new_cluster_name,
+                node_part(&desired.pools[0].pilot).new_cluster_name,
                 desired.pools[0].config_hash().to_owned(),
             )
         };
@@ -291,7 +289,7 @@ mod tests {
     #[test]
     fn only_five_six_to_eight_are_run() {
         for version in ["5.6.16", "6.8.23", "7.17.29", "8.19.4"] {
-            assert_eq!(Elasticsearch::unsupported(version), None, "{version}");
+            assert_eq!(Elasticsearch::unsupported_version_message(version), None, "{version}");
         }
         for version in ["5.2.2", "9.0.0", ""] {
             let cluster = ClusterSpec { version: version.to_owned(), ..ClusterSpec::default() };
@@ -355,7 +353,7 @@ mod tests {
         let mut new = ElasticsearchCluster::default();
         new.spec.version = "7.17.29".to_owned();
         new.spec.own.minimum_masters = Some(2);
-        assert_eq!(quorum(&new), None);
+        assert_eq!(master_quorum(&new), None);
         let (one, three) = (old(1, None), old(5, None));
         assert_eq!(one.pools[0].config_hash(), three.pools[0].config_hash());
     }

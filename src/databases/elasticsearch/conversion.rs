@@ -15,7 +15,8 @@ use super::{
 };
 use crate::{
     api::{
-        cluster_kind::OlderCluster, conversion::keep, legacy::LegacyFindings, pilot_part::OlderPart,
+        cluster_kind::OlderCluster, conversion::insert_surplus, legacy::LegacyFindings,
+        pilot_part::OlderPart,
     },
     machinery::field_error::{FieldError, FieldErrorKind, FieldPath},
 };
@@ -61,13 +62,13 @@ impl OlderCluster<Elasticsearch> for ElasticsearchV1alpha1 {
     type Pool = v1alpha1::Roles;
     type Surplus = Surplus;
 
-    fn project(own: Elasticsearch) -> (v1alpha1::Elasticsearch, Surplus) {
-        let Elasticsearch { plugins, minimum_masters } = own;
+    fn project_spec(spec: Elasticsearch) -> (v1alpha1::Elasticsearch, Surplus) {
+        let Elasticsearch { plugins, minimum_masters } = spec;
         let (plugins, surplus) = project_plugins(plugins);
         (v1alpha1::Elasticsearch { plugins, minimum_masters }, Surplus { plugins: surplus })
     }
 
-    fn lift(older: v1alpha1::Elasticsearch, surplus: Surplus) -> Elasticsearch {
+    fn lift_spec(older: v1alpha1::Elasticsearch, surplus: Surplus) -> Elasticsearch {
         let v1alpha1::Elasticsearch { plugins, minimum_masters } = older;
         let Surplus { plugins: surplus } = surplus;
         Elasticsearch { plugins: lift_plugins(plugins, surplus), minimum_masters }
@@ -84,9 +85,9 @@ impl OlderCluster<Elasticsearch> for ElasticsearchV1alpha1 {
     }
 
     /// Rewrites the older ways T3, T4 and T6 in a spec.
-    fn normalize(spec: &mut Map<String, Value>, pass: &mut LegacyFindings) {
-        plugins(spec, pass);
-        roles(spec, pass);
+    fn normalize_spec(spec: &mut Map<String, Value>, pass: &mut LegacyFindings) {
+        normalize_plugins(spec, pass);
+        normalize_roles(spec, pass);
     }
 }
 
@@ -98,7 +99,7 @@ impl OlderPart<ElasticsearchNode> for ElasticsearchNodeV1alpha1 {
     type Spec = v1alpha1::PilotElasticsearchSpec;
     type Surplus = PilotSurplus;
 
-    fn project(
+    fn project_part(
         spec: PilotElasticsearchSpec,
         node_pool: String,
     ) -> (v1alpha1::PilotElasticsearchSpec, PilotSurplus) {
@@ -112,7 +113,7 @@ impl OlderPart<ElasticsearchNode> for ElasticsearchNodeV1alpha1 {
         )
     }
 
-    fn lift(
+    fn lift_part(
         older: v1alpha1::PilotElasticsearchSpec,
         surplus: PilotSurplus,
     ) -> (PilotElasticsearchSpec, String) {
@@ -127,9 +128,9 @@ impl OlderPart<ElasticsearchNode> for ElasticsearchNodeV1alpha1 {
     }
 
     /// T6: removes repeated plugins, which are told apart by name.
-    fn normalize(part: &mut Map<String, Value>, pass: &mut LegacyFindings) {
+    fn normalize_part(part: &mut Map<String, Value>, pass: &mut LegacyFindings) {
         if let Some(Value::Array(plugins)) = part.get_mut("plugins") {
-            pass.unique(plugins, "spec.elasticsearch.plugins", |plugin| {
+            pass.remove_duplicates(plugins, "spec.elasticsearch.plugins", |plugin| {
                 plugin.get("name").cloned().unwrap_or_default()
             });
         }
@@ -141,7 +142,7 @@ fn project_plugins(
     let mut names = Vec::with_capacity(plugins.len());
     let mut surplus = BTreeMap::new();
     for ElasticsearchPlugin { name, sha512 } in plugins {
-        keep(&mut surplus, &name, PluginSurplus { sha512 });
+        insert_surplus(&mut surplus, &name, PluginSurplus { sha512 });
         names.push(name);
     }
     (names, surplus)
@@ -159,7 +160,7 @@ fn lift_plugins(
 }
 
 /// T3, T6: turns plugins that are objects into names, and removes repeated plugins.
-fn plugins(spec: &mut Map<String, Value>, pass: &mut LegacyFindings) {
+fn normalize_plugins(spec: &mut Map<String, Value>, pass: &mut LegacyFindings) {
     let Some(Value::Array(plugins)) = spec.get_mut("plugins") else { return };
     for (index, plugin) in plugins.iter_mut().enumerate() {
         let path = format!("spec.plugins[{index}]");
@@ -174,11 +175,11 @@ fn plugins(spec: &mut Map<String, Value>, pass: &mut LegacyFindings) {
             pass.warnings.push(format!("{path}: object form is accepted and stored as a string"));
         }
     }
-    pass.unique(plugins, "spec.plugins", Value::clone);
+    pass.remove_duplicates(plugins, "spec.plugins", Value::clone);
 }
 
 /// T4, T6: renames the role `client` to `ingest`, and removes repeated roles.
-fn roles(spec: &mut Map<String, Value>, pass: &mut LegacyFindings) {
+fn normalize_roles(spec: &mut Map<String, Value>, pass: &mut LegacyFindings) {
     let Some(Value::Array(pools)) = spec.get_mut("nodePools") else { return };
     for (i, pool) in pools.iter_mut().enumerate() {
         let Some(Value::Array(roles)) = pool.get_mut("roles") else { continue };
@@ -187,6 +188,6 @@ fn roles(spec: &mut Map<String, Value>, pass: &mut LegacyFindings) {
             *role = "ingest".into();
             pass.warnings.push(format!("{path}[{j}]: \"client\" is stored as \"ingest\""));
         }
-        pass.unique(roles, &path, Value::clone);
+        pass.remove_duplicates(roles, &path, Value::clone);
     }
 }

@@ -9,10 +9,12 @@ mod users;
 pub use config_hash::config_hash;
 pub use exits::EXITS;
 pub use release::{Release, UnsupportedVersion};
-pub use render::{NodeSettings, RenderError, RenderedFiles, SEED_FILE, SecuritySettings, render};
+pub use render::{
+    NodeSettings, RenderError, RenderedFiles, SEED_FILE, SecuritySettings, render_files,
+};
 pub use users::{
     FILE_REALM, OWN_USER, ROLES_FILE, USER_ROLES_FILE, USERS_FILE, UserFiles, UserFilesError,
-    are_in_force, are_known, marker_user, removed,
+    are_in_force, are_known, marker_user, removed_users,
 };
 
 use crate::{
@@ -26,5 +28,5 @@ pub const DEFAULT_HOME: &str = "/usr/share/elasticsearch";
 /// Returns the heap in bytes: what the user wrote, else half of the memory limit, at most 31 GiB
 /// (beyond that the JVM's pointers double).
 pub fn heap_bytes(jvm: Option<&Jvm>, memory_limit: Option<u64>) -> Result<u64, HeapError> {
-    heap::choose(jvm, memory_limit, |limit| (limit / 2).min(31 * GIB))
+    heap::choose_heap(jvm, memory_limit, |limit| (limit / 2).min(31 * GIB))
 }

@@ -16,18 +16,18 @@ pub const DATABASE: ShownDatabase = ShownDatabase {
         secured: Some(SecuredConsole {
             command: |access| {
                 let login = access.login.as_deref().unwrap_or_default();
-                ["sh", "-c", CONSOLE, "console", url(access), login].map(str::to_owned).into()
+                ["sh", "-c", CONSOLE, "console", local_url(access), login].map(str::to_owned).into()
             },
             login_file,
             by_hand: |access| {
                 let trust =
-                    if access.tls { format!("--cacert {} ", trust(access)) } else { String::new() };
-                let own = if access.certificate {
+                    if access.tls { format!("--cacert {} ", trust_file(access)) } else { String::new() };
+                let certificate_options = if access.certificate {
                     format!("--cert {OWN}.crt --key {OWN}.key ")
                 } else {
                     String::new()
                 };
-                format!("curl {trust}{own}--user NAME {}", url(access))
+                format!("curl {trust}{certificate_options}--user NAME {}", local_url(access))
             },
         }),
     },
@@ -57,7 +57,7 @@ Take the node whose copy of the state is newest: the highest term, then the high
 
 /// Returns the CAs by which a client knows the node, in its container. Where it asks for certificates of
 /// clients, `ca.crt` holds the CAs of those.
-fn trust(access: &ConsoleAccess) -> &'static str {
+fn trust_file(access: &ConsoleAccess) -> &'static str {
     if access.certificate {
         "/etc/navigator/tls/client/server-ca.crt"
     } else {
@@ -68,7 +68,7 @@ fn trust(access: &ConsoleAccess) -> &'static str {
 /// The node's certificate between nodes (`.crt`) and its key (`.key`).
 const OWN: &str = "/etc/navigator/tls/internode/node";
 
-fn url(access: &ConsoleAccess) -> &'static str {
+fn local_url(access: &ConsoleAccess) -> &'static str {
     if access.tls { "https://127.0.0.1:9200" } else { "http://127.0.0.1:9200" }
 }
 
@@ -88,13 +88,13 @@ fn login_file(access: &ConsoleAccess, login: &ConsoleLogin<'_>) -> Result<String
         c => quoted + &c.to_string(),
     });
     let trust =
-        if access.tls { format!("cacert = \"{}\"\n", trust(access)) } else { String::new() };
-    let own = if access.certificate {
+        if access.tls { format!("cacert = \"{}\"\n", trust_file(access)) } else { String::new() };
+    let certificate_options = if access.certificate {
         format!("cert = \"{OWN}.crt\"\nkey = \"{OWN}.key\"\n")
     } else {
         String::new()
     };
-    Ok(format!("user = \"{user}\"\n{trust}{own}"))
+    Ok(format!("user = \"{user}\"\n{trust}{certificate_options}"))
 }
 
 /// Shell script of the console. Elasticsearch has no client of its own for a terminal, but its

@@ -64,7 +64,7 @@ use crate::{
         volume::{
             contents::ContentFolder,
             data_volume::Volume,
-            remembered_state::{RememberedState, unsaved},
+            remembered_state::{RememberedState, save_error},
         },
     },
 };
@@ -100,7 +100,7 @@ pub const DATABASE: DrivenDatabase = DrivenDatabase {
         failed: "PluginInstallFailed",
         event: "PluginFailed",
     }),
-    installed: preflight::version,
+    installed: preflight::installed_version,
     java: Some(JavaLocation { variables: &["ES_JAVA_HOME", "JAVA_HOME"], bundled: Some("jdk") }),
     ..DrivenDatabase::new(&names::NAMES, configure::has_data, |config, data, volume| {
         Arc::new(ElasticsearchDriver::new(&config, &data, &volume))
@@ -142,10 +142,10 @@ struct DriverState {
 }
 
 /// Returns a client for the node at `address`, which runs this release, where it is known.
-fn client(address: IpAddr, release: Option<Release>, login: SearchLogin) -> SearchClient {
+fn build_client(address: IpAddr, release: Option<Release>, login: SearchLogin) -> SearchClient {
     let traits = EngineTraits {
         answers_for_itself: release.is_some_and(Release::answers_for_itself),
-        votes: |version| version.parse().map_or(true, Release::votes),
+        votes: |version| version.parse().map_or(true, Release::has_voting),
     };
     SearchClient::new(address, port::HTTP, traits, login)
 }
@@ -163,41 +163,42 @@ impl ElasticsearchDriver {
         }
     }
 
-    fn seen(&self) -> MutexGuard<'_, DriverState> {
+    fn driver_state(&self) -> MutexGuard<'_, DriverState> {
         self.seen.lock().expect("no panic while held")
     }
 
     fn api(&self) -> Result<SearchClient, Error> {
         let access = self.access.get();
-        let mut seen = self.seen();
-        if seen.api.is_none()
-            && let NodeState { address: Some(address), version, .. } = self.state.known()
+        let mut state = self.driver_state();
+        if state.api.is_none()
+            && let NodeState { address: Some(address), version, .. } = self.state.cached_state()
         {
             let release = version.and_then(|version| version.parse().ok());
-            let login = access.map(|access| access.login(self.access.pins())).transpose()?;
-            seen.api = Some(client(address, release, login.unwrap_or_default()));
+            let login =
+                access.map(|access| access.login(self.access.pinned_leaves())).transpose()?;
+            state.api = Some(build_client(address, release, login.unwrap_or_default()));
         }
         // This does not mean that the database is silent: the pilot does not know its address yet.
-        seen.api.clone().ok_or_else(|| Error::NotYet(ADDRESS_UNKNOWN.to_owned()))
+        state.api.clone().ok_or_else(|| Error::NotYet(ADDRESS_UNKNOWN.to_owned()))
     }
 
     /// Returns a client that logs in as another user, with the pilot's password.
     fn api_as(&self, user: &str, access: &NodeAccess) -> Result<SearchClient, Error> {
-        let NodeState { address, version, .. } = self.state.known();
+        let NodeState { address, version, .. } = self.state.cached_state();
         let address = address.ok_or_else(|| Error::NotYet(ADDRESS_UNKNOWN.to_owned()))?;
         let release = version.and_then(|version| version.parse().ok());
-        Ok(client(address, release, access.login_as(user, self.access.pins())?))
+        Ok(build_client(address, release, access.login_as(user, self.access.pinned_leaves())?))
     }
 
     /// Notes which roles the nodes are to have, this one and its peers; and the cluster's name, where
     /// a release before 0.3 started the database that runs and noted none.
     fn note_roles(&self, node: &DatabaseNode) -> Result<(), Error> {
-        let mut seen = self.seen();
-        seen.masters = node.peers.iter().collect();
-        seen.without_shards = data_role::without_shards(&node.peers);
-        drop(seen);
+        let mut state = self.driver_state();
+        state.masters = node.peers.iter().collect();
+        state.without_shards = data_role::without_shards(&node.peers);
+        drop(state);
         let change = |state: &mut NodeState| {
-            data_role::note(state, node);
+            data_role::record_roles(state, node);
             let object = node.pilot.spec.cluster_ref.as_ref().map(|cluster| &cluster.name);
             state.cluster_name = state.cluster_name.take().or(object.cloned());
         };
@@ -210,105 +211,115 @@ impl ElasticsearchDriver {
         &self,
         api: &SearchClient,
         facts: &NodeView,
-        seen: &mut NodeObservation,
+        observation: &mut NodeObservation,
     ) {
-        let Some(next) = self.state.known().next_roles else { return };
-        if facts.holds_data && !holds_shards(&next) {
-            let on_disk = data_role::on_disk(&self.data, &self.volume, &next).await;
-            let without_shards = self.seen().without_shards.clone();
-            shards_left::block(api, facts, on_disk, &without_shards, seen).await;
+        let Some(next_roles) = self.state.cached_state().next_roles else { return };
+        if facts.holds_data && !holds_shards(&next_roles) {
+            let on_disk = data_role::count_on_disk(&self.data, &self.volume, &next_roles).await;
+            let without_shards = self.driver_state().without_shards.clone();
+            shards_left::add_blockers(api, facts, on_disk, &without_shards, observation).await;
         }
-        let votes = facts.version.parse().is_ok_and(Release::votes);
-        if !votes || !facts.master_eligible || is_master(&next) {
+        let has_voting = facts.version.parse().is_ok_and(Release::has_voting);
+        if !has_voting || !facts.master_eligible || is_master(&next_roles) {
             return;
         }
         // The pilot reads the Pilots of the other masters more often while they matter.
-        seen.misses_peers = true;
-        let masters = self.seen().masters.clone();
-        let held = match master_role::judge(api, facts, &masters).await {
-            Ok(held) => held,
+        observation.misses_peers = true;
+        let masters = self.driver_state().masters.clone();
+        let blockers = match master_role::find_vote_blockers(api, facts, &masters).await {
+            Ok(blockers) => blockers,
             Err(error) => {
-                seen.not_heard.push(shards_left::open_question(error));
-                return seen.block(&VOTE_MOVED_AWAY, "does not say whether it has a vote");
+                observation.not_heard.push(shards_left::to_unanswered_query(error));
+                return observation
+                    .add_blocker(&VOTE_MOVED_AWAY, "does not say whether it has a vote");
             }
         };
-        let moved = held.is_empty();
-        seen.blockers.extend(held);
-        if self.state.known().vote_moved_away == moved {
+        let has_moved = blockers.is_empty();
+        observation.blockers.extend(blockers);
+        if self.state.cached_state().vote_moved_away == has_moved {
             return;
         }
         // The next start goes by what is on the volume.
-        let saved = self.state.glance(move |state| state.vote_moved_away = moved).await;
-        if moved && !matches!(saved, Ok(Some(()))) {
-            seen.block(&VOTE_MOVED_AWAY, "its volume does not take the note that its vote is gone");
+        let save_result =
+            self.state.try_change(move |state| state.vote_moved_away = has_moved).await;
+        if has_moved && !matches!(save_result, Ok(Some(()))) {
+            observation.add_blocker(
+                &VOTE_MOVED_AWAY,
+                "its volume does not take the note that its vote is gone",
+            );
         }
-        seen.unsaved = seen.unsaved.take().or(unsaved(saved));
+        observation.unsaved = observation.unsaved.take().or(save_error(save_result));
     }
 
     /// Decides whether the node serves: while it follows a master, and after that for as long as
     /// electing the next one usually takes, since it answers reads all the while.
-    fn serves(&self, follows: bool) -> bool {
-        let mut seen = self.seen();
-        seen.missed = if follows { 0 } else { seen.missed.saturating_add(1) };
-        seen.served = follows || seen.served && seen.missed < MISSES;
-        seen.served
+    fn update_serving(&self, has_master: bool) -> bool {
+        let mut state = self.driver_state();
+        state.missed = if has_master { 0 } else { state.missed.saturating_add(1) };
+        state.served = has_master || state.served && state.missed < MISSES;
+        state.served
     }
 }
 
 impl Driver for ElasticsearchDriver {
-    fn recall(&self) {
+    fn restore_state(&self) {
         if let Err(error) = self.state.read() {
             warn!(error = %chain(&error), "State of the node cannot be read");
         }
     }
 
-    fn needs(&self, node: &DatabaseNode) -> KernelNeeds {
-        preflight::needs(node)
+    fn kernel_needs(&self, node: &DatabaseNode) -> KernelNeeds {
+        preflight::kernel_needs(node)
     }
 
-    fn preflight<'a>(&'a self, node: &'a DatabaseNode) -> BoxFuture<'a, Vec<FailedCheck>> {
-        Box::pin(async move { preflight::check(node).into_iter().collect() })
+    fn run_preflight<'a>(&'a self, node: &'a DatabaseNode) -> BoxFuture<'a, Vec<FailedCheck>> {
+        Box::pin(async move { preflight::check_node(node).into_iter().collect() })
     }
 
-    fn prepare<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, Vec<PreparationProgram>> {
+    fn preparation_programs<'a>(
+        &'a self,
+        node: &'a DatabaseNode,
+    ) -> DriverAnswer<'a, Vec<PreparationProgram>> {
         Box::pin(async move {
-            let mut plan = plugins::PluginPlan::make(node)?;
-            let checked = plan.check_archives();
-            let mut programs = plan.programs(node);
-            let change = begin_anew::due(node, &self.state.read()?);
+            let mut plan = plugins::PluginPlan::for_node(node)?;
+            let archive_check = plan.check_archives();
+            let mut programs = plan.build_programs(node);
+            let change = begin_anew::pending_change(node, &self.state.read()?);
             if let (Ok(programs), Some(change)) = (&mut programs, &change) {
-                programs.push(begin_anew::program(node, change)?);
+                programs.push(begin_anew::build_program(node, change)?);
             }
-            let mut seen = self.seen();
-            (seen.plugins, seen.change) = (plan, change);
-            checked.and(programs)
+            let mut state = self.driver_state();
+            (state.plugins, state.change) = (plan, change);
+            archive_check.and(programs)
         })
     }
 
-    fn prepared(
+    fn record_preparation(
         &self,
         node: &DatabaseNode,
         index: usize,
         outcome: Result<(), &str>,
     ) -> Result<(), Error> {
-        let mut seen = self.seen();
-        if seen.plugins.has(index) {
-            return seen.plugins.ended(node, index, outcome);
+        let mut state = self.driver_state();
+        if state.plugins.has_step(index) {
+            return state.plugins.record_outcome(node, index, outcome);
         }
-        let done = seen.change.take().filter(|_| outcome.is_ok());
-        self.state.change(|state| state.begun_anew = done.or(state.begun_anew.take())).map(drop)
+        let completed_change = state.change.take().filter(|_| outcome.is_ok());
+        self.state
+            .change(|state| state.begun_anew = completed_change.or(state.begun_anew.take()))
+            .map(drop)
     }
 
     fn report_preparation(&self, detail: &mut PilotParts) {
         let word = names::NAMES.word;
         let mut status: PilotElasticsearchStatus = detail.get(word).unwrap_or_default();
-        status.plugins = self.seen().plugins.status();
+        status.plugins = self.driver_state().plugins.statuses();
         detail.set(word, &status);
     }
 
     fn validate<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
         Box::pin(async move {
-            configure::validate(node)?;
+            configure::validate_config(node)?;
             self.note_roles(node)
         })
     }
@@ -316,32 +327,33 @@ impl Driver for ElasticsearchDriver {
     fn configure<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ProcessSpec> {
         Box::pin(async move {
             begin_anew::wait_for_cluster(node, &self.state.read()?)?;
-            let (process, access) = configure::configure(node)?;
+            let (process, access) = configure::configure_node(node)?;
             self.state.read()?;
-            let login = access.as_ref().map(|access| access.login(self.access.pins()));
+            let login = access.as_ref().map(|access| access.login(self.access.pinned_leaves()));
             let login = login.transpose()?;
             self.access.set(access)?;
-            let release = configure::release(node)?;
-            let api = Some(client(node.address, Some(release), login.unwrap_or_default()));
+            let release = configure::node_release(node)?;
+            let api = Some(build_client(node.address, Some(release), login.unwrap_or_default()));
             let masters = node.peers.iter().collect();
             let without_shards = data_role::without_shards(&node.peers);
-            let seen = DriverState { api, masters, without_shards, ..DriverState::default() };
-            *self.seen() = seen;
+            let state = DriverState { api, masters, without_shards, ..DriverState::default() };
+            *self.driver_state() = state;
             Ok(process)
         })
     }
 
-    fn refresh<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
+    fn refresh_peers<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
         Box::pin(async move {
-            let noted = self.note_roles(node);
+            let roles_result = self.note_roles(node);
             let state = self.state.read()?;
-            let waits = begin_anew::wait_for_cluster(node, &state).is_err();
-            self.seen().change = begin_anew::due(node, &state).filter(|_| !waits);
-            configure::rewrite_seeds(node).and(noted)
+            let is_waiting = begin_anew::wait_for_cluster(node, &state).is_err();
+            self.driver_state().change =
+                begin_anew::pending_change(node, &state).filter(|_| !is_waiting);
+            configure::rewrite_seeds(node).and(roles_result)
         })
     }
 
-    fn security(&self) -> Option<&dyn SecuredDatabase> {
+    fn secured_database(&self) -> Option<&dyn SecuredDatabase> {
         Some(self)
     }
 
@@ -351,19 +363,19 @@ impl Driver for ElasticsearchDriver {
 
     fn leader_duty<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, LeaderDuty> {
         Box::pin(async move {
-            let release = configure::release(node)?;
+            let release = configure::node_release(node)?;
             let api = self.api()?;
-            let departure = lead_duties::departure(node, Timestamp::now());
+            let departure = lead_duties::decommission_duty(node, Timestamp::now());
             if departure != LeaderDuty::None {
                 return Ok(departure);
             }
-            let (mut look, elected) = {
-                let seen = self.seen();
-                (seen.look, seen.elected)
+            let (mut duty_check, is_elected) = {
+                let state = self.driver_state();
+                (state.look, state.elected)
             };
-            let found = look.update(&api, node, (release, elected)).await;
-            self.seen().look = look;
-            Ok(if found? { LeaderDuty::Cluster } else { LeaderDuty::None })
+            let has_duties = duty_check.update(&api, node, (release, is_elected)).await;
+            self.driver_state().look = duty_check;
+            Ok(if has_duties? { LeaderDuty::Cluster } else { LeaderDuty::None })
         })
     }
 
@@ -373,13 +385,14 @@ impl Driver for ElasticsearchDriver {
         lead: &'a LeaderPermit,
     ) -> DriverAnswer<'a, ()> {
         Box::pin(async move {
-            let release = configure::release(node)?;
+            let release = configure::node_release(node)?;
             let api = self.api()?;
-            let lists = lead_duties::carry_out(&api, node, release, lead).await;
-            let mut restarts = self.seen().restarts;
-            let taken_back = restart_announcement::take_back(&api, node, lead, &mut restarts).await;
-            self.seen().restarts = restarts;
-            lists.and(taken_back)
+            let duties_result = lead_duties::carry_out(&api, node, release, lead).await;
+            let mut restarts = self.driver_state().restarts;
+            let cancel_result =
+                restart_announcement::clear_announcements(&api, node, lead, &mut restarts).await;
+            self.driver_state().restarts = restarts;
+            duties_result.and(cancel_result)
         })
     }
 
@@ -387,34 +400,35 @@ impl Driver for ElasticsearchDriver {
         Box::pin(async move {
             if self.api().is_err() {
                 // The state could not be read when this pilot took over the node.
-                self.state.glance(|_| ()).await?;
+                self.state.try_change(|_| ()).await?;
             }
             let api = self.api()?;
-            let facts = api.view().await?;
+            let facts = api.read_view().await?;
             let (cluster, version) = (facts.cluster_id.clone(), facts.version.clone());
-            let saved = self.state.glance(move |state| {
+            let save_state = self.state.try_change(move |state| {
                 state.cluster_id = cluster.or(state.cluster_id.take());
                 state.version = Some(version);
             });
-            let unsaved = unsaved(saved.await);
-            let serving = self.serves(facts.elected.is_some());
-            self.seen().elected = facts.is_master();
-            let mut observation = observation::summarize(&facts, serving, &self.state.known());
+            let unsaved = save_error(save_state.await);
+            let serving = self.update_serving(facts.elected.is_some());
+            self.driver_state().elected = facts.is_master();
+            let mut observation =
+                observation::summarize_node(&facts, serving, &self.state.cached_state());
             observation.unsaved = unsaved;
             self.hold_roles_back(&api, &facts, &mut observation).await;
-            let change = self.seen().change.clone();
+            let change = self.driver_state().change.clone();
             if let Some(change) = change.filter(|_| !serving) {
-                observation.hold_back(JOIN_FAILED, begin_anew::sentence(&change));
+                observation.hold_back(JOIN_FAILED, begin_anew::describe_change(&change));
             }
             Ok(observation)
         })
     }
 
-    fn lives(&self) -> BoxFuture<'_, bool> {
+    fn is_alive(&self) -> BoxFuture<'_, bool> {
         // The path `/` is answered by the network's threads, which do not wait for other work.
         Box::pin(async move {
             match self.api() {
-                Ok(api) => api.ask("/").await.is_ok(),
+                Ok(api) => api.get_answer("/").await.is_ok(),
                 Err(_) => false,
             }
         })
@@ -422,17 +436,18 @@ impl Driver for ElasticsearchDriver {
 
     fn decommission<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, DecommissionState> {
         Box::pin(async move {
-            let mut most = self.seen().most_shards;
+            let mut most_shards = self.driver_state().most_shards;
             let decommission =
-                decommission::decommission(&self.api()?, node, &self.state, &mut most).await;
-            self.seen().most_shards = most;
+                decommission::decommission_node(&self.api()?, node, &self.state, &mut most_shards)
+                    .await;
+            self.driver_state().most_shards = most_shards;
             decommission
         })
     }
 
     fn cancel_decommission<'a>(&'a self, _node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
         Box::pin(async move {
-            self.seen().most_shards = 0;
+            self.driver_state().most_shards = 0;
             // Possible until the process is stopped; the leading pilot removes the node from the
             // exclusion lists.
             self.state.change(|state| state.decommissioning_since = None).map(drop)
@@ -447,7 +462,7 @@ impl Driver for ElasticsearchDriver {
         // The master drops a node that is gone by itself, and the leading pilot takes it off the
         // lists of exclusions once no Pilot of its id is there.
         Box::pin(async move {
-            let members = self.api()?.nodes().await?;
+            let members = self.api()?.read_nodes().await?;
             if !members.has_master {
                 return Err(Error::NotYet("waits for an elected master".to_owned()));
             }
@@ -461,7 +476,7 @@ impl Driver for ElasticsearchDriver {
     }
 
     fn announce_restart<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
-        Box::pin(async move { restart_announcement::announce(&self.api()?, node).await })
+        Box::pin(async move { restart_announcement::announce_restart(&self.api()?, node).await })
     }
 
     fn flush(&self) -> DriverAnswer<'_, ()> {
@@ -476,7 +491,7 @@ impl Driver for ElasticsearchDriver {
     }
 
     fn forget_process(&self, detail: &mut PilotParts) {
-        detail.change(names::NAMES.word, |part: &mut PilotElasticsearchStatus| {
+        detail.change_part(names::NAMES.word, |part: &mut PilotElasticsearchStatus| {
             part.elected_master = None;
         });
     }
@@ -485,11 +500,11 @@ impl Driver for ElasticsearchDriver {
         StopPlan { flush: FLUSH, success: &[TERMINATED], ..StopPlan::DEFAULT }
     }
 
-    fn dump(&self) -> Option<DumpSignal> {
+    fn dump_signal(&self) -> Option<DumpSignal> {
         Some(DumpSignal { signal: libc::SIGQUIT, children: "java" })
     }
 
-    fn exits(&self) -> ExitTable {
+    fn exit_table(&self) -> ExitTable {
         EXITS
     }
 }

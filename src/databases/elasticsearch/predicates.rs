@@ -51,12 +51,12 @@ pub const VOTE_MAY_MOVE: Predicate = Predicate {
         "it is to lose its master role, and no other node keeps that role",
     )
 };
-pub const COPIES_ELSEWHERE: Predicate = Predicate::against_departure(
+pub const COPIES_ELSEWHERE: Predicate = Predicate::against_decommission(
     "CopiesElsewhere",
     "it is to leave, and an index wants more copies than nodes would remain, or rules of \
      allocation keep its shards here",
 );
-pub const MASTERS_REMAIN: Predicate = Predicate::against_departure(
+pub const MASTERS_REMAIN: Predicate = Predicate::against_decommission(
     "MastersRemain",
     "it is to leave, and too few nodes that can be elected master would remain, or others are to \
      be masters and do not run with that role yet",

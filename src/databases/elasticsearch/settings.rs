@@ -1,6 +1,6 @@
 //! Elasticsearch's settings that Navigator decides, for validation and for rendering.
 
-use crate::api::reserved_fields::covers;
+use crate::api::reserved_fields::is_key_covered;
 
 /// Names of settings that only Navigator may set, because the rendered ones win over the user's.
 /// `*` stands for any text.
@@ -43,9 +43,9 @@ const KEPT: &[&str] = &[
 ];
 
 /// May only Navigator set `key`, a dotted name? `asks`: the cluster asks for passwords.
-pub fn is_managed(key: &str, asks: bool) -> bool {
-    let is_of = |patterns: &[&str]| patterns.iter().any(|pattern| covers(pattern, key));
-    is_of(MANAGED) && !(asks && is_of(FREE) && !is_of(KEPT))
+pub fn is_managed(key: &str, requires_password: bool) -> bool {
+    let is_of = |patterns: &[&str]| patterns.iter().any(|pattern| is_key_covered(pattern, key));
+    is_of(MANAGED) && !(requires_password && is_of(FREE) && !is_of(KEPT))
 }
 
 #[cfg(test)]

@@ -90,8 +90,8 @@ impl ClusterRules for Elasticsearch {
         makes_roles: true,
     });
 
-    fn is_managed(key: &str, asks: bool) -> bool {
-        settings::is_managed(key, asks)
+    fn is_managed(key: &str, requires_password: bool) -> bool {
+        settings::is_managed(key, requires_password)
     }
 
     fn keeps_data(pool: &ElasticsearchNodePool) -> bool {
@@ -99,23 +99,32 @@ impl ClusterRules for Elasticsearch {
     }
 
     /// Validates `spec.version` (V20).
-    fn version(validator: &mut Validator, version: &str, path: &FieldPath) {
+    fn validate_version(validator: &mut Validator, version: &str, path: &FieldPath) {
         if version.is_empty() {
             validator.required(path, "must be a semver version");
-        } else if semver(version).is_none() {
+        } else if parse_semver(version).is_none() {
             validator.invalid(path, version, "must be of the form MAJOR.MINOR.PATCH");
         }
     }
 
     /// Validates the fields of a spec that only an ElasticsearchCluster has.
-    fn validate(validator: &mut Validator, new: &ElasticsearchCluster, allowed: &UnsafeOverrides) {
+    fn validate_own_fields(
+        validator: &mut Validator,
+        new: &ElasticsearchCluster,
+        allowed: &UnsafeOverrides,
+    ) {
         let path = FieldPath::new("spec");
-        let version = semver(&new.spec.version);
+        let version = parse_semver(&new.spec.version);
         let Elasticsearch { plugins, minimum_masters } = &new.spec.own;
         for (index, pool) in new.spec.node_pools.iter().enumerate() {
-            roles(validator, &pool.own.roles, version.as_ref(), &pool_path(index).child("roles"));
+            validate_roles(
+                validator,
+                &pool.own.roles,
+                version.as_ref(),
+                &pool_path(index).child("roles"),
+            );
         }
-        let masters = masters(new);
+        let masters = count_masters(new);
         // V25: a cluster needs a master.
         if masters == 0 {
             validator.invalid(
@@ -124,81 +133,85 @@ impl ClusterRules for Elasticsearch {
                 "must be at least one master node",
             );
         }
-        self::minimum_masters(validator, *minimum_masters, masters, allowed);
+        self::validate_minimum_masters(validator, *minimum_masters, masters, allowed);
         let roles = new.spec.security.iter().flat_map(|security| &security.roles);
         for (index, role) in roles.enumerate() {
-            login_role(validator, role, &path.child("security").child("roles").index(index));
+            validate_login_role(
+                validator,
+                role,
+                &path.child("security").child("roles").index(index),
+            );
         }
         for (index, plugin) in plugins.iter().enumerate() {
             let path = path.child("plugins").index(index);
-            plugin_name(validator, &plugin.name, &path.child("name"));
+            validate_plugin_name(validator, &plugin.name, &path.child("name"));
             if let Some(sha512) = &plugin.sha512 {
-                plugin_sum(validator, sha512, &path.child("sha512"));
+                validate_plugin_sum(validator, sha512, &path.child("sha512"));
             }
         }
     }
 
     /// V23: returns the version that an upgrade has to go through first; the last minor version of
     /// each major one.
-    fn through(lowest: &DatabaseVersion, wanted: &DatabaseVersion) -> Option<String> {
-        RELEASES.through((lowest.major, lowest.minor), (wanted.major, wanted.minor))
+    fn intermediate_version(lowest: &DatabaseVersion, desired: &DatabaseVersion) -> Option<String> {
+        RELEASES.intermediate_version((lowest.major, lowest.minor), (desired.major, desired.minor))
     }
 
     /// Adds warnings about accepted values of an ElasticsearchCluster.
-    fn warn(validator: &mut Validator, cluster: &ElasticsearchCluster) {
-        let written = &cluster.spec.version;
+    fn add_warnings(validator: &mut Validator, cluster: &ElasticsearchCluster) {
+        let version_text = &cluster.spec.version;
         // W21: no login and no TLS.
-        if cluster.spec.wanted_security().is_open() {
-            validator.warn(
+        if cluster.spec.desired_security().is_open() {
+            validator.add_warning(
                 "spec: no login and no TLS: every client that reaches port 9200 or 9300 may read, change and delete all data; \
                  keep others out with a NetworkPolicy"
                     .to_owned(),
             );
         }
-        let version = DatabaseVersion::parse(written);
-        let masters = masters(cluster);
+        let version = DatabaseVersion::parse(version_text);
+        let masters = count_masters(cluster);
         // W7: an even number of masters.
         if masters > 0 && masters % 2 == 0 {
-            let survives = |masters: i64| match (masters - 1) / 2 {
+            let survivable_failures = |masters: i64| match (masters - 1) / 2 {
                 0 => "no failure".to_owned(),
                 1 => "one failure".to_owned(),
-                more => format!("{more} failures"),
+                count => format!("{count} failures"),
             };
-            validator.warn(format!(
+            validator.add_warning(format!(
                 "spec.nodePools: {masters} master nodes survive {}, as {} would; {} survive {}",
-                survives(masters),
+                survivable_failures(masters),
                 masters - 1,
                 masters + 1,
-                survives(masters + 1),
+                survivable_failures(masters + 1),
             ));
         }
         // W8: one master for several data nodes.
-        let data = nodes(cluster, |pool| holds_shards(&pool.own.roles));
+        let data = count_nodes(cluster, |pool| holds_shards(&pool.own.roles));
         if masters == 1 && data > 1 {
-            validator.warn(format!(
+            validator.add_warning(format!(
                 "spec.nodePools: one master node for {data} data nodes; without it nothing is served"
             ));
         }
         let Some(version) = version else { return };
         // W9: `minimumMasters` without effect.
         if cluster.spec.own.minimum_masters.is_some() && version.major >= 7 {
-            validator.warn("spec.minimumMasters is ignored from version 7".to_owned());
+            validator.add_warning("spec.minimumMasters is ignored from version 7".to_owned());
         }
         // W10: a version that is not run.
-        if RELEASES.line((version.major, version.minor)).is_none() {
-            validator.warn(format!(
-                "spec.version: {written} is not one of the versions that are run, {RELEASES}; nothing will be started"
+        if RELEASES.find_line((version.major, version.minor)).is_none() {
+            validator.add_warning(format!(
+                "spec.version: {version_text} is not one of the versions that are run, {RELEASES}; nothing will be started"
             ));
         }
     }
 }
 
-fn semver(version: &str) -> Option<DatabaseVersion> {
+fn parse_semver(version: &str) -> Option<DatabaseVersion> {
     DatabaseVersion::parse(version).filter(DatabaseVersion::is_semver)
 }
 
 /// Validates the roles of a node pool (V24).
-fn roles(
+fn validate_roles(
     validator: &mut Validator,
     roles: &[String],
     version: Option<&DatabaseVersion>,
@@ -207,14 +220,14 @@ fn roles(
     if roles.is_empty() {
         validator.required(path, "at least one role must be specified");
     }
-    let later = LATER_ROLES
+    let later_roles = LATER_ROLES
         .iter()
         .filter(|(_, since)| version.is_none_or(|v| (v.major, v.minor) >= *since))
         .map(|(role, _)| *role);
-    let known: Vec<&str> = BASIC_ROLES.iter().copied().chain(later).collect();
+    let role_names: Vec<&str> = BASIC_ROLES.iter().copied().chain(later_roles).collect();
     for (index, role) in roles.iter().enumerate() {
-        if !known.contains(&role.as_str()) {
-            validator.unsupported(&path.index(index), role.as_str(), &known);
+        if !role_names.contains(&role.as_str()) {
+            validator.unsupported(&path.index(index), role.as_str(), &role_names);
         }
     }
     if roles.len() > 1 && roles.iter().any(|role| role == "coordinating") {
@@ -224,19 +237,23 @@ fn roles(
 
 /// Validates a role of users (V64). Which privileges there are is the version's own to know: the pilot
 /// asks its node.
-fn login_role(validator: &mut Validator, role: &DatabaseRole<Elasticsearch>, path: &FieldPath) {
+fn validate_login_role(
+    validator: &mut Validator,
+    role: &DatabaseRole<Elasticsearch>,
+    path: &FieldPath,
+) {
     let DatabaseRole { name, rights } = role;
     let ElasticsearchRights { cluster, indices, applications, run_as } = rights;
     if RESERVED_ROLES.contains(&name.as_str()) {
         validator.forbidden(&path.child("name"), "is a role that Elasticsearch has itself");
     }
-    named(validator, cluster, &path.child("cluster"));
-    named(validator, run_as, &path.child("runAs"));
+    validate_names(validator, cluster, &path.child("cluster"));
+    validate_names(validator, run_as, &path.child("runAs"));
     for (index, rights) in indices.iter().enumerate() {
         let path = path.child("indices").index(index);
         let IndexRights { names, privileges, allow_restricted_indices: _ } = rights;
-        some(validator, names, &path.child("names"));
-        some(validator, privileges, &path.child("privileges"));
+        require_names(validator, names, &path.child("names"));
+        require_names(validator, privileges, &path.child("privileges"));
     }
     for (index, rights) in applications.iter().enumerate() {
         let path = path.child("applications").index(index);
@@ -244,19 +261,19 @@ fn login_role(validator: &mut Validator, role: &DatabaseRole<Elasticsearch>, pat
         if application.is_empty() {
             validator.required(&path.child("application"), "");
         }
-        some(validator, privileges, &path.child("privileges"));
-        some(validator, resources, &path.child("resources"));
+        require_names(validator, privileges, &path.child("privileges"));
+        require_names(validator, resources, &path.child("resources"));
     }
 }
 
-fn some(validator: &mut Validator, names: &[String], path: &FieldPath) {
+fn require_names(validator: &mut Validator, names: &[String], path: &FieldPath) {
     if names.is_empty() {
         validator.required(path, "");
     }
-    named(validator, names, path);
+    validate_names(validator, names, path);
 }
 
-fn named(validator: &mut Validator, names: &[String], path: &FieldPath) {
+fn validate_names(validator: &mut Validator, names: &[String], path: &FieldPath) {
     for (index, name) in names.iter().enumerate() {
         if name.is_empty() {
             validator.invalid(&path.index(index), name.as_str(), "must not be empty");
@@ -266,7 +283,7 @@ fn named(validator: &mut Validator, names: &[String], path: &FieldPath) {
 
 /// Validates `minimumMasters` (V26). The lower bound keeps two halves of a cluster from electing a
 /// master each.
-fn minimum_masters(
+fn validate_minimum_masters(
     validator: &mut Validator,
     minimum: Option<i32>,
     masters: i64,
@@ -278,7 +295,7 @@ fn minimum_masters(
     if minimum == 0 {
         validator.invalid(&path, minimum, "cannot be zero");
     } else if i64::from(minimum) < quorum {
-        allowed.unless("quorum", validator, |validator| {
+        allowed.check_unless_allowed("quorum", validator, |validator| {
             let text = format!("must be a minimum of {quorum} to avoid a split brain scenario");
             validator.invalid(&path, minimum, &text);
         });
@@ -289,7 +306,7 @@ fn minimum_masters(
 }
 
 /// Validates the name of a plugin (V27), which becomes an argument of a command.
-fn plugin_name(validator: &mut Validator, name: &str, path: &FieldPath) {
+fn validate_plugin_name(validator: &mut Validator, name: &str, path: &FieldPath) {
     if name.is_empty() {
         validator.required(path, "");
     } else if !name.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -302,18 +319,21 @@ fn plugin_name(validator: &mut Validator, name: &str, path: &FieldPath) {
 
 /// Validates a plugin's checksum (V27): one that no archive has would keep every node from
 /// starting.
-fn plugin_sum(validator: &mut Validator, sum: &str, path: &FieldPath) {
+fn validate_plugin_sum(validator: &mut Validator, sum: &str, path: &FieldPath) {
     if sum.len() != 128 || !sum.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         validator.invalid(path, sum, "must be 128 hexadecimal characters");
     }
 }
 
 /// Returns the number of nodes in the pools for which `counts` holds.
-fn nodes(cluster: &ElasticsearchCluster, counts: impl Fn(&ElasticsearchNodePool) -> bool) -> i64 {
-    let pools = cluster.spec.node_pools.iter().filter(|pool| counts(pool));
+fn count_nodes(
+    cluster: &ElasticsearchCluster,
+    is_counted: impl Fn(&ElasticsearchNodePool) -> bool,
+) -> i64 {
+    let pools = cluster.spec.node_pools.iter().filter(|pool| is_counted(pool));
     pools.map(|pool| i64::from(pool.replicas.unwrap_or(1))).sum()
 }
 
-fn masters(cluster: &ElasticsearchCluster) -> i64 {
-    nodes(cluster, |pool| is_master(&pool.own.roles))
+fn count_masters(cluster: &ElasticsearchCluster) -> i64 {
+    count_nodes(cluster, |pool| is_master(&pool.own.roles))
 }

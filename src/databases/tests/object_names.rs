@@ -16,7 +16,7 @@ use super::super::ALL;
 use crate::{
     api::{V1ALPHA1, V1BETA1, names, scheme::Scheme},
     controller::{ObjectSettings, observe::ObservedCluster, ownership, resources},
-    database::{Database, scheme},
+    database::{Database, build_scheme},
     machinery::{decode::ParsedBody, served_kind::ServedKind},
 };
 
@@ -122,11 +122,11 @@ fn made(database: &Database, hub: &Value) -> BTreeSet<(String, String)> {
     };
     let desired = (database.controller.desired)(&object, &settings, None).unwrap();
     let observed = ObservedCluster::default();
-    let mut made: BTreeSet<(String, String)> = ownership::needed(&desired)
+    let mut made: BTreeSet<(String, String)> = ownership::required_objects(&desired)
         .into_iter()
         .map(|object| (object.kind.to_owned(), object.name))
         .collect();
-    for object in resources::resources(&desired, &observed, &settings, |_| None) {
+    for object in resources::build_resources(&desired, &observed, &settings, |_| None) {
         let object = resources::PreparedObject::from(object);
         let is_known = !made.insert((object.resource.kind.clone(), object.name.clone()));
         assert!(is_known, "{} {:?} is not looked for", object.resource.kind, object.name);
@@ -136,7 +136,7 @@ fn made(database: &Database, hub: &Value) -> BTreeSet<(String, String)> {
             let claim = ownership::claim_name(&desired, &pool.set, ordinal);
             let kind = <PersistentVolumeClaim as k8s_openapi::Resource>::KIND;
             made.insert((kind.to_owned(), claim));
-            made.insert(("Pod".to_owned(), names::pilot(&pool.set, ordinal)));
+            made.insert(("Pod".to_owned(), names::pilot_name(&pool.set, ordinal)));
         }
     }
     made
@@ -169,7 +169,7 @@ mod searches {
 
     #[test]
     fn no_two_clusters_get_one_name_unless_the_second_write_is_refused() {
-        let scheme: &Scheme = scheme(ALL);
+        let scheme: &Scheme = build_scheme(ALL);
         let mut runner = TestRunner::new(Config::default());
         let mut refused = [0, 0];
         for (index, database) in ALL.iter().cycle().take(10_000).enumerate() {

@@ -5,7 +5,7 @@ use super::{cassandra, elasticsearch};
 use crate::{
     controller::model::{
         BAD, BOTH, DEAF, EditKind, FaultKind, HOLDER, MASTER, ModelRules, ModelState, NEW,
-        NodeRoles, OLD, SearchCoverage, TUNED, search,
+        NodeRoles, OLD, SearchCoverage, TUNED, search_states,
     },
     testing::search_size,
 };
@@ -80,8 +80,8 @@ fn no_traps(
     least: &Least<'_>,
 ) {
     let begun = std::time::Instant::now();
-    let start = ModelState::healthy(rules, sizes, roles);
-    let coverage = search(start, rules, 3, faults, most);
+    let start = ModelState::build_healthy(rules, sizes, roles);
+    let coverage = search_states(start, rules, 3, faults, most);
     println!("{:?}: {coverage:#?}", begun.elapsed());
     let SearchCoverage { states, depth, rests, steps, remedies } = &coverage;
     assert!(*states >= least.states.min(most), "the search ended after {states} states");

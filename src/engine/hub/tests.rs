@@ -21,7 +21,7 @@ fn id(number: usize) -> String {
 fn users(numbers: impl IntoIterator<Item = usize>) -> Vec<HubItem> {
     let user = |number: usize| json!({"id": id(number), "name": format!("n{number}")});
     let all: Vec<Value> = numbers.into_iter().map(user).collect();
-    read(kind("users"), &scope(), None, json!(all).to_string().as_bytes()).unwrap()
+    parse_items(kind("users"), &scope(), None, json!(all).to_string().as_bytes()).unwrap()
 }
 
 /// The object of an item, as it stands once it was applied.
@@ -61,7 +61,7 @@ fn an_answer_of_2019_becomes_specs() {
             "fingerprint": "f", "key": "ssh-ed25519 AAAA",
         }],
     }]);
-    let items = read(kind("users"), &scope(), None, body.to_string().as_bytes()).unwrap();
+    let items = parse_items(kind("users"), &scope(), None, body.to_string().as_bytes()).unwrap();
     let spec = json!({
         "id": id(1), "name": "Anne", "added_at": "1547475212",
         "ssh_keys": [{"id": id(2), "name": "laptop", "fingerprint": "f", "key": "ssh-ed25519 AAAA"}],
@@ -73,7 +73,7 @@ fn an_answer_of_2019_becomes_specs() {
         "description": "d", "provider": "quay", "serveraddress": "quay.io",
         "credentials": {"username": "u", "password": "p"},
     }]);
-    let items = read(&REGISTRIES, &scope(), None, body.to_string().as_bytes()).unwrap();
+    let items = parse_items(&REGISTRIES, &scope(), None, body.to_string().as_bytes()).unwrap();
     assert_eq!(items[0].spec["credentials"]["password"], "p");
     assert!(!format!("{items:?}").contains("password"));
 
@@ -81,14 +81,14 @@ fn an_answer_of_2019_becomes_specs() {
     assert_eq!(read_pools(&scope(), pools.as_bytes()).unwrap(), [id(8)]);
     let labels = json!([{"id": id(1), "key": "nodepool.containership.io/a", "value": "b"}]);
     let labels = labels.to_string();
-    let items = read(&NODE_POOL_LABELS, &scope(), Some(&id(8)), labels.as_bytes()).unwrap();
+    let items = parse_items(&NODE_POOL_LABELS, &scope(), Some(&id(8)), labels.as_bytes()).unwrap();
     assert_eq!(items[0].spec["node_pool_id"], id(8));
     assert_eq!(
         scope().pool_path("p"),
         format!("/v3/organizations/{ORGANIZATION}/clusters/{CLUSTER}/node-pools/p/labels")
     );
     assert_eq!(
-        scope().path(kind("authorizationrolebindings")),
+        scope().kind_path(kind("authorizationrolebindings")),
         format!("/v3/organizations/{ORGANIZATION}/role-bindings?cluster_id={CLUSTER}")
     );
 }
@@ -119,18 +119,21 @@ fn an_answer_of_which_any_part_is_wrong_is_not_believed() {
         (json!(null), "no list of objects"),
     ] {
         let body = body.to_string();
-        let read = read(kind("plugins"), &scope(), Some(&id(8)), body.as_bytes());
+        let read = parse_items(kind("plugins"), &scope(), Some(&id(8)), body.as_bytes());
         let said = read.map_err(|fault| fault.to_string()).unwrap_err();
         assert!(said.contains(says), "{body}: {said}");
     }
     // Cut anywhere, it is no answer.
     let whole = json!([good]).to_string();
     for end in 0..whole.len() {
-        assert!(read(kind("plugins"), &scope(), None, &whole.as_bytes()[..end]).is_err(), "{end}");
+        assert!(
+            parse_items(kind("plugins"), &scope(), None, &whole.as_bytes()[..end]).is_err(),
+            "{end}"
+        );
     }
     // What another cluster manager left empty is not said.
     let empty = json!([{"id": id(1), "organization_id": "", "cluster_id": null}]).to_string();
-    assert_eq!(read(kind("plugins"), &scope(), None, empty.as_bytes()).unwrap().len(), 1);
+    assert_eq!(parse_items(kind("plugins"), &scope(), None, empty.as_bytes()).unwrap().len(), 1);
     let pools: Vec<Value> = (0..1001).map(|number| json!({"id": id(number)})).collect();
     let many = read_pools(&scope(), json!(pools).to_string().as_bytes());
     assert!(matches!(many, Err(AnswerFault::ManyPools)));
@@ -142,7 +145,8 @@ fn what_stands_is_not_applied_again_and_what_was_edited_is() {
     let fresh = live(&items[0], true);
     let applied = |object: LiveObject| {
         let objects = [object];
-        let plan = plan(kind("users"), &items, &objects, KEY, &mut DeletionDoubt::default(), "");
+        let plan =
+            plan_kind(kind("users"), &items, &objects, KEY, &mut DeletionDoubt::default(), "");
         assert_eq!(plan.delete, [&objects[0]; 0]);
         plan.apply.len()
     };
@@ -165,11 +169,11 @@ fn what_stands_is_not_applied_again_and_what_was_edited_is() {
     let body = json!([{
         "id": id(1), "credentials": {"password": "p"}, "description": "d",
     }]);
-    let items = read(&REGISTRIES, &scope(), None, body.to_string().as_bytes()).unwrap();
+    let items = parse_items(&REGISTRIES, &scope(), None, body.to_string().as_bytes()).unwrap();
     let mut object = live(&items[0], true);
     object.spec = json!({"id": id(1), "description": "d", "credentialsSecretRef": {"name": "s"}});
     let objects = [object];
-    let plan = plan(&REGISTRIES, &items, &objects, KEY, &mut DeletionDoubt::default(), "");
+    let plan = plan_kind(&REGISTRIES, &items, &objects, KEY, &mut DeletionDoubt::default(), "");
     assert_eq!(plan, KindPlan::default());
     assert_ne!(items[0].digest(KEY), items[0].digest("another token"));
 }
@@ -179,11 +183,11 @@ fn objects_without_the_label_are_never_touched() {
     let items = users(0..10);
     let others: Vec<LiveObject> = items.iter().map(|item| live(item, false)).collect();
     let mut doubt = DeletionDoubt::default();
-    let found = plan(kind("users"), &items[..5], &others, KEY, &mut doubt, "");
+    let found = plan_kind(kind("users"), &items[..5], &others, KEY, &mut doubt, "");
     assert_eq!(told(&found), (vec![], vec![], None));
     assert_eq!(found.foreign.len(), 5);
     for _ in 0..5 {
-        let found = plan(kind("users"), &[], &others, KEY, &mut doubt, "");
+        let found = plan_kind(kind("users"), &[], &others, KEY, &mut doubt, "");
         assert_eq!(found, KindPlan::default());
     }
 }
@@ -193,7 +197,8 @@ fn a_few_objects_go_at_once_and_most_of_them_after_three_answers() {
     let objects = lives(0..10);
     let answer = |doubt: &mut DeletionDoubt, kept: Vec<usize>| {
         let items = users(kept);
-        let (applied, deleted, held) = told(&plan(kind("users"), &items, &objects, KEY, doubt, ""));
+        let (applied, deleted, held) =
+            told(&plan_kind(kind("users"), &items, &objects, KEY, doubt, ""));
         assert_eq!(applied, [""; 0]);
         (deleted.len(), held)
     };
@@ -216,7 +221,8 @@ fn a_few_objects_go_at_once_and_most_of_them_after_three_answers() {
     let objects = lives(0..2);
     let mut doubt = DeletionDoubt::default();
     for answers in 1..=3 {
-        let (_, deleted, held) = told(&plan(kind("users"), &[], &objects, KEY, &mut doubt, ""));
+        let (_, deleted, held) =
+            told(&plan_kind(kind("users"), &[], &objects, KEY, &mut doubt, ""));
         assert_eq!(
             (deleted.len(), held.is_some()),
             if answers < 3 { (0, true) } else { (2, false) }
@@ -230,7 +236,7 @@ fn a_person_confirms_exactly_what_is_held() {
     let held = |kept: usize, said: &str| {
         let items = users(0..kept);
         let mut doubt = DeletionDoubt::default();
-        plan(kind("users"), &items, &objects, KEY, &mut doubt, said).held
+        plan_kind(kind("users"), &items, &objects, KEY, &mut doubt, said).held
     };
     let word = held(2, "").unwrap().word;
     assert!(word.starts_with("users-"), "{word}");

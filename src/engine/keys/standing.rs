@@ -5,10 +5,10 @@ use k8s_openapi::{
     jiff::{SignedDuration, Timestamp},
 };
 
-use super::{digest, sorted_out, stands};
+use super::{is_installed, partition_keys, user_digest};
 use crate::{
     api::containership::{AgentReport, User, UserMachines, UserStatus},
-    engine::conditions::{ObjectVerdict, conditions},
+    engine::conditions::{ObjectVerdict, build_conditions},
 };
 
 /// Minutes without a word after which a machine is silent; agents speak every five.
@@ -31,77 +31,85 @@ pub struct MachineWord {
 
 impl MachineWord {
     /// Is the machine silent, by a change at this time that it has followed or not?
-    fn is_silent(&self, followed: bool, changed: Timestamp, now: Timestamp) -> bool {
-        let passed = |since: Timestamp, minutes| {
+    fn is_silent(&self, is_current: bool, changed_at: Timestamp, now: Timestamp) -> bool {
+        let has_passed = |since: Timestamp, minutes| {
             now.duration_since(since) >= SignedDuration::from_mins(minutes)
         };
-        let word = self.report.as_ref().map_or(self.created, |report| report.at.0);
-        passed(word, WORD_MINUTES) || !followed && passed(changed.max(self.created), CHANGE_MINUTES)
+        let last_report = self.report.as_ref().map_or(self.created, |report| report.at.0);
+        has_passed(last_report, WORD_MINUTES)
+            || !is_current && has_passed(changed_at.max(self.created), CHANGE_MINUTES)
     }
 }
 
 /// Returns the status of a User. `hash` is that of the key file as all Users make it.
-pub fn standing(user: &User, hash: &str, machines: &[MachineWord], now: Timestamp) -> UserStatus {
-    let (accepted, refused_keys) = sorted_out(&user.spec);
+pub fn build_user_status(
+    user: &User,
+    hash: &str,
+    machines: &[MachineWord],
+    now: Timestamp,
+) -> UserStatus {
+    let (accepted_keys, refused_keys) = partition_keys(&user.spec);
     let name = user.metadata.name.as_deref().unwrap_or_default();
-    let digest = digest(name, accepted.keys());
-    let before = user.status.clone().unwrap_or_default();
-    let same = before.digest.as_ref() == Some(&digest);
-    let changed = before.changed_at.filter(|_| same).map_or(now, |time| time.0);
-    let (mut written, mut silent, mut awaited) = (0, Vec::new(), 0);
+    let digest = user_digest(name, accepted_keys.keys());
+    let last_status = user.status.clone().unwrap_or_default();
+    let is_unchanged = last_status.digest.as_ref() == Some(&digest);
+    let changed_at = last_status.changed_at.filter(|_| is_unchanged).map_or(now, |time| time.0);
+    let (mut written_count, mut silent, mut awaited_count) = (0, Vec::new(), 0);
     for machine in machines {
-        let followed = machine.report.as_ref().is_some_and(|one| stands(one, &digest, hash));
-        let is_silent = machine.is_silent(followed, changed, now);
-        written += usize::from(followed);
-        awaited += usize::from(!followed && !is_silent);
+        let is_current =
+            machine.report.as_ref().is_some_and(|report| is_installed(report, &digest, hash));
+        let is_silent = machine.is_silent(is_current, changed_at, now);
+        written_count += usize::from(is_current);
+        awaited_count += usize::from(!is_current && !is_silent);
         if is_silent {
             silent.push(machine.name.clone());
         }
     }
     silent.sort();
     let silent_text = (!silent.is_empty()).then(|| {
-        let more = silent.len().saturating_sub(SHOWN);
-        let more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
-        format!("{}{more}", silent[..silent.len().min(SHOWN)].join(", "))
+        let hidden_count = silent.len().saturating_sub(SHOWN);
+        let suffix =
+            if hidden_count > 0 { format!(" (and {hidden_count} more)") } else { String::new() };
+        format!("{}{suffix}", silent[..silent.len().min(SHOWN)].join(", "))
     });
-    let progress = format!("{written}/{}", machines.len());
+    let progress = format!("{written_count}/{}", machines.len());
     let stalled = match (&silent_text, refused_keys.first()) {
-        (Some(silent), _) => {
-            Some(("MachinesSilent".into(), format!("nothing new is heard of {silent}")))
+        (Some(silent_names), _) => {
+            Some(("MachinesSilent".into(), format!("nothing new is heard of {silent_names}")))
         }
-        (None, Some(refused)) => {
-            Some(("KeysRefused".into(), format!("{}: {}", refused.key, refused.message)))
+        (None, Some(refused_key)) => {
+            Some(("KeysRefused".into(), format!("{}: {}", refused_key.key, refused_key.message)))
         }
         (None, None) => None,
     };
-    let stand = written == machines.len();
+    let is_complete = written_count == machines.len();
     let verdict = ObjectVerdict {
-        ready: stand && refused_keys.is_empty(),
-        reconciling: awaited > 0,
-        reason: if stand { "Written" } else { "Writing" }.into(),
+        ready: is_complete && refused_keys.is_empty(),
+        reconciling: awaited_count > 0,
+        reason: if is_complete { "Written" } else { "Writing" }.into(),
         message: format!("the keys stand on {progress} machines"),
         stalled,
     };
     let generation = user.metadata.generation;
-    let conditions = conditions(&before.conditions, generation, verdict, now);
+    let conditions = build_conditions(&last_status.conditions, generation, verdict, now);
     silent.truncate(NAMED);
     UserStatus {
         observed_generation: generation,
-        keys: figure(accepted.len()),
+        keys: to_i32(accepted_keys.len()),
         refused_keys,
         machines: Some(UserMachines {
-            wanted: figure(machines.len()),
-            written: figure(written),
+            wanted: to_i32(machines.len()),
+            written: to_i32(written_count),
             silent,
         }),
         progress: Some(progress),
         silent_text,
         digest: Some(digest),
-        changed_at: Some(Time(changed)),
+        changed_at: Some(Time(changed_at)),
         conditions,
     }
 }
 
-fn figure(count: usize) -> i32 {
+fn to_i32(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }

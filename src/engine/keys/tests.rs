@@ -60,7 +60,11 @@ fn keys_of_today_let_in_and_are_written_anew() {
     ] {
         for around in ["KEY", " KEY\n", "KEY someone@somewhere", "KEY a\tcomment \"of\" words\r\n"]
         {
-            assert_eq!(accept(&around.replace("KEY", &key)).as_ref(), Ok(&key), "{around:?}");
+            assert_eq!(
+                normalize_key(&around.replace("KEY", &key)).as_ref(),
+                Ok(&key),
+                "{around:?}"
+            );
         }
     }
 }
@@ -103,7 +107,7 @@ fn hostile_keys_let_nobody_in() {
         ("-----BEGIN OPENSSH PRIVATE KEY-----".to_owned(), Form),
     ] {
         let shown: String = text.chars().take(80).collect();
-        assert_eq!(accept(&text), Err(why), "{shown}");
+        assert_eq!(normalize_key(&text), Err(why), "{shown}");
     }
 }
 
@@ -112,26 +116,28 @@ fn a_file_holds_each_key_once_sorted_and_nothing_of_the_users_words() {
     let (a, b) = (ed25519(2), ed25519(1));
     let (anne, bob) = (spec(&[&a, &b, &a, "junk"]), spec(&[&b]));
     let set = KeySet::new([("anne", &anne), ("bob", &bob)]);
-    let file = String::from_utf8(set.block().file(b"", false)).unwrap();
+    let file = String::from_utf8(set.build_block().render_file(b"", false)).unwrap();
     let lines: Vec<&str> = file.lines().collect();
     assert!(lines[0].starts_with("# BEGIN containership.io keys "), "{file}");
-    assert!(lines[0].contains(set.block().hash()), "{file}");
+    assert!(lines[0].contains(set.build_block().hash()), "{file}");
     assert_eq!(lines[1], format!("{b} containership.io:anne/a_b__,bob/a_b__"));
     assert_eq!(lines[2], format!("{a} containership.io:anne/a_b__"));
     assert_eq!(lines[3..], ["# END containership.io keys"]);
     // In which order the Users came does not matter, and one of two owners keeps a key.
     let turned = KeySet::new([("bob", &bob), ("anne", &anne)]);
-    assert_eq!(turned.block(), set.block());
+    assert_eq!(turned.build_block(), set.build_block());
     let without = KeySet::new([("bob", &bob), ("anne", &spec(&[]))]);
-    assert!(without.block().keys().contains(&b) && !without.block().keys().contains(&a));
+    assert!(
+        without.build_block().keys().contains(&b) && !without.build_block().keys().contains(&a)
+    );
     assert!(KeySet::new([("carol", &spec(&["junk"]))]).is_empty());
 }
 
 #[test]
 fn of_a_shared_file_only_our_lines_are_ours() {
-    let old = KeySet::new([("anne", &spec(&[&ed25519(1)]))]).block();
-    let new = KeySet::new([("anne", &spec(&[&ed25519(2)]))]).block();
-    let (old_text, new_text) = (old.file(b"", false), new.file(b"", false));
+    let old = KeySet::new([("anne", &spec(&[&ed25519(1)]))]).build_block();
+    let new = KeySet::new([("anne", &spec(&[&ed25519(2)]))]).build_block();
+    let (old_text, new_text) = (old.render_file(b"", false), new.render_file(b"", false));
     let theirs: &[u8] = b"# by hand\nssh-ed25519 AAAA \xff me\n";
     let joined = |parts: &[&[u8]]| parts.concat();
     let lost_end = old_text[..old_text.len() - END.len() - 1].to_vec();
@@ -146,19 +152,19 @@ fn of_a_shared_file_only_our_lines_are_ours() {
         (b"no end".to_vec(), joined(&[b"no end\n", &new_text])),
     ] {
         let told = String::from_utf8_lossy(&before).into_owned();
-        assert_eq!(new.file(&before, true), after, "{told}");
-        assert_eq!(new.file(&before, false), new_text);
+        assert_eq!(new.render_file(&before, true), after, "{told}");
+        assert_eq!(new.render_file(&before, false), new_text);
     }
-    assert_eq!(others(&joined(&[theirs, &old_text])), theirs);
+    assert_eq!(foreign_lines(&joined(&[theirs, &old_text])), theirs);
 }
 
 #[test]
 fn a_block_is_known_again_unless_it_was_edited() {
-    let block = KeySet::new([("anne", &spec(&[&ed25519(1)]))]).block();
-    let file = block.file(b"x\n", true);
-    assert_eq!(KeyBlock::find(&file).as_ref(), Some(&block));
-    let empty = KeySet::default().block();
-    assert_eq!(KeyBlock::find(&empty.file(b"", false)), Some(empty));
+    let block = KeySet::new([("anne", &spec(&[&ed25519(1)]))]).build_block();
+    let file = block.render_file(b"x\n", true);
+    assert_eq!(KeyBlock::find_in_file(&file).as_ref(), Some(&block));
+    let empty = KeySet::default().build_block();
+    assert_eq!(KeyBlock::find_in_file(&empty.render_file(b"", false)), Some(empty));
     let text = String::from_utf8(file).unwrap();
     for edited in [
         String::new(),
@@ -167,14 +173,14 @@ fn a_block_is_known_again_unless_it_was_edited() {
         text.replace("# END", "#"),
         text.replacen("# BEGIN", "#", 1),
     ] {
-        assert_eq!(KeyBlock::find(edited.as_bytes()), None, "{edited}");
+        assert_eq!(KeyBlock::find_in_file(edited.as_bytes()), None, "{edited}");
     }
 }
 
 /// What an agent says that has these Users.
 fn report(set: &KeySet, at: Timestamp) -> AgentReport {
-    let keys = set.block().hash().to_owned();
-    AgentReport { at: Time(at), keys, users: set.digests(), cleaned: None, trouble: None }
+    let keys = set.build_block().hash().to_owned();
+    AgentReport { at: Time(at), keys, users: set.joined_digests(), cleaned: None, trouble: None }
 }
 
 #[test]
@@ -190,11 +196,13 @@ fn a_status_counts_the_machines_that_followed_and_names_the_silent() {
         format!("{} {}", found.status, found.reason)
     };
     // Nothing was heard yet.
-    let status = standing(&anne, old.block().hash(), &[word("m1", None)], at(1));
+    let status = build_user_status(&anne, old.build_block().hash(), &[word("m1", None)], at(1));
     assert_eq!((status.progress.as_deref(), status.keys), (Some("0/1"), 1));
     assert_eq!(condition(&status, "Reconciling"), "True Writing");
-    let refused =
-        RefusedKey { key: "k1".to_owned(), message: accept("junk").unwrap_err().to_string() };
+    let refused = RefusedKey {
+        key: "k1".to_owned(),
+        message: normalize_key("junk").unwrap_err().to_string(),
+    };
     assert_eq!(status.refused_keys, [refused]);
     assert_eq!(condition(&status, "Stalled"), "True KeysRefused");
     anne.spec = spec(&[&ed25519(1)]);
@@ -202,7 +210,7 @@ fn a_status_counts_the_machines_that_followed_and_names_the_silent() {
     // Both have it; that one of them has another Bob does not matter.
     let other = set(&anne, &spec(&[]));
     let words = [word("m1", Some(report(&old, at(1)))), word("m2", Some(report(&other, at(1))))];
-    let status = standing(&anne, old.block().hash(), &words, at(2));
+    let status = build_user_status(&anne, old.build_block().hash(), &words, at(2));
     assert_eq!(status.progress.as_deref(), Some("2/2"));
     assert_eq!(condition(&status, "Ready"), "True Written");
     assert_eq!(condition(&status, "Stalled"), "False Progressing");
@@ -216,22 +224,22 @@ fn a_status_counts_the_machines_that_followed_and_names_the_silent() {
     anne.spec = spec(&[]);
     let new = set(&anne, &bob);
     let words = [word("m1", Some(report(&old, at(9)))), word("m2", Some(report(&new, at(12))))];
-    let status = standing(&anne, new.block().hash(), &words, at(12));
+    let status = build_user_status(&anne, new.build_block().hash(), &words, at(12));
     assert_eq!((status.progress.as_deref(), status.silent_text.as_deref()), (Some("1/2"), None));
     assert_eq!(condition(&status, "Reconciling"), "True Writing");
     anne.status = Some(status.clone());
     assert_eq!(
-        standing(&anne, new.block().hash(), &words, at(13)),
+        build_user_status(&anne, new.build_block().hash(), &words, at(13)),
         status,
         "time alone is no news"
     );
     // Five minutes later the machine has not followed, and after fifteen without a word the other is
     // silent, too.
-    let status = standing(&anne, new.block().hash(), &words, at(17));
+    let status = build_user_status(&anne, new.build_block().hash(), &words, at(17));
     assert_eq!(status.silent_text.as_deref(), Some("m1"));
     assert_eq!(condition(&status, "Stalled"), "True MachinesSilent");
     assert_eq!(condition(&status, "Reconciling"), "False Writing");
-    let status = standing(&anne, new.block().hash(), &words, at(27));
+    let status = build_user_status(&anne, new.build_block().hash(), &words, at(27));
     let machines = status.machines.unwrap();
     assert_eq!((machines.written, machines.silent), (1, vec!["m1".to_owned(), "m2".to_owned()]));
 }
@@ -241,11 +249,11 @@ fn of_very_many_users_a_report_says_the_hash_of_the_whole() {
     let one = spec(&[&ed25519(1)]);
     let names: Vec<String> = (0..=REPORTED).map(|at| format!("u{at}")).collect();
     let set = KeySet::new(names.iter().map(|name| (name.as_str(), &one)));
-    assert_eq!(set.digests(), "");
+    assert_eq!(set.joined_digests(), "");
     let begin = "2026-01-01T00:00:00Z".parse().unwrap();
     let user = User::new("u1", one);
     let word =
         MachineWord { name: "m".to_owned(), created: begin, report: Some(report(&set, begin)) };
-    let status = standing(&user, set.block().hash(), &[word], begin);
+    let status = build_user_status(&user, set.build_block().hash(), &[word], begin);
     assert_eq!(status.progress.as_deref(), Some("1/1"));
 }

@@ -46,36 +46,41 @@ pub enum SwitchStep {
 }
 
 /// Returns the next step on the way of all members to `wanted`.
-pub fn next_switch(members: &[SwitchMember], wanted: SwitchPosition) -> SwitchStep {
-    let these = |is: fn(&SwitchMember, SwitchPosition) -> bool| -> Option<Vec<usize>> {
-        let found = members.iter().enumerate().filter(|(_, member)| is(member, wanted));
-        let found: Vec<_> = found.map(|(place, _)| place).collect();
-        (!found.is_empty()).then_some(found)
-    };
-    if let Some(other) = these(|member, wanted| member.told != wanted) {
-        if let Some(running) = these(|member, _| member.may_run) {
-            return SwitchStep::Stop(running);
+pub fn next_switch_step(members: &[SwitchMember], desired_position: SwitchPosition) -> SwitchStep {
+    let matching_members =
+        |matches: fn(&SwitchMember, SwitchPosition) -> bool| -> Option<Vec<usize>> {
+            let selected =
+                members.iter().enumerate().filter(|(_, member)| matches(member, desired_position));
+            let indexes: Vec<_> = selected.map(|(place, _)| place).collect();
+            (!indexes.is_empty()).then_some(indexes)
+        };
+    if let Some(outdated_members) = matching_members(|member, desired| member.told != desired) {
+        if let Some(running_members) = matching_members(|member, _| member.may_run) {
+            return SwitchStep::Stop(running_members);
         }
-        if let Some(running) = these(|member, _| member.run != MemberRun::Stopped) {
-            return SwitchStep::Wait(running);
+        if let Some(running_members) =
+            matching_members(|member, _| member.run != MemberRun::Stopped)
+        {
+            return SwitchStep::Wait(running_members);
         }
-        return SwitchStep::Tell(other);
+        return SwitchStep::Tell(outdated_members);
     }
-    if let Some(stopped) = these(|member, _| !member.may_run) {
-        return SwitchStep::Start(stopped);
+    if let Some(stopped_members) = matching_members(|member, _| !member.may_run) {
+        return SwitchStep::Start(stopped_members);
     }
-    let away = these(|member, wanted| member.run != MemberRun::Running(wanted));
-    away.map_or(SwitchStep::Done, SwitchStep::Wait)
+    let pending_members =
+        matching_members(|member, desired| member.run != MemberRun::Running(desired));
+    pending_members.map_or(SwitchStep::Done, SwitchStep::Wait)
 }
 
 /// Returns where a new node starts: on what all members are told, whether that is wanted or not, and
 /// `None` while they are told something else one by one.
 pub fn starting_position(
     members: &[SwitchMember],
-    wanted: SwitchPosition,
+    desired_position: SwitchPosition,
 ) -> Option<SwitchPosition> {
-    let told = members.first().map_or(wanted, |member| member.told);
-    members.iter().all(|member| member.told == told).then_some(told)
+    let first_position = members.first().map_or(desired_position, |member| member.told);
+    members.iter().all(|member| member.told == first_position).then_some(first_position)
 }
 
 #[cfg(test)]
@@ -87,7 +92,7 @@ mod tests {
         let (off, required) = (SwitchPosition::Off, SwitchPosition::Required);
         let stopped = SwitchMember { run: MemberRun::Stopped, may_run: false, told: off };
         let running = SwitchMember { run: MemberRun::Running(off), ..stopped };
-        assert_eq!(next_switch(&[stopped, running], required), SwitchStep::Wait(vec![1]));
-        assert_eq!(next_switch(&[stopped, stopped], required), SwitchStep::Tell(vec![0, 1]));
+        assert_eq!(next_switch_step(&[stopped, running], required), SwitchStep::Wait(vec![1]));
+        assert_eq!(next_switch_step(&[stopped, stopped], required), SwitchStep::Tell(vec![0, 1]));
     }
 }

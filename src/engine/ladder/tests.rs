@@ -13,7 +13,9 @@ use std::{
 };
 
 use super::{
-    switch::{MemberRun, SwitchMember, SwitchPosition, SwitchStep, next_switch, starting_position},
+    switch::{
+        MemberRun, SwitchMember, SwitchPosition, SwitchStep, next_switch_step, starting_position,
+    },
     *,
 };
 
@@ -87,7 +89,7 @@ struct Node {
 
 impl Node {
     fn new(posture: SecurityPosture) -> Self {
-        let known = LadderMember::settled(posture);
+        let known = LadderMember::from_modes(posture);
         Self { runs: posture, stores: posture, is_current: true, known }
     }
 
@@ -140,14 +142,14 @@ impl World {
             events.push(self.with(|next| next.nodes[place].report()));
             // Whether what a round needs holds makes no difference to who can talk to whom.
             for is_met in [true, false] {
-                let round = next_round(&known, self.wanted, |_| is_met).posture;
+                let round = next_stage(&known, self.wanted, |_| is_met).posture;
                 if known[place].told != round {
                     events.push(self.with(|next| next.nodes[place].tell(round)));
                 }
             }
         }
         if self.joins_left > 0 {
-            let start = next_round(&known, self.wanted, |_| true).posture;
+            let start = next_stage(&known, self.wanted, |_| true).posture;
             events.push(self.with(|next| {
                 next.joins_left -= 1;
                 next.nodes.push(Node::new(start));
@@ -182,7 +184,7 @@ impl World {
             self.nodes.sort_unstable();
             way.push(self.clone());
             let known = self.known();
-            let round = next_round(&known, self.wanted, |_| true).posture;
+            let round = next_stage(&known, self.wanted, |_| true).posture;
             let next = known.iter().position(|member| member.told != round);
             let Some(place) = next else { return way };
             self.nodes[place].tell(round);
@@ -262,20 +264,20 @@ fn three_restarts_of_each_node_lead_from_off_to_required_and_three_back() {
     let down: Vec<_> = rounds.iter().rev().copied().collect();
     for (rounds, needs) in [(up, needs_up), (down, needs_down)] {
         let wanted = rounds[3];
-        let mut members = vec![LadderMember::settled(rounds[0]); 3];
+        let mut members = vec![LadderMember::from_modes(rounds[0]); 3];
         for (round, needs) in rounds[1..].iter().zip(needs) {
-            let held = next_round(&members, wanted, |_| false);
+            let held = next_stage(&members, wanted, |_| false);
             let first = if needs.is_empty() { *round } else { members[0].runs };
             assert_eq!(held, NextRound { posture: first, unmet: needs.to_vec() });
             for place in 0..3 {
                 // What was begun is not asked for again.
                 let is_met = |_| place == 0;
-                let next = next_round(&members, wanted, is_met);
+                let next = next_stage(&members, wanted, is_met);
                 assert_eq!(next, NextRound { posture: *round, unmet: Vec::new() });
-                members[place] = LadderMember::settled(*round);
+                members[place] = LadderMember::from_modes(*round);
             }
         }
-        let end = next_round(&members, wanted, |_| false);
+        let end = next_stage(&members, wanted, |_| false);
         assert_eq!(end, NextRound { posture: wanted, unmet: Vec::new() });
     }
 }
@@ -284,9 +286,9 @@ fn three_restarts_of_each_node_lead_from_off_to_required_and_three_back() {
 fn what_is_not_met_keeps_back_no_more_than_it_must_where_nodes_differ_already() {
     use {ClientRung as C, InternodeRung as I, LoginRung as L};
     let wanted = posture(I::Required, C::Required, L::Password);
-    let first = LadderMember::settled(posture(I::Allow, C::Optional, L::Off));
-    let ahead = LadderMember::settled(posture(I::Prefer, C::Optional, L::Off));
-    let held = next_round(&[first, ahead], wanted, |need| need != StepNeed::ClientsSendLogins);
+    let first = LadderMember::from_modes(posture(I::Allow, C::Optional, L::Off));
+    let ahead = LadderMember::from_modes(posture(I::Prefer, C::Optional, L::Off));
+    let held = next_stage(&[first, ahead], wanted, |need| need != StepNeed::ClientsSendLogins);
     assert_eq!(held.posture, ahead.runs);
     assert_eq!(held.unmet, [StepNeed::ClientsSendLogins]);
 }
@@ -294,9 +296,9 @@ fn what_is_not_met_keeps_back_no_more_than_it_must_where_nodes_differ_already() 
 #[test]
 fn a_member_that_is_silent_counts_by_what_it_ran_and_may_come_back_on() {
     use InternodeRung::{Allow, Off, Prefer, Required};
-    let settled = |rung| LadderMember::settled(only_internode(rung));
+    let settled = |rung| LadderMember::from_modes(only_internode(rung));
     let next = |members: &[LadderMember], wanted| {
-        next_round(members, only_internode(wanted), |_| true).posture.internode
+        next_stage(members, only_internode(wanted), |_| true).posture.internode
     };
     assert_eq!(next(&[settled(Allow), settled(Off)], Required), Allow);
     assert_eq!(next(&[settled(Prefer), settled(Allow)], Required), Prefer);
@@ -391,7 +393,7 @@ impl SwitchWorld {
             let write = |place| self.with(|next: &mut Self| write(&mut next.nodes[place]));
             places.into_iter().map(write).collect()
         };
-        match next_switch(&known, self.wanted) {
+        match next_switch_step(&known, self.wanted) {
             SwitchStep::Stop(places) => each(places, &|node| node.tell_run(false)),
             SwitchStep::Tell(places) => each(places, &|node| node.tell_position(self.wanted)),
             SwitchStep::Start(places) => each(places, &|node| node.tell_run(true)),

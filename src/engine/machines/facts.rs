@@ -221,7 +221,7 @@ impl OtherRun {
 }
 
 impl MachineFacts {
-    pub(super) fn release(&self, by: &str, uncordon: bool) -> UpgradeAction {
+    pub(super) fn release_action(&self, by: &str, uncordon: bool) -> UpgradeAction {
         UpgradeAction::Release {
             machine: self.name.clone(),
             version: self.version.clone(),
@@ -233,17 +233,17 @@ impl MachineFacts {
 
 impl MachinePod {
     /// Returns namespace and name, as status has it.
-    pub(super) fn place(&self) -> String {
+    pub(super) fn namespaced_name(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
 }
 
 impl MemberPilot {
-    pub(super) fn place(&self) -> String {
+    pub(super) fn namespaced_name(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    pub(super) fn withdraw(&self, by: &str) -> UpgradeAction {
+    pub(super) fn withdraw_action(&self, by: &str) -> UpgradeAction {
         UpgradeAction::Withdraw {
             namespace: self.namespace.clone(),
             pilot: self.name.clone(),
@@ -254,36 +254,36 @@ impl MemberPilot {
 }
 
 impl FleetView {
-    pub(super) fn machine(&self, name: &str) -> Option<&MachineFacts> {
+    pub(super) fn find_machine(&self, name: &str) -> Option<&MachineFacts> {
         self.machines.iter().find(|machine| machine.name == name)
     }
 
     /// Returns the pilot of a pod.
-    pub(super) fn pilot(&self, pod: &MachinePod) -> Option<&MemberPilot> {
-        let same =
+    pub(super) fn find_pilot(&self, pod: &MachinePod) -> Option<&MemberPilot> {
+        let is_same =
             |pilot: &&MemberPilot| pilot.namespace == pod.namespace && pilot.name == pod.name;
-        self.pilots.iter().find(same)
+        self.pilots.iter().find(is_same)
     }
 
     /// Is the pod on this machine, or can it be on no other?
-    pub(super) fn belongs(&self, pod: &MachinePod, machine: &str) -> bool {
-        let bound = |volume: &MachineVolume| {
+    pub(super) fn is_bound_to(&self, pod: &MachinePod, machine: &str) -> bool {
+        let is_bound = |volume: &MachineVolume| {
             pod.volumes.contains(&volume.name) && volume.machine.as_deref() == Some(machine)
         };
         match &pod.machine {
-            Some(on) => on == machine,
-            None => self.volumes.iter().any(bound),
+            Some(pod_machine) => pod_machine == machine,
+            None => self.volumes.iter().any(is_bound),
         }
     }
 
     /// Returns the database clusters that have members on a machine, by name.
     pub(super) fn clusters_on(&self, machine: &str) -> Vec<String> {
         let databases = self.pods.iter().filter(|pod| pod.role == PodRole::Database);
-        let there = databases.filter(|pod| self.belongs(pod, machine));
-        let mut found: Vec<String> =
-            there.filter_map(|pod| Some(self.pilot(pod)?.cluster.clone())).collect();
-        found.sort();
-        found.dedup();
-        found
+        let pods = databases.filter(|pod| self.is_bound_to(pod, machine));
+        let mut cluster_names: Vec<String> =
+            pods.filter_map(|pod| Some(self.find_pilot(pod)?.cluster.clone())).collect();
+        cluster_names.sort();
+        cluster_names.dedup();
+        cluster_names
     }
 }

@@ -49,16 +49,16 @@ pub enum MachineRole {
 
 impl UpgradeJob {
     /// Returns the job of a machine whose turn it is; `None` where the run wants nothing of its agent.
-    pub fn of(run: &ClusterUpgrade, machine: &str) -> Option<Self> {
+    pub fn for_machine(run: &ClusterUpgrade, machine: &str) -> Option<Self> {
         let runner = &run.spec.runner;
         let artifacts = runner.artifacts.as_ref().filter(|_| runner.mode == RunnerMode::Kubeadm)?;
         let nodes = &run.status.as_ref()?.nodes;
-        let runs = |phase| phase == MachinePhase::Run;
-        let node = nodes.iter().find(|node| node.name == machine && runs(node.phase))?;
-        let done = |phase| matches!(phase, MachinePhase::Settle | MachinePhase::Done);
+        let is_running = |phase| phase == MachinePhase::Run;
+        let node = nodes.iter().find(|node| node.name == machine && is_running(node.phase))?;
+        let is_done = |phase| matches!(phase, MachinePhase::Settle | MachinePhase::Done);
         let role = match node.control_plane {
             false => MachineRole::Worker,
-            true if nodes.iter().any(|node| node.control_plane && done(node.phase)) => {
+            true if nodes.iter().any(|node| node.control_plane && is_done(node.phase)) => {
                 MachineRole::ControlPlane
             }
             true => MachineRole::FirstControlPlane,
@@ -81,7 +81,7 @@ impl UpgradeJob {
     ///
     /// # Errors
     /// When it is none, or of a newer form; the text is for a person.
-    pub fn read(text: &[u8], id: &str) -> Result<Self, String> {
+    pub fn parse(text: &[u8], id: &str) -> Result<Self, String> {
         let value: Value = serde_json::from_slice(text).map_err(|e| format!("no job: {e}"))?;
         let form = value["form"].as_u64().ok_or("no job: it has no form")?;
         if form > u64::from(JOB_FORM) {
@@ -98,7 +98,7 @@ impl UpgradeJob {
     }
 
     /// Returns the arguments of kubeadm.
-    pub fn kubeadm(&self) -> Vec<String> {
+    pub fn kubeadm_arguments(&self) -> Vec<String> {
         let mut arguments = vec!["upgrade".to_owned()];
         match self.role {
             MachineRole::FirstControlPlane => {
@@ -197,24 +197,25 @@ impl HostPolicy {
     ///
     /// # Errors
     /// A sentence that says why not.
-    pub fn allow(&self, job: &UpgradeJob) -> Result<(), String> {
+    pub fn check_job(&self, job: &UpgradeJob) -> Result<(), String> {
         if !self.enabled {
             return Err("this machine's policy has upgrades disabled".to_owned());
         }
         let url = &job.base_url;
         let scheme = ["https://", "file://"].iter().find_map(|scheme| url.strip_prefix(scheme));
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-._~/:+[]".contains(c);
-        if !scheme.is_some_and(|rest| rest.chars().all(plain) && rest.split('/').all(|s| s != ".."))
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-._~/:+[]".contains(c);
+        if !scheme
+            .is_some_and(|rest| rest.chars().all(is_allowed) && rest.split('/').all(|s| s != ".."))
         {
             return Err(format!(
                 "{url:?} is no plain address that begins with https:// or file://"
             ));
         }
-        let below = |base: &String| {
+        let is_below = |base: &String| {
             let rest = url.strip_prefix(base.trim_end_matches('/'));
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        if !self.base_urls.iter().any(below) {
+        if !self.base_urls.iter().any(is_below) {
             return Err(format!("this machine's policy lets nothing come from {url}"));
         }
         let version = |text: &str| {
@@ -258,26 +259,26 @@ pub(super) mod tests {
 
     #[test]
     fn a_job_is_read_as_it_was_written_and_one_of_a_newer_form_is_refused() {
-        let read = |value: &Value| UpgradeJob::read(value.to_string().as_bytes(), "u-1");
-        let written = json!(job());
-        assert_eq!(read(&written), Ok(job()));
-        let mut newer = written.clone();
+        let read = |value: &Value| UpgradeJob::parse(value.to_string().as_bytes(), "u-1");
+        let job_value = json!(job());
+        assert_eq!(read(&job_value), Ok(job()));
+        let mut newer = job_value.clone();
         newer["form"] = json!(2);
         newer["hooks"] = json!([]);
         assert!(read(&newer).unwrap_err().starts_with("the job is of form 2"));
-        let mut more = written.clone();
+        let mut more = job_value.clone();
         more["hooks"] = json!([]);
         assert!(read(&more).unwrap_err().contains("hooks"));
-        assert!(UpgradeJob::read(b"{}", "u-1").unwrap_err().contains("no form"));
-        assert!(UpgradeJob::read(written.to_string().as_bytes(), "u-2").is_err());
+        assert!(UpgradeJob::parse(b"{}", "u-1").unwrap_err().contains("no form"));
+        assert!(UpgradeJob::parse(job_value.to_string().as_bytes(), "u-2").is_err());
     }
 
     #[test]
     fn the_policy_wins() {
         let (policy, good) = (policy(), job());
-        assert_eq!(policy.allow(&good), Ok(()));
+        assert_eq!(policy.check_job(&good), Ok(()));
         for url in ["https://example.org/k8s", "file:///srv/v1.34.4", "file:///srv"] {
-            assert_eq!(policy.allow(&UpgradeJob { base_url: url.into(), ..job() }), Ok(()));
+            assert_eq!(policy.check_job(&UpgradeJob { base_url: url.into(), ..job() }), Ok(()));
         }
         for url in [
             "https://example.org/k8s.evil",
@@ -289,18 +290,21 @@ pub(super) mod tests {
             "file:///srv2",
             "/srv",
         ] {
-            assert!(policy.allow(&UpgradeJob { base_url: url.into(), ..job() }).is_err(), "{url}");
+            assert!(
+                policy.check_job(&UpgradeJob { base_url: url.into(), ..job() }).is_err(),
+                "{url}"
+            );
         }
         for (to, allowed) in
             [("v1.33.0", true), ("v1.32.9", false), ("v1.35.0", false), ("1.34.1", false)]
         {
             assert_eq!(
-                policy.allow(&UpgradeJob { to: to.into(), ..job() }).is_ok(),
+                policy.check_job(&UpgradeJob { to: to.into(), ..job() }).is_ok(),
                 allowed,
                 "{to}"
             );
         }
-        assert!(HostPolicy { enabled: false, ..policy }.allow(&good).is_err());
+        assert!(HostPolicy { enabled: false, ..policy }.check_job(&good).is_err());
         assert!(!HostPolicy::new(Vec::new(), String::new(), String::new()).enabled);
         let typed = json!({"enabled": true, "baseUrls": []});
         assert!(serde_json::from_value::<HostPolicy>(typed).is_err(), "a typing error is told");
@@ -329,24 +333,27 @@ pub(super) mod tests {
             })
         };
         let first = run(json!([node("c1", true, "Run"), node("c2", true, "Pending")]));
-        let job = UpgradeJob::of(&first, "c1").unwrap();
+        let job = UpgradeJob::for_machine(&first, "c1").unwrap();
         assert_eq!(
             (job.id.as_str(), job.attempt, job.role),
             ("u-1", 3, MachineRole::FirstControlPlane)
         );
-        assert_eq!(job.kubeadm().join(" "), "upgrade apply v1.34.4 --yes --etcd-upgrade=false");
-        assert_eq!(UpgradeJob::of(&first, "c2"), None);
-        let second = run(json!([node("c1", true, "Done"), node("c2", true, "Run")]));
-        let job = UpgradeJob::of(&second, "c2").unwrap();
-        assert_eq!(job.kubeadm().join(" "), "upgrade node --etcd-upgrade=false");
-        let third = run(json!([node("c1", true, "Done"), node("w1", false, "Run")]));
-        let job = UpgradeJob::of(&third, "w1").unwrap();
         assert_eq!(
-            (job.role, job.kubeadm().join(" ")),
+            job.kubeadm_arguments().join(" "),
+            "upgrade apply v1.34.4 --yes --etcd-upgrade=false"
+        );
+        assert_eq!(UpgradeJob::for_machine(&first, "c2"), None);
+        let second = run(json!([node("c1", true, "Done"), node("c2", true, "Run")]));
+        let job = UpgradeJob::for_machine(&second, "c2").unwrap();
+        assert_eq!(job.kubeadm_arguments().join(" "), "upgrade node --etcd-upgrade=false");
+        let third = run(json!([node("c1", true, "Done"), node("w1", false, "Run")]));
+        let job = UpgradeJob::for_machine(&third, "w1").unwrap();
+        assert_eq!(
+            (job.role, job.kubeadm_arguments().join(" ")),
             (MachineRole::Worker, "upgrade node".into())
         );
         let mut external = third;
         external.spec.runner.mode = RunnerMode::External;
-        assert_eq!(UpgradeJob::of(&external, "w1"), None);
+        assert_eq!(UpgradeJob::for_machine(&external, "w1"), None);
     }
 }

@@ -67,7 +67,7 @@ pub enum KubeletMove {
 
 impl UpgradeJournal {
     /// Begins the journal of a job. `before` is the digest of the installed kubelet.
-    pub fn begin(job: UpgradeJob, before: String) -> Self {
+    pub fn new(job: UpgradeJob, before: String) -> Self {
         Self {
             job,
             step: JobStep::Fetch,
@@ -91,32 +91,32 @@ impl UpgradeJournal {
 
     /// Returns the step to do; `None` when the job has ended.
     pub fn next(&mut self, now: Timestamp) -> Option<JobStep> {
-        let late = self.job.deadline.as_ref().is_some_and(|deadline| deadline.0 <= now);
-        if !self.is_over() && late && self.step < JobStep::Kubeadm {
-            let why = self.message.take().map(|why| format!(": {why}")).unwrap_or_default();
-            self.record(Err(StepFailure::Final(format!("the job's time was over{why}"))));
+        let is_late = self.job.deadline.as_ref().is_some_and(|deadline| deadline.0 <= now);
+        if !self.is_over() && is_late && self.step < JobStep::Kubeadm {
+            let reason = self.message.take().map(|text| format!(": {text}")).unwrap_or_default();
+            self.record_result(Err(StepFailure::Final(format!("the job's time was over{reason}"))));
         }
         (!self.is_over()).then_some(self.step)
     }
 
     /// Takes note of how the step ended.
-    pub fn record(&mut self, ended: Result<(), StepFailure>) {
-        if let Err(StepFailure::Again(message) | StepFailure::Final(message)) = &ended {
-            self.say(message);
+    pub fn record_result(&mut self, result: Result<(), StepFailure>) {
+        if let Err(StepFailure::Again(message) | StepFailure::Final(message)) = &result {
+            self.append_log(message);
         }
         self.code = None;
-        match (self.step, ended) {
+        match (self.step, result) {
             (JobStep::RollBack, Ok(())) => self.code = Some(self.rolled_back()),
             (step, Ok(())) => {
-                (self.step, self.message) = (following(step), None);
+                (self.step, self.message) = (next_step(step), None);
                 self.code = (self.step == JobStep::Done).then_some(JobCode::Done);
             }
             (_, Err(StepFailure::Again(message))) => {
                 (self.code, self.message) = (Some(JobCode::Again), Some(message));
             }
             (JobStep::RollBack, Err(StepFailure::Final(message))) => {
-                let first = self.message.take().unwrap_or_default();
-                self.message = Some(format!("{first}; and the way back failed: {message}"));
+                let first_message = self.message.take().unwrap_or_default();
+                self.message = Some(format!("{first_message}; and the way back failed: {message}"));
                 self.code = Some(JobCode::Dirty);
             }
             (step, Err(StepFailure::Final(message))) => {
@@ -132,11 +132,12 @@ impl UpgradeJournal {
 
     /// A control plane that kubeadm left half-way is of no version, whatever its kubelet is.
     fn rolled_back(&mut self) -> JobCode {
-        let plane = self.job.role != MachineRole::Worker;
+        let is_control_plane = self.job.role != MachineRole::Worker;
         match self.failed {
-            Some(JobStep::Kubeadm) if plane => {
-                let first = self.message.take().unwrap_or_default();
-                self.message = Some(format!("{first}; its control plane is as kubeadm left it"));
+            Some(JobStep::Kubeadm) if is_control_plane => {
+                let first_message = self.message.take().unwrap_or_default();
+                self.message =
+                    Some(format!("{first_message}; its control plane is as kubeadm left it"));
                 JobCode::Dirty
             }
             _ => JobCode::RolledBack,
@@ -147,30 +148,30 @@ impl UpgradeJournal {
     ///
     /// # Errors
     /// A sentence, where what lies there is neither the old kubelet nor the new one.
-    pub fn swap(&self, found: &KubeletDigests) -> Result<Vec<KubeletMove>, String> {
+    pub fn plan_swap(&self, digests: &KubeletDigests) -> Result<Vec<KubeletMove>, String> {
         let (old, new) = (Some(&self.before), Some(&self.job.sha256.kubelet));
-        if found.installed.as_ref() == new {
+        if digests.installed.as_ref() == new {
             return Ok(Vec::new());
         }
-        if found.installed.as_ref() != old {
+        if digests.installed.as_ref() != old {
             return Err("another program has changed the kubelet".to_owned());
         }
-        if found.staged.as_ref() != new {
+        if digests.staged.as_ref() != new {
             return Err("the new kubelet that lay ready is gone or damaged".to_owned());
         }
-        let keep = (found.kept.as_ref() != old).then_some(KubeletMove::Keep);
-        Ok(keep.into_iter().chain([KubeletMove::PutNew]).collect())
+        let keep_move = (digests.kept.as_ref() != old).then_some(KubeletMove::Keep);
+        Ok(keep_move.into_iter().chain([KubeletMove::PutNew]).collect())
     }
 
     /// Returns what puts the old kubelet back.
     ///
     /// # Errors
     /// A sentence, where it is nowhere.
-    pub fn back(&self, found: &KubeletDigests) -> Result<Option<KubeletMove>, String> {
+    pub fn plan_rollback(&self, digests: &KubeletDigests) -> Result<Option<KubeletMove>, String> {
         let old = Some(&self.before);
-        if found.installed.as_ref() == old {
+        if digests.installed.as_ref() == old {
             Ok(None)
-        } else if found.kept.as_ref() == old {
+        } else if digests.kept.as_ref() == old {
             Ok(Some(KubeletMove::PutBack))
         } else {
             Err("the old kubelet is not there".to_owned())
@@ -178,16 +179,16 @@ impl UpgradeJournal {
     }
 
     /// Adds what was said.
-    pub fn say(&mut self, text: &str) {
+    pub fn append_log(&mut self, text: &str) {
         for line in text.lines().map(str::trim_end).filter(|line| !line.is_empty()) {
             self.lines.push_back(line.chars().take(LINE).collect());
         }
-        let more = self.lines.len().saturating_sub(LINES);
-        self.lines.drain(..more);
+        let excess = self.lines.len().saturating_sub(LINES);
+        self.lines.drain(..excess);
     }
 
     /// Returns what the machine's agent tells of it.
-    pub fn report(&self) -> JobReport {
+    pub fn job_report(&self) -> JobReport {
         JobReport {
             id: self.job.id.clone(),
             attempt: self.job.attempt,
@@ -198,7 +199,7 @@ impl UpgradeJournal {
     }
 }
 
-fn following(step: JobStep) -> JobStep {
+fn next_step(step: JobStep) -> JobStep {
     match step {
         JobStep::Fetch => JobStep::Checksum,
         JobStep::Checksum => JobStep::Stage,
@@ -239,7 +240,7 @@ mod tests {
         fn new(role: MachineRole) -> Self {
             let job = UpgradeJob { role, ..job() };
             Self {
-                journal: UpgradeJournal::begin(job, OLD.to_owned()),
+                journal: UpgradeJournal::new(job, OLD.to_owned()),
                 kubelets: KubeletDigests { installed: Some(OLD.to_owned()), ..Default::default() },
                 fetched: false,
                 configured: false,
@@ -266,7 +267,7 @@ mod tests {
                     self.effect(|host| host.kept_configuration = true)?;
                 }
                 JobStep::Kubeadm => self.effect(|host| host.configured = true)?,
-                JobStep::Swap => match self.journal.swap(&self.kubelets) {
+                JobStep::Swap => match self.journal.plan_swap(&self.kubelets) {
                     Ok(moves) => self.moved(moves)?,
                     Err(text) => return failed(text),
                 },
@@ -275,7 +276,7 @@ mod tests {
                 JobStep::RollBack => {
                     assert!(self.kept_configuration);
                     self.effect(|host| host.configured = false)?;
-                    match self.journal.back(&self.kubelets) {
+                    match self.journal.plan_rollback(&self.kubelets) {
                         Ok(back) => self.moved(back)?,
                         Err(text) => return failed(text),
                     }
@@ -319,7 +320,7 @@ mod tests {
                 } else {
                     self.perform(step)?
                 };
-                journal.record(ended);
+                journal.record_result(ended);
                 self.effect(|host| host.journal = journal)?;
             }
         }
@@ -393,8 +394,8 @@ mod tests {
     fn a_job_whose_time_is_over_is_not_begun_and_one_that_touched_the_machine_is_finished() {
         let over: Timestamp = "2026-11-26T12:00:00Z".parse().unwrap();
         let deadline = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(over));
-        let mut journal = UpgradeJournal::begin(UpgradeJob { deadline, ..job() }, OLD.to_owned());
-        journal.record(Err(StepFailure::Again("no answer".to_owned())));
+        let mut journal = UpgradeJournal::new(UpgradeJob { deadline, ..job() }, OLD.to_owned());
+        journal.record_result(Err(StepFailure::Again("no answer".to_owned())));
         assert_eq!((journal.code, journal.is_over()), (Some(JobCode::Again), false));
         let mut touched = journal.clone();
         touched.step = JobStep::Kubeadm;
@@ -408,10 +409,10 @@ mod tests {
 
     #[test]
     fn a_journal_keeps_the_last_lines() {
-        let mut journal = UpgradeJournal::begin(job(), OLD.to_owned());
+        let mut journal = UpgradeJournal::new(job(), OLD.to_owned());
         let lines: Vec<String> = (0..30).map(|line| line.to_string()).collect();
-        journal.say(&lines.join("\n\n"));
-        journal.say(&"x".repeat(1000));
+        journal.append_log(&lines.join("\n\n"));
+        journal.append_log(&"x".repeat(1000));
         assert_eq!((journal.lines.len(), journal.lines[0].as_str()), (20, "11"));
         assert_eq!(journal.lines[19].len(), 300);
         let text = serde_json::to_string(&journal).unwrap();

@@ -10,7 +10,7 @@ use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp}
 
 use crate::{
     api::containership::{LabelStatus, name},
-    engine::conditions::{ObjectVerdict, conditions},
+    engine::conditions::{ObjectVerdict, build_conditions},
 };
 
 /// What one object asks for.
@@ -52,39 +52,43 @@ pub fn plan_labels(
     wishes: &[LabelWish],
     nodes: &BTreeMap<String, BTreeMap<String, String>>,
 ) -> LabelPlan {
-    let refused =
-        |wish: &LabelWish| LabelOutcome { refused: refusal(&wish.key), ..LabelOutcome::default() };
-    let mut outcomes: Vec<LabelOutcome> = wishes.iter().map(refused).collect();
+    let initial_outcome = |wish: &LabelWish| LabelOutcome {
+        refused: refusal_reason(&wish.key),
+        ..LabelOutcome::default()
+    };
+    let mut outcomes: Vec<LabelOutcome> = wishes.iter().map(initial_outcome).collect();
     let mut order: Vec<usize> = (0..wishes.len()).collect();
-    order.retain(|&at| outcomes[at].refused.is_none());
-    order.sort_by_key(|&at| (wishes[at].created, &wishes[at].object));
+    order.retain(|&index| outcomes[index].refused.is_none());
+    order.sort_by_key(|&index| (wishes[index].created, &wishes[index].object));
     let mut patches = BTreeMap::new();
     for (node, labels) in nodes {
         let pool = labels.get(name::NODE_POOL_ID);
         // By key, the wish that wins.
         let mut winners: BTreeMap<&str, usize> = BTreeMap::new();
-        for &at in &order {
-            let wish = &wishes[at];
+        for &index in &order {
+            let wish = &wishes[index];
             if wish.pool.is_some() && wish.pool.as_ref() != pool {
                 continue;
             }
-            let winner = *winners.entry(&wish.key).or_insert(at);
-            outcomes[at].meant += 1;
+            let winner = *winners.entry(&wish.key).or_insert(index);
+            outcomes[index].meant += 1;
             if wishes[winner].value != wish.value {
-                let lost = (wishes[winner].object.clone(), node.clone());
-                outcomes[at].lost_to.get_or_insert(lost);
+                let conflict = (wishes[winner].object.clone(), node.clone());
+                outcomes[index].lost_to.get_or_insert(conflict);
             } else if labels.get(&wish.key) == Some(&wish.value) {
-                outcomes[at].borne += 1;
+                outcomes[index].borne += 1;
             }
         }
         let mut patch: BTreeMap<String, Option<String>> = BTreeMap::new();
-        let owned = |key: &str| name::LABEL_PREFIXES.iter().any(|prefix| key.starts_with(prefix));
-        for key in labels.keys().filter(|key| owned(key) && !winners.contains_key(key.as_str())) {
+        let is_owned =
+            |key: &str| name::LABEL_PREFIXES.iter().any(|prefix| key.starts_with(prefix));
+        for key in labels.keys().filter(|key| is_owned(key) && !winners.contains_key(key.as_str()))
+        {
             patch.insert(key.clone(), None);
         }
-        for (key, &at) in &winners {
-            if labels.get(*key) != Some(&wishes[at].value) {
-                patch.insert((*key).to_owned(), Some(wishes[at].value.clone()));
+        for (key, &index) in &winners {
+            if labels.get(*key) != Some(&wishes[index].value) {
+                patch.insert((*key).to_owned(), Some(wishes[index].value.clone()));
             }
         }
         if !patch.is_empty() {
@@ -96,16 +100,16 @@ pub fn plan_labels(
 
 /// Why Navigator sets no label of this key. kube-apiserver refuses such an object; one may be older than
 /// its rules.
-fn refusal(key: &str) -> Option<&'static str> {
+fn refusal_reason(key: &str) -> Option<&'static str> {
     let (domain, _) = key.split_once('/')?;
-    let of = |zone: &str| {
-        let below = domain.strip_suffix(zone);
-        below.is_some_and(|below| below.is_empty() || below.ends_with('.'))
+    let is_in_domain = |zone: &str| {
+        let subdomain = domain.strip_suffix(zone);
+        subdomain.is_some_and(|prefix| prefix.is_empty() || prefix.ends_with('.'))
     };
-    let ours = name::LABEL_PREFIXES.iter().any(|prefix| key.starts_with(prefix));
-    if of("kubernetes.io") || of("k8s.io") {
+    let is_own_key = name::LABEL_PREFIXES.iter().any(|prefix| key.starts_with(prefix));
+    if is_in_domain("kubernetes.io") || is_in_domain("k8s.io") {
         Some("keys of kubernetes.io and k8s.io belong to Kubernetes")
-    } else if of("containership.io") && !ours {
+    } else if is_in_domain("containership.io") && !is_own_key {
         Some(
             "of containership.io, keys must begin with cluster.containership.io/ or \
              nodepool.containership.io/",
@@ -117,7 +121,7 @@ fn refusal(key: &str) -> Option<&'static str> {
 
 /// Returns the status of an object, by how far its wish is met.
 pub fn label_status(
-    before: &LabelStatus,
+    last_status: &LabelStatus,
     generation: Option<i64>,
     outcome: &LabelOutcome,
     now: Timestamp,
@@ -125,7 +129,7 @@ pub fn label_status(
     let LabelOutcome { meant, borne, lost_to, refused } = outcome;
     let progress = format!("{borne}/{meant}");
     let stalled = match (refused, lost_to) {
-        (Some(why), _) => Some(("KeyRefused", (*why).to_owned())),
+        (Some(refusal), _) => Some(("KeyRefused", (*refusal).to_owned())),
         (None, Some((winner, node))) => Some((
             "Conflict",
             format!("{winner} is older and gives the key another value, on {node} for one"),
@@ -135,7 +139,8 @@ pub fn label_status(
     let reason = if borne == meant { "Labelled" } else { "Labelling" };
     let message = format!("the label stands on {progress} nodes");
     let verdict = ObjectVerdict::new(borne == meant, reason, message, stalled);
-    let conditions: Vec<Condition> = conditions(&before.conditions, generation, verdict, now);
+    let conditions: Vec<Condition> =
+        build_conditions(&last_status.conditions, generation, verdict, now);
     LabelStatus {
         observed_generation: generation,
         nodes: i32::try_from(*borne).unwrap_or(i32::MAX),

@@ -12,8 +12,8 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 
 use super::{
     DatabaseCluster, Decision, FleetView, JOB_FORM, KubeVersion, LAG_SECONDS, MachineFacts,
-    MachinePod, MachineVolume, MemberPilot, OtherRun, PodRole, RunFacts, UpgradeAction, next,
-    sweep,
+    MachinePod, MachineVolume, MemberPilot, OtherRun, PodRole, RunFacts, UpgradeAction,
+    plan_upgrade, sweep_marks,
 };
 use crate::api::containership::{
     ClusterUpgradeSpec, ClusterUpgradeStatus, DrainMode, FailurePolicy, JobCode, JobReport,
@@ -173,49 +173,49 @@ impl World {
         self.pilots.push((pilot, 1));
     }
 
-    fn note(&mut self, text: impl std::fmt::Debug) {
+    fn log_event(&mut self, text: impl std::fmt::Debug) {
         self.log.push(format!("{} {text:?}", self.now));
     }
 
-    fn law(&self, holds: bool, law: &str) {
+    fn check_law(&self, is_met: bool, law: &str) {
         let last = self.log.len().saturating_sub(120);
-        assert!(holds, "broken: {law}\n{}\n{}", self.log[0], self.log[last..].join("\n"));
+        assert!(is_met, "broken: {law}\n{}\n{}", self.log[0], self.log[last..].join("\n"));
     }
 
-    fn chance(&mut self, probability: f64) -> bool {
+    fn random_chance(&mut self, probability: f64) -> bool {
         self.rng.random_bool(probability)
     }
 
-    fn machine(&self, name: &str) -> Option<&Machine> {
+    fn find_machine(&self, name: &str) -> Option<&Machine> {
         self.machines.iter().find(|machine| machine.facts.name == name)
     }
 
-    fn machine_mut(&mut self, name: &str) -> Option<&mut Machine> {
+    fn find_machine_mut(&mut self, name: &str) -> Option<&mut Machine> {
         self.machines.iter_mut().find(|machine| machine.facts.name == name)
     }
 
     /// How a database cluster is: every member runs, and no rule holds.
-    fn database(&self, name: &str) -> DatabaseCluster {
+    fn database_cluster(&self, name: &str) -> DatabaseCluster {
         let members = self.pilots.iter().filter(|(pilot, _)| pilot.cluster == name);
-        let runs = |pilot: &MemberPilot| {
+        let is_running = |pilot: &MemberPilot| {
             let pod = self.pods.iter().find(|pod| pod.name == pilot.name);
             pod.is_some_and(|pod| {
-                let on = pod.machine.as_ref().and_then(|on| self.machine(on));
-                !pod.ends && on.is_some_and(|on| on.facts.ready)
+                let machine = pod.machine.as_ref().and_then(|on| self.find_machine(on));
+                !pod.ends && machine.is_some_and(|on| on.facts.ready)
             })
         };
-        let serves = members.clone().all(|(pilot, _)| runs(pilot));
-        let held = self.held.contains(name);
+        let is_serving = members.clone().all(|(pilot, _)| is_running(pilot));
+        let is_blocked = self.held.contains(name);
         DatabaseCluster {
             name: name.to_owned(),
-            drainable: Some(serves && !held),
+            drainable: Some(is_serving && !is_blocked),
             why: "PeersUp: a node is away".to_owned(),
-            serves,
+            serves: is_serving,
         }
     }
 
     /// What a coordinator with caches that are up to date would read.
-    fn view(&self) -> FleetView {
+    fn current_view(&self) -> FleetView {
         let machine = |machine: &Machine| MachineFacts {
             version: machine.version.to_string(),
             ..machine.facts.clone()
@@ -230,7 +230,7 @@ impl World {
             pods: self.pods.clone(),
             volumes: self.volumes.clone(),
             pilots: self.pilots.iter().map(pilot).collect(),
-            clusters: ["db/kind/a", "db/kind/b"].map(|name| self.database(name)).into(),
+            clusters: ["db/kind/a", "db/kind/b"].map(|name| self.database_cluster(name)).into(),
             others: Vec::new(),
             api_server: None,
             deprecated: Vec::new(),
@@ -238,8 +238,8 @@ impl World {
     }
 
     /// What a coordinator reads: each kind as it was at a moment that is not too long ago.
-    fn read(&mut self, stale: bool) -> FleetView {
-        let fresh = self.view();
+    fn read_view(&mut self, stale: bool) -> FleetView {
+        let fresh = self.current_view();
         self.views.push(fresh.clone());
         let oldest = self.now - SignedDuration::from_secs(LAG_SECONDS);
         let ends: Vec<Timestamp> = self.views.iter().skip(1).map(|view| view.now).collect();
@@ -253,23 +253,23 @@ impl World {
             usable[self.rng.random_range(0..usable.len())]
         };
         let (machines, pods, pilots, clusters) = (pick(), pick(), pick(), pick());
-        let read = FleetView {
+        let stale_view = FleetView {
             machines: self.views[machines].machines.clone(),
             pods: self.views[pods].pods.clone(),
             pilots: self.views[pilots].pilots.clone(),
             clusters: self.views[clusters].clusters.clone(),
             ..fresh
         };
-        let first = usable[0];
-        self.views.drain(..first);
-        read
+        let first_view = usable[0];
+        self.views.drain(..first_view);
+        stale_view
     }
 
     /// A coordinator looks at every upgrade.
-    fn look(&mut self, faults: bool) {
+    fn reconcile_runs(&mut self, faults: bool) {
         for name in self.runs.iter().map(|run| run.name.clone()).collect::<Vec<_>>() {
-            let stale = faults && self.chance(0.5);
-            let mut fleet = self.read(stale);
+            let stale = faults && self.random_chance(0.5);
+            let mut fleet = self.read_view(stale);
             let Some(run) = self.runs.iter().find(|run| run.name == name) else { continue };
             let others = self.runs.iter().filter(|other| other.name != name);
             fleet.others = others
@@ -292,14 +292,14 @@ impl World {
                 finalizer: run.finalizer,
                 retry: run.retry.as_deref(),
             };
-            let decision = next(&facts, &fleet);
+            let decision = plan_upgrade(&facts, &fleet);
             assert_eq!(
                 decision,
-                next(&facts, &fleet),
+                plan_upgrade(&facts, &fleet),
                 "the decision is a function of what is read"
             );
             let late = LateDecision { run: name, version: run.version, decision };
-            if faults && self.chance(0.04) {
+            if faults && self.random_chance(0.04) {
                 self.log.push(format!("stopped before {:?}", late.decision.actions));
                 self.late.push(late);
             } else {
@@ -313,56 +313,56 @@ impl World {
             .map(|run| run.name.clone())
             .collect();
         let active: Vec<&str> = active.iter().map(String::as_str).collect();
-        let stale = faults && self.chance(0.5);
-        let fleet = self.read(stale);
-        for action in sweep(&fleet, &active) {
-            self.act(&action);
+        let stale = faults && self.random_chance(0.5);
+        let fleet = self.read_view(stale);
+        for action in sweep_marks(&fleet, &active) {
+            self.apply_action(&action);
         }
     }
 
     /// Carries a decision out, with the end of the coordinator between any two writes.
-    fn carry_out(&mut self, late: LateDecision, faults: bool, timely: bool) {
+    fn carry_out(&mut self, late: LateDecision, faults: bool, is_timely: bool) {
         let LateDecision { run: name, version, decision } = late;
-        if !timely {
+        if !is_timely {
             self.disturbed.insert(name.clone());
         }
         for action in &decision.actions {
-            if faults && self.chance(0.05) {
-                self.note("coordinator ends");
+            if faults && self.random_chance(0.05) {
+                self.log_event("coordinator ends");
                 return;
             }
-            self.note(("does", action));
-            if timely {
+            self.log_event(("does", action));
+            if is_timely {
                 self.check_mark(&name, action);
             }
-            let done = self.act_for(&name, action);
-            if faults && self.chance(0.05) {
-                self.act_for(&name, action);
+            let is_applied = self.apply_run_action(&name, action);
+            if faults && self.random_chance(0.05) {
+                self.apply_run_action(&name, action);
             }
-            if !done {
-                self.note("conflict");
+            if !is_applied {
+                self.log_event("conflict");
                 return;
             }
         }
-        if faults && self.chance(0.05) {
-            self.note("coordinator ends before the status");
+        if faults && self.random_chance(0.05) {
+            self.log_event("coordinator ends before the status");
             return;
         }
         let Some(run) = self.runs.iter().position(|run| run.name == name) else { return };
         if self.runs[run].version != version || self.runs[run].status == decision.status {
             return;
         }
-        let before = std::mem::replace(&mut self.runs[run].status, decision.status);
+        let old_status = std::mem::replace(&mut self.runs[run].status, decision.status);
         self.runs[run].version += 1;
-        self.check_write(run, &before);
-        if self.runs[run].status.is_finished() && !before.is_finished() {
+        self.check_write(run, &old_status);
+        if self.runs[run].status.is_finished() && !old_status.is_finished() {
             self.check_end(&name);
         }
     }
 
-    fn act_for(&mut self, run: &str, action: &UpgradeAction) -> bool {
-        let Some(index) = self.runs.iter().position(|found| found.name == run) else {
-            return self.act(action);
+    fn apply_run_action(&mut self, run: &str, action: &UpgradeAction) -> bool {
+        let Some(index) = self.runs.iter().position(|candidate| candidate.name == run) else {
+            return self.apply_action(action);
         };
         match action {
             UpgradeAction::AddFinalizer => {
@@ -378,13 +378,13 @@ impl World {
                     self.runs.remove(index);
                 }
             }
-            UpgradeAction::Delete => self.delete(index),
-            _ => return self.act(action),
+            UpgradeAction::Delete => self.delete_run(index),
+            _ => return self.apply_action(action),
         }
         true
     }
 
-    fn delete(&mut self, index: usize) {
+    fn delete_run(&mut self, index: usize) {
         self.runs[index].deleting = true;
         self.runs[index].version += 1;
         if !self.runs[index].finalizer {
@@ -393,26 +393,27 @@ impl World {
     }
 
     /// Writes to a machine, a pod or a pilot. Returns whether the write succeeded.
-    fn act(&mut self, action: &UpgradeAction) -> bool {
+    fn apply_action(&mut self, action: &UpgradeAction) -> bool {
         match action {
             UpgradeAction::Taint { machine, version, by } => {
-                self.write(machine, version, |facts| facts.tainted_by = Some(by.clone()))
+                self.write_machine(machine, version, |facts| facts.tainted_by = Some(by.clone()))
             }
             UpgradeAction::Cordon { machine, version, by } => {
-                self.write(machine, version, |facts| {
+                self.write_machine(machine, version, |facts| {
                     if !facts.cordoned {
                         (facts.cordoned, facts.cordoned_by) = (true, Some(by.clone()));
                     }
                 })
             }
             UpgradeAction::Release { machine, version, by, uncordon } => {
-                let found = self.machine(machine).map(|found| found.facts.clone());
-                let ours =
-                    found.as_ref().is_some_and(|facts| facts.cordoned_by.as_ref() == Some(by));
-                if ours && !uncordon {
+                let machine_facts = self.find_machine(machine).map(|entry| entry.facts.clone());
+                let is_own_cordon = machine_facts
+                    .as_ref()
+                    .is_some_and(|facts| facts.cordoned_by.as_ref() == Some(by));
+                if is_own_cordon && !uncordon {
                     self.left.insert(machine.clone());
                 }
-                self.write(machine, version, |facts| {
+                self.write_machine(machine, version, |facts| {
                     if facts.tainted_by.as_ref() == Some(by) {
                         facts.tainted_by = None;
                     }
@@ -423,17 +424,22 @@ impl World {
                 })
             }
             UpgradeAction::Evict { pod, uid, .. } => {
-                let refused = self.chance(0.3);
-                let pod =
-                    self.pods.iter_mut().find(|found| found.name == *pod && found.uid == *uid);
+                let is_refused = self.random_chance(0.3);
+                let pod = self
+                    .pods
+                    .iter_mut()
+                    .find(|candidate| candidate.name == *pod && candidate.uid == *uid);
                 if let Some(pod) = pod {
-                    if refused {
+                    if is_refused {
                         pod.refusal = Some("a budget refuses it".to_owned());
                     } else {
                         pod.ends = true;
                     }
-                    let allowed = pod.role != PodRole::Database && pod.has_owner;
-                    self.law(allowed, "no pod is evicted that a database or nobody stands behind");
+                    let is_allowed = pod.role != PodRole::Database && pod.has_owner;
+                    self.check_law(
+                        is_allowed,
+                        "no pod is evicted that a database or nobody stands behind",
+                    );
                 }
                 true
             }
@@ -442,7 +448,7 @@ impl World {
             }
             UpgradeAction::Withdraw { pilot, version, by, .. } => {
                 self.write_pilot(pilot, version, |pilot| {
-                    if super::drain::asked_by(pilot) == Some(by) {
+                    if super::drain::requesting_upgrade(pilot) == Some(by) {
                         pilot.leave = None;
                     }
                 })
@@ -453,14 +459,19 @@ impl World {
         }
     }
 
-    fn write(&mut self, name: &str, version: &str, change: impl FnOnce(&mut MachineFacts)) -> bool {
-        let Some(machine) = self.machine_mut(name) else { return false };
+    fn write_machine(
+        &mut self,
+        name: &str,
+        version: &str,
+        apply_change: impl FnOnce(&mut MachineFacts),
+    ) -> bool {
+        let Some(machine) = self.find_machine_mut(name) else { return false };
         if machine.version.to_string() != version {
             return false;
         }
-        let before = machine.facts.clone();
-        change(&mut machine.facts);
-        machine.version += u64::from(machine.facts != before);
+        let old_facts = machine.facts.clone();
+        apply_change(&mut machine.facts);
+        machine.version += u64::from(machine.facts != old_facts);
         true
     }
 
@@ -468,24 +479,24 @@ impl World {
         &mut self,
         name: &str,
         version: &str,
-        change: impl FnOnce(&mut MemberPilot),
+        apply_change: impl FnOnce(&mut MemberPilot),
     ) -> bool {
-        let found = self.pilots.iter_mut().find(|(pilot, _)| pilot.name == name);
-        let Some((pilot, current)) = found else { return false };
+        let pilot_entry = self.pilots.iter_mut().find(|(pilot, _)| pilot.name == name);
+        let Some((pilot, current)) = pilot_entry else { return false };
         if current.to_string() != version {
             return false;
         }
-        let before = pilot.clone();
-        change(pilot);
-        *current += u64::from(*pilot != before);
+        let old_pilot = pilot.clone();
+        apply_change(pilot);
+        *current += u64::from(*pilot != old_pilot);
         true
     }
 
     /// A machine is marked, and a pilot asked, only where the status said before that it may be.
     fn check_mark(&self, run: &str, action: &UpgradeAction) {
-        let Some(run) = self.runs.iter().find(|found| found.name == run) else { return };
+        let Some(run) = self.runs.iter().find(|candidate| candidate.name == run) else { return };
         let nodes = &run.status.nodes;
-        let said = match action {
+        let is_announced = match action {
             UpgradeAction::Taint { machine, .. } | UpgradeAction::Cordon { machine, .. } => {
                 nodes.iter().any(|node| node.name == *machine && node.marked)
             }
@@ -495,7 +506,10 @@ impl World {
             }
             _ => return,
         };
-        self.law(said, "nothing is marked or asked before the status says that it may be");
+        self.check_law(
+            is_announced,
+            "nothing is marked or asked before the status says that it may be",
+        );
     }
 
     /// At its end, a run has taken off what it put on machines and Pilots, without being swept up
@@ -504,187 +518,228 @@ impl World {
         if self.disturbed.contains(run) {
             return;
         }
-        let ours = |by: &Option<String>| by.as_deref() == Some(run);
-        let marked =
-            |machine: &Machine| ours(&machine.facts.cordoned_by) || ours(&machine.facts.tainted_by);
-        let asked = |(pilot, _): &(MemberPilot, u64)| super::drain::asked_by(pilot) == Some(run);
-        let clean = !self.machines.iter().any(marked) && !self.pilots.iter().any(asked);
-        self.law(clean, "no mark and no request of a run is left at its end");
+        let is_own = |by: &Option<String>| by.as_deref() == Some(run);
+        let is_marked = |machine: &Machine| {
+            is_own(&machine.facts.cordoned_by) || is_own(&machine.facts.tainted_by)
+        };
+        let is_requested =
+            |(pilot, _): &(MemberPilot, u64)| super::drain::requesting_upgrade(pilot) == Some(run);
+        let is_clean =
+            !self.machines.iter().any(is_marked) && !self.pilots.iter().any(is_requested);
+        self.check_law(is_clean, "no mark and no request of a run is left at its end");
     }
 
     /// The laws that hold between machines, after a status was written.
-    fn check_write(&mut self, run: usize, before: &ClusterUpgradeStatus) {
+    fn check_write(&mut self, run: usize, old_status: &ClusterUpgradeStatus) {
         let changes: Vec<(String, MachinePhase)> = self.runs[run]
             .status
             .nodes
             .iter()
             .filter(|node| {
-                before.nodes.iter().find(|old| old.name == node.name).map(|old| old.phase)
+                old_status
+                    .nodes
+                    .iter()
+                    .find(|old_node| old_node.name == node.name)
+                    .map(|old| old.phase)
                     != Some(node.phase)
             })
             .map(|node| (node.name.clone(), node.phase))
             .collect();
-        self.note((&self.runs[run].name.clone(), &self.runs[run].status.phase.clone(), &changes));
-        let mut away: Vec<(usize, String, bool, bool)> = Vec::new();
+        self.log_event((
+            &self.runs[run].name.clone(),
+            &self.runs[run].status.phase.clone(),
+            &changes,
+        ));
+        let mut unavailable: Vec<(usize, String, bool, bool)> = Vec::new();
         for (index, run) in self.runs.iter().enumerate() {
             let nodes = run.status.nodes.iter().filter(|node| node.phase.is_under_way());
-            away.extend(nodes.map(|node| {
-                let drained = node.phase != MachinePhase::Cordon;
-                (index, node.name.clone(), node.control_plane, drained)
+            unavailable.extend(nodes.map(|node| {
+                let is_drained = node.phase != MachinePhase::Cordon;
+                (index, node.name.clone(), node.control_plane, is_drained)
             }));
         }
-        let most = |away: &[&(usize, String, bool, bool)]| {
-            let most = away.iter().map(|(index, ..)| self.runs[*index].spec.max_unavailable).min();
-            if away.iter().any(|(_, _, plane, _)| *plane) { 1 } else { most.unwrap_or(1) }
+        let max_unavailable = |machines: &[&(usize, String, bool, bool)]| {
+            let lowest_limit =
+                machines.iter().map(|(index, ..)| self.runs[*index].spec.max_unavailable).min();
+            if machines.iter().any(|(_, _, plane, _)| *plane) {
+                1
+            } else {
+                lowest_limit.unwrap_or(1)
+            }
         };
-        let fits = |away: &[&(usize, String, bool, bool)]| {
-            i32::try_from(away.len()).unwrap() <= most(away)
+        let is_within_limit = |machines: &[&(usize, String, bool, bool)]| {
+            i32::try_from(machines.len()).unwrap() <= max_unavailable(machines)
         };
         // Of one run, those that are only cordoned count as well.
-        let own: Vec<_> = away.iter().filter(|(index, ..)| *index == run).collect();
-        let drained: Vec<_> = away.iter().filter(|(_, _, _, drained)| *drained).collect();
-        self.law(fits(&own) && fits(&drained), "no more machines are away than maxUnavailable");
+        let own_machines: Vec<_> = unavailable.iter().filter(|(index, ..)| *index == run).collect();
+        let drained_machines: Vec<_> =
+            unavailable.iter().filter(|(_, _, _, drained)| *drained).collect();
+        self.check_law(
+            is_within_limit(&own_machines) && is_within_limit(&drained_machines),
+            "no more machines are away than maxUnavailable",
+        );
         for (name, phase) in &changes {
-            let was = before.nodes.iter().find(|old| old.name == *name).map(|old| old.phase);
-            let drained = was.is_some_and(|was| was.is_under_way() && was != MachinePhase::Cordon);
-            let finished = *phase != MachinePhase::Pending || !drained;
-            self.law(finished, "from its drain on a machine is finished, whoever deletes the run");
+            let old_phase =
+                old_status.nodes.iter().find(|old| old.name == *name).map(|old| old.phase);
+            let was_drained = old_phase.is_some_and(|earlier_phase| {
+                earlier_phase.is_under_way() && earlier_phase != MachinePhase::Cordon
+            });
+            let is_finished = *phase != MachinePhase::Pending || !was_drained;
+            self.check_law(
+                is_finished,
+                "from its drain on a machine is finished, whoever deletes the run",
+            );
             if *phase == MachinePhase::Cordon {
                 let nodes = &self.runs[run].status.nodes;
-                let begins = nodes.iter().find(|node| node.name == *name).unwrap();
-                let waiting = |node: &&crate::api::containership::MachineStatus| {
+                let starting_node = nodes.iter().find(|node| node.name == *name).unwrap();
+                let is_waiting = |node: &&crate::api::containership::MachineStatus| {
                     node.control_plane && !node.phase.has_ended()
                 };
-                let first = begins.control_plane || !nodes.iter().any(|node| waiting(&node));
-                self.law(first, "control planes come first");
-                self.machine_mut(name).into_iter().for_each(|machine| machine.touched = false);
+                let is_first =
+                    starting_node.control_plane || !nodes.iter().any(|node| is_waiting(&node));
+                self.check_law(is_first, "control planes come first");
+                self.find_machine_mut(name).into_iter().for_each(|machine| machine.touched = false);
             }
             if matches!(phase, MachinePhase::Drain | MachinePhase::Run) {
-                let truth = self.view();
-                let mine: BTreeSet<String> = truth.clusters_on(name).into_iter().collect();
-                let touched = |name: &str| self.machine(name).is_none_or(|found| found.touched);
-                for (index, other, _, drained) in &away {
+                let view = self.current_view();
+                let own_clusters: BTreeSet<String> = view.clusters_on(name).into_iter().collect();
+                let is_touched =
+                    |name: &str| self.find_machine(name).is_none_or(|machine| machine.touched);
+                for (index, other, _, drained) in &unavailable {
                     let nodes = &self.runs[*index].status.nodes;
                     let node = nodes.iter().find(|node| node.name == *other).unwrap();
                     if other == name || !drained {
                         continue;
                     }
-                    let theirs: BTreeSet<String> = node.clusters.iter().cloned().collect();
-                    let apart = touched(name) || touched(other) || mine.is_disjoint(&theirs);
-                    self.law(apart, "no two machines of one database cluster are away together");
+                    let other_clusters: BTreeSet<String> = node.clusters.iter().cloned().collect();
+                    let is_separate = is_touched(name)
+                        || is_touched(other)
+                        || own_clusters.is_disjoint(&other_clusters);
+                    self.check_law(
+                        is_separate,
+                        "no two machines of one database cluster are away together",
+                    );
                 }
             }
         }
     }
 
     /// Kubernetes, the controller, the tool that upgrades machines, and time.
-    fn others_act(&mut self, faults: bool) {
-        let most = if self.chance(0.6) { 3 } else { 20 };
-        let seconds = self.rng.random_range(1..=most);
+    fn run_others(&mut self, faults: bool) {
+        let max_seconds = if self.random_chance(0.6) { 3 } else { 20 };
+        let seconds = self.rng.random_range(1..=max_seconds);
         self.now += SignedDuration::from_secs(seconds);
-        self.controller();
-        self.kubernetes();
-        self.tool();
-        if faults && self.chance(0.3) {
-            self.churn();
+        self.run_controller();
+        self.run_kubernetes();
+        self.run_upgrade_tool();
+        if faults && self.random_chance(0.3) {
+            self.end_random_pod();
         }
-        self.views.push(self.view());
+        self.views.push(self.current_view());
     }
 
-    fn controller(&mut self) {
+    fn run_controller(&mut self) {
         for index in 0..self.pilots.len() {
             let (pilot, _) = self.pilots[index].clone();
             let Some(request) = &pilot.leave else { continue };
             let pod = self.pods.iter().position(|pod| pod.name == pilot.name);
             let Some(pod) = pod.filter(|pod| self.pods[*pod].uid == request.pod) else { continue };
-            if self.pods[pod].ends || self.chance(0.5) {
+            if self.pods[pod].ends || self.random_chance(0.5) {
                 continue;
             }
-            let database = self.database(&pilot.cluster);
+            let database = self.database_cluster(&pilot.cluster);
             let machine = self.pods[pod].machine.clone();
             // Others that left the same machine are expected to be away.
-            let expected = self.pilots.iter().filter(|(other, _)| other.cluster == pilot.cluster);
-            let calm = expected.clone().all(|(other, _)| {
+            let cluster_pilots =
+                self.pilots.iter().filter(|(other, _)| other.cluster == pilot.cluster);
+            let is_calm = cluster_pilots.clone().all(|(other, _)| {
                 let pod = self.pods.iter().find(|pod| pod.name == other.name);
                 pod.is_some_and(|pod| {
-                    let here = machine.as_deref().is_some_and(|on| self.view().belongs(pod, on));
-                    pod.machine.is_some() && !pod.ends || here
+                    let is_bound_here = machine
+                        .as_deref()
+                        .is_some_and(|on| self.current_view().is_bound_to(pod, on));
+                    pod.machine.is_some() && !pod.ends || is_bound_here
                 })
             });
-            let held = self.held.contains(&database.name) || !calm;
-            let waits = held.then(|| "PeersUp: a node is away".to_owned());
-            if self.pilots[index].0.waits != waits {
-                self.pilots[index].0.waits = waits;
+            let is_blocked = self.held.contains(&database.name) || !is_calm;
+            let blocker_text = is_blocked.then(|| "PeersUp: a node is away".to_owned());
+            if self.pilots[index].0.waits != blocker_text {
+                self.pilots[index].0.waits = blocker_text;
                 self.pilots[index].1 += 1;
             }
-            if !held {
+            if !is_blocked {
                 self.pods[pod].ends = true;
                 let name = self.pods[pod].name.clone();
-                self.note(("controller deletes", name));
+                self.log_event(("controller deletes", name));
             }
         }
     }
 
-    fn kubernetes(&mut self) {
-        let mut again = Vec::new();
+    fn run_kubernetes(&mut self) {
+        let mut recreated_pods = Vec::new();
         for index in (0..self.pods.len()).rev() {
-            let ready = |on: &String| self.machine(on).is_some_and(|machine| machine.facts.ready);
-            let can_end = self.pods[index].machine.as_ref().is_none_or(ready);
-            if self.pods[index].ends && can_end && self.chance(0.5) {
+            let is_ready =
+                |on: &String| self.find_machine(on).is_some_and(|machine| machine.facts.ready);
+            let can_end = self.pods[index].machine.as_ref().is_none_or(is_ready);
+            if self.pods[index].ends && can_end && self.random_chance(0.5) {
                 let pod = self.pods.remove(index);
                 if pod.has_owner {
-                    again.push(pod);
+                    recreated_pods.push(pod);
                 }
             }
         }
-        for pod in again {
+        for pod in recreated_pods {
             self.make_pod(&pod.name, pod.role, None, &pod.volumes);
         }
         for index in 0..self.pods.len() {
             if self.pods[index].machine.is_some() {
                 continue;
             }
-            let volume =
-                self.volumes.iter().find(|found| self.pods[index].volumes.contains(&found.name));
-            let bound = volume.and_then(|volume| volume.machine.clone());
-            let fits = |machine: &&Machine| {
+            let volume = self
+                .volumes
+                .iter()
+                .find(|candidate| self.pods[index].volumes.contains(&candidate.name));
+            let bound_machine = volume.and_then(|volume| volume.machine.clone());
+            let can_schedule = |machine: &&Machine| {
                 let facts = &machine.facts;
-                let here = bound.as_ref().is_none_or(|bound| *bound == facts.name);
-                here && facts.ready && !facts.cordoned
+                let is_allowed_here =
+                    bound_machine.as_ref().is_none_or(|bound| *bound == facts.name);
+                is_allowed_here && facts.ready && !facts.cordoned
             };
-            let mut fitting: Vec<(bool, String)> = self
+            let mut candidates: Vec<(bool, String)> = self
                 .machines
                 .iter()
-                .filter(fits)
+                .filter(can_schedule)
                 .map(|machine| (machine.facts.tainted_by.is_some(), machine.facts.name.clone()))
                 .collect();
-            fitting.sort();
-            if !fitting.is_empty() {
-                let most = if self.chance(0.5) { 1 } else { fitting.len() };
-                let (_, on) = fitting[self.rng.random_range(0..most)].clone();
-                self.note(("scheduled", &self.pods[index].name.clone(), &on));
+            candidates.sort();
+            if !candidates.is_empty() {
+                let candidate_count = if self.random_chance(0.5) { 1 } else { candidates.len() };
+                let (_, on) = candidates[self.rng.random_range(0..candidate_count)].clone();
+                self.log_event(("scheduled", &self.pods[index].name.clone(), &on));
                 self.pods[index].machine = Some(on);
             }
         }
     }
 
     /// Pods end and are made again, also those of databases, without being asked.
-    fn churn(&mut self) {
+    fn end_random_pod(&mut self) {
         let pod = self.rng.random_range(0..self.pods.len());
-        let ordinary = self.pods[pod].role == PodRole::Ordinary;
-        if ordinary || self.chance(0.3) {
+        let is_ordinary = self.pods[pod].role == PodRole::Ordinary;
+        if is_ordinary || self.random_chance(0.3) {
             self.pods[pod].ends = true;
             let name = self.pods[pod].name.clone();
-            self.note(("ends by itself", name));
+            self.log_event(("ends by itself", name));
         }
     }
 
     /// A person's own tool, or a runner, changes the machines that wait for it.
-    fn tool(&mut self) {
-        let mut wanted = Vec::new();
+    fn run_upgrade_tool(&mut self) {
+        let mut pending_changes = Vec::new();
         for run in &self.runs {
-            let waits = run.status.nodes.iter().filter(|node| node.phase == MachinePhase::Run);
-            wanted.extend(waits.map(|node| {
+            let running_nodes =
+                run.status.nodes.iter().filter(|node| node.phase == MachinePhase::Run);
+            pending_changes.extend(running_nodes.map(|node| {
                 let job = JobReport {
                     id: run.name.clone(),
                     attempt: node.attempt,
@@ -696,30 +751,33 @@ impl World {
                 (node.name.clone(), run.spec.clone(), job)
             }));
         }
-        for (name, spec, job) in wanted {
-            if self.chance(0.5) {
+        for (name, spec, job) in pending_changes {
+            if self.random_chance(0.5) {
                 continue;
             }
-            let stays: Vec<String> = self
+            let remaining_pods: Vec<String> = self
                 .pods
                 .iter()
                 .filter(|pod| pod.machine.as_ref() == Some(&name) && pod.role != PodRole::Left)
                 .map(|pod| pod.name.clone())
                 .collect();
-            let drained = spec.drain.mode == DrainMode::Never || stays.is_empty();
-            let Some(machine) = self.machine(&name) else { continue };
-            self.law(drained || machine.touched, "a machine is changed when its pods have left");
-            let (now, lasts) = (self.now, self.rng.random_range(0..120));
-            let machine = self.machine_mut(&name).unwrap();
+            let is_drained = spec.drain.mode == DrainMode::Never || remaining_pods.is_empty();
+            let Some(machine) = self.find_machine(&name) else { continue };
+            self.check_law(
+                is_drained || machine.touched,
+                "a machine is changed when its pods have left",
+            );
+            let (now, duration) = (self.now, self.rng.random_range(0..120));
+            let machine = self.find_machine_mut(&name).unwrap();
             if machine.back.is_some() {
                 continue;
             }
             machine.facts.ready = false;
             machine.version += 1;
-            machine.back = Some(now + SignedDuration::from_secs(lasts));
+            machine.back = Some(now + SignedDuration::from_secs(duration));
             machine.facts.upgrade.as_mut().unwrap().job = job;
         }
-        let (now, fails) = (self.now, self.chance(0.2));
+        let (now, is_failing) = (self.now, self.random_chance(0.2));
         for machine in &mut self.machines {
             if machine.back.is_some_and(|back| back <= now) && !machine.doomed {
                 machine.back = None;
@@ -729,8 +787,8 @@ impl World {
                 facts.boot_id.push('+');
                 let job = facts.upgrade.as_mut().and_then(|report| report.job.as_mut());
                 if let Some(job) = job {
-                    job.code = Some(if fails { JobCode::RolledBack } else { JobCode::Done });
-                    if fails {
+                    job.code = Some(if is_failing { JobCode::RolledBack } else { JobCode::Done });
+                    if is_failing {
                         continue;
                     }
                 }
@@ -742,11 +800,11 @@ impl World {
         }
     }
 
-    fn person(&mut self) {
+    fn run_user(&mut self) {
         let machine = self.rng.random_range(0..self.machines.len());
         let name = self.machines[machine].facts.name.clone();
         match self.rng.random_range(0..16) {
-            0 if self.runs.len() < 3 => self.ask(),
+            0 if self.runs.len() < 3 => self.create_run(),
             1..=3 if !self.runs.is_empty() => {
                 let run = self.rng.random_range(0..self.runs.len());
                 self.runs[run].spec.paused ^= true;
@@ -754,33 +812,33 @@ impl World {
             }
             4 if !self.runs.is_empty() => {
                 let run = self.rng.random_range(0..self.runs.len());
-                self.note(("person deletes", &self.runs[run].name.clone()));
-                self.delete(run);
+                self.log_event(("person deletes", &self.runs[run].name.clone()));
+                self.delete_run(run);
             }
             5 => {
-                let found = &mut self.machines[machine];
-                if !found.facts.cordoned {
+                let target = &mut self.machines[machine];
+                if !target.facts.cordoned {
                     // Where our mark is still there, the cordon is taken for ours.
-                    found.by_person = found.facts.cordoned_by.is_none();
-                    found.facts.cordoned = true;
-                    found.version += 1;
-                    self.note(("person cordons", name));
+                    target.by_person = target.facts.cordoned_by.is_none();
+                    target.facts.cordoned = true;
+                    target.version += 1;
+                    self.log_event(("person cordons", name));
                 }
             }
             6 => {
-                let found = &mut self.machines[machine];
-                (found.facts.cordoned, found.by_person, found.touched) = (false, false, true);
-                found.version += 1;
+                let target = &mut self.machines[machine];
+                (target.facts.cordoned, target.by_person, target.touched) = (false, false, true);
+                target.version += 1;
                 self.left.remove(&name);
-                self.note(("person uncordons", name));
+                self.log_event(("person uncordons", name));
             }
             7 => {
                 // The person takes the cordon over.
-                let found = &mut self.machines[machine];
-                if found.facts.cordoned_by.take().is_some() {
-                    (found.by_person, found.touched) = (found.facts.cordoned, true);
-                    found.version += 1;
-                    self.note(("person takes the cordon over", name));
+                let target = &mut self.machines[machine];
+                if target.facts.cordoned_by.take().is_some() {
+                    (target.by_person, target.touched) = (target.facts.cordoned, true);
+                    target.version += 1;
+                    self.log_event(("person takes the cordon over", name));
                 }
             }
             8 => {
@@ -790,16 +848,16 @@ impl World {
                 }
             }
             9 => {
-                let found = &mut self.machines[machine];
-                if found.back.is_none() {
-                    found.facts.ready ^= true;
-                    found.version += 1;
+                let target = &mut self.machines[machine];
+                if target.back.is_none() {
+                    target.facts.ready ^= true;
+                    target.version += 1;
                 }
             }
             10 => {
                 // A pod that nothing makes again, or the end of one.
-                let lone = self.pods.iter().position(|pod| !pod.has_owner);
-                match lone {
+                let lone_pod = self.pods.iter().position(|pod| !pod.has_owner);
+                match lone_pod {
                     Some(pod) => drop(self.pods.remove(pod)),
                     None if !self.machines[machine].facts.cordoned => {
                         self.make_pod("lone", PodRole::Ordinary, Some(name), &[]);
@@ -810,8 +868,8 @@ impl World {
             }
             11 if !self.runs.is_empty() => {
                 let run = self.rng.random_range(0..self.runs.len());
-                let word = self.uids;
-                self.runs[run].retry = Some(word.to_string());
+                let token = self.uids;
+                self.runs[run].retry = Some(token.to_string());
                 self.runs[run].version += 1;
             }
             12 => {
@@ -821,11 +879,12 @@ impl World {
                 }
             }
             13 if self.machines.len() > 5 && self.machines[machine].back.is_none() => {
-                let used = self.pods.iter().any(|pod| pod.machine.as_ref() == Some(&name));
-                let bound = self.volumes.iter().any(|found| found.machine.as_ref() == Some(&name));
-                if !used && !bound && !self.machines[machine].facts.control_plane {
+                let has_pods = self.pods.iter().any(|pod| pod.machine.as_ref() == Some(&name));
+                let has_volumes =
+                    self.volumes.iter().any(|volume| volume.machine.as_ref() == Some(&name));
+                if !has_pods && !has_volumes && !self.machines[machine].facts.control_plane {
                     self.machines.remove(machine);
-                    self.note(("machine is gone", name));
+                    self.log_event(("machine is gone", name));
                 }
             }
             14 => self.machines[machine].doomed |= self.rng.random_bool(0.3),
@@ -834,7 +893,7 @@ impl World {
     }
 
     /// A person asks for an upgrade.
-    fn ask(&mut self) {
+    fn create_run(&mut self) {
         self.uids += 1;
         let mut spec = ClusterUpgradeSpec {
             target_version: Some(NEW.to_owned()),
@@ -842,21 +901,21 @@ impl World {
             node_timeout_seconds: 300,
             ..ClusterUpgradeSpec::default()
         };
-        if self.chance(0.3) {
+        if self.random_chance(0.3) {
             (spec.type_, spec.target_version) = (UpgradeType::Reboot, None);
         }
-        if spec.type_ == UpgradeType::Kubernetes && self.chance(0.4) {
+        if spec.type_ == UpgradeType::Kubernetes && self.random_chance(0.4) {
             spec.runner.mode = RunnerMode::Kubeadm;
             spec.runner.artifacts = Some(RunnerArtifacts::default());
         }
         spec.drain.mode =
             [DrainMode::Auto, DrainMode::Always, DrainMode::Never][self.rng.random_range(0..3)];
         spec.drain.timeout_seconds = 600;
-        if self.chance(0.3) {
+        if self.random_chance(0.3) {
             spec.failure_policy = FailurePolicy::Continue;
         }
         let name = format!("run-{}", self.uids);
-        self.note(("person asks", &name, spec.type_, spec.max_unavailable, spec.drain.mode));
+        self.log_event(("person asks", &name, spec.type_, spec.max_unavailable, spec.drain.mode));
         self.runs.push(Run {
             name,
             created: self.now,
@@ -869,17 +928,17 @@ impl World {
         });
     }
 
-    fn walk(&mut self, steps: usize) {
-        self.ask();
+    fn walk_steps(&mut self, steps: usize) {
+        self.create_run();
         for _ in 0..steps {
-            self.others_act(true);
-            if self.chance(0.15) {
-                self.person();
+            self.run_others(true);
+            if self.random_chance(0.15) {
+                self.run_user();
             }
-            if self.chance(0.9) {
-                self.look(true);
+            if self.random_chance(0.9) {
+                self.reconcile_runs(true);
             }
-            if self.chance(0.1) && !self.late.is_empty() {
+            if self.random_chance(0.1) && !self.late.is_empty() {
                 let late = self.late.remove(0);
                 self.log.push(format!("goes on late: {:?}", late.decision.actions));
                 self.carry_out(late, false, false);
@@ -888,7 +947,7 @@ impl World {
     }
 
     /// Nobody interferes any more: persons undo what only they can.
-    fn settle(&mut self) -> usize {
+    fn run_until_settled(&mut self) -> usize {
         for late in std::mem::take(&mut self.late) {
             self.carry_out(late, false, false);
         }
@@ -904,61 +963,63 @@ impl World {
             }
         }
         self.pods.retain(|pod| pod.has_owner);
-        for looks in 0..3000 {
+        for reconcile_count in 0..3000 {
             // A machine that never comes back, and is not being changed now, is removed.
-            let left = |runs: &[Run], name: &str| {
+            let is_idle = |runs: &[Run], name: &str| {
                 let nodes = runs.iter().flat_map(|run| &run.status.nodes);
                 !nodes.clone().any(|node| node.name == name && node.phase.is_under_way())
             };
             for index in (0..self.machines.len()).rev() {
                 let machine = &self.machines[index];
-                let lost = machine.doomed && machine.back.is_some_and(|back| back <= self.now);
-                if lost && left(&self.runs, &machine.facts.name.clone()) {
-                    self.bury(index);
+                let is_lost = machine.doomed && machine.back.is_some_and(|back| back <= self.now);
+                if is_lost && is_idle(&self.runs, &machine.facts.name.clone()) {
+                    self.remove_machine(index);
                 }
             }
-            self.others_act(false);
-            self.look(false);
-            self.heed();
-            let rests = self
+            self.run_others(false);
+            self.reconcile_runs(false);
+            self.uncordon_needed();
+            let is_settled = self
                 .runs
                 .iter()
                 .all(|run| run.status.is_finished() && !run.finalizer && !run.deleting);
-            if rests && self.now_is_clean() {
-                return looks;
+            if is_settled && self.now_is_clean() {
+                return reconcile_count;
             }
         }
-        let stuck: Vec<String> = self
+        let stuck_runs: Vec<String> = self
             .runs
             .iter()
             .map(|run| format!("{} {:?} {:?}", run.name, run.status.phase, run.status.waits_for))
             .collect();
-        self.log.extend(stuck);
-        self.law(false, "every run ends, and no mark of ours stays");
+        self.log.extend(stuck_runs);
+        self.check_law(false, "every run ends, and no mark of ours stays");
         0
     }
 
     /// A person does what the status says that only a person can.
-    fn heed(&mut self) {
+    fn uncordon_needed(&mut self) {
         let waits = self.runs.iter().flat_map(|run| &run.status.waits_for);
-        let cordoned = waits.filter(|wait| wait.predicate == "MachineCordoned");
-        let mut names: Vec<String> = cordoned.filter_map(|wait| wait.machine.clone()).collect();
+        let cordoned_waits = waits.filter(|wait| wait.predicate == "MachineCordoned");
+        let mut names: Vec<String> =
+            cordoned_waits.filter_map(|wait| wait.machine.clone()).collect();
         // The database's own controller says the same of a machine that no run holds, and pods that
         // fit nowhere are seen.
-        let waiting: Vec<_> = self.pods.iter().filter(|pod| pod.machine.is_none()).collect();
-        let view = self.view();
-        let none_left = self.machines.iter().all(|machine| machine.facts.cordoned);
-        let needed = |machine: &&Machine| {
+        let waiting_pods: Vec<_> = self.pods.iter().filter(|pod| pod.machine.is_none()).collect();
+        let view = self.current_view();
+        let are_all_cordoned = self.machines.iter().all(|machine| machine.facts.cordoned);
+        let is_needed = |machine: &&Machine| {
             let name = &machine.facts.name;
             let mut nodes = self.runs.iter().flat_map(|run| &run.status.nodes);
-            let under_way = nodes.any(|node| node.name == *name && node.phase.is_under_way());
-            let waits = waiting.iter().any(|pod| none_left || view.belongs(pod, name));
-            machine.facts.cordoned && waits && !under_way
+            let is_under_way = nodes.any(|node| node.name == *name && node.phase.is_under_way());
+            let has_waiting_pod =
+                waiting_pods.iter().any(|pod| are_all_cordoned || view.is_bound_to(pod, name));
+            machine.facts.cordoned && has_waiting_pod && !is_under_way
         };
-        let free = self.machines.iter().filter(needed);
-        names.extend(free.map(|machine| machine.facts.name.clone()));
+        let needed_machines = self.machines.iter().filter(is_needed);
+        names.extend(needed_machines.map(|machine| machine.facts.name.clone()));
         for name in names {
-            let machine = self.machine_mut(&name).unwrap();
+            let machine = self.find_machine_mut(&name).unwrap();
             (machine.facts.cordoned, machine.by_person) = (false, false);
             machine.version += 1;
             self.left.remove(&name);
@@ -966,10 +1027,11 @@ impl World {
     }
 
     /// A dead machine is deleted with its pods; its databases' volumes are given up.
-    fn bury(&mut self, index: usize) {
+    fn remove_machine(&mut self, index: usize) {
         let name = self.machines[index].facts.name.clone();
-        self.note(("buried", &name));
-        for volume in self.volumes.iter_mut().filter(|found| found.machine.as_ref() == Some(&name))
+        self.log_event(("buried", &name));
+        for volume in
+            self.volumes.iter_mut().filter(|candidate| candidate.machine.as_ref() == Some(&name))
         {
             volume.machine = None;
         }
@@ -990,13 +1052,15 @@ impl World {
 
     /// Is nothing of ours left, and every machine as persons want it?
     fn now_is_clean(&self) -> bool {
-        let clean = |machine: &Machine| {
+        let is_clean = |machine: &Machine| {
             let facts = &machine.facts;
-            let wanted = facts.cordoned == machine.by_person || self.left.contains(&facts.name);
-            facts.cordoned_by.is_none() && facts.tainted_by.is_none() && wanted
+            let is_cordon_expected =
+                facts.cordoned == machine.by_person || self.left.contains(&facts.name);
+            facts.cordoned_by.is_none() && facts.tainted_by.is_none() && is_cordon_expected
         };
-        let asked = |(pilot, _): &(MemberPilot, u64)| super::drain::asked_by(pilot).is_some();
-        self.machines.iter().all(clean) && !self.pilots.iter().any(asked)
+        let is_requested =
+            |(pilot, _): &(MemberPilot, u64)| super::drain::requesting_upgrade(pilot).is_some();
+        self.machines.iter().all(is_clean) && !self.pilots.iter().any(is_requested)
     }
 }
 
@@ -1012,8 +1076,8 @@ mod searches {
         let (mut succeeded, mut failed, mut looks) = (0, 0, 0);
         for seed in search_seeds(SEEDS) {
             let mut world = World::new(seed);
-            world.walk(250);
-            looks += world.settle();
+            world.walk_steps(250);
+            looks += world.run_until_settled();
             for run in &world.runs {
                 match run.status.phase {
                     Some(UpgradePhase::Success) => succeeded += 1,
@@ -1024,9 +1088,12 @@ mod searches {
             let writes = world.log.len();
             let versions: Vec<u64> = world.runs.iter().map(|run| run.version).collect();
             world.now += SignedDuration::from_secs(60);
-            world.look(false);
+            world.reconcile_runs(false);
             let after: Vec<u64> = world.runs.iter().map(|run| run.version).collect();
-            world.law(versions == after && world.log.len() == writes, "nothing is written at rest");
+            world.check_law(
+                versions == after && world.log.len() == writes,
+                "nothing is written at rest",
+            );
         }
         assert!(
             succeeded > SEEDS / 3 && failed > SEEDS / 12,
@@ -1040,12 +1107,12 @@ mod searches {
 #[test]
 fn marks_that_come_late_are_swept() {
     let mut world = World::new(1);
-    world.ask();
+    world.create_run();
     let mut late = None;
     while late.is_none() {
         world.now += SignedDuration::from_secs(5);
-        world.look(false);
-        let (run, fleet) = (&world.runs[0], world.view());
+        world.reconcile_runs(false);
+        let (run, fleet) = (&world.runs[0], world.current_view());
         let facts = RunFacts {
             name: &run.name,
             id: &run.name,
@@ -1057,18 +1124,18 @@ fn marks_that_come_late_are_swept() {
             finalizer: run.finalizer,
             retry: None,
         };
-        let decision = next(&facts, &fleet);
+        let decision = plan_upgrade(&facts, &fleet);
         let taints =
             decision.actions.iter().any(|action| matches!(action, UpgradeAction::Taint { .. }));
         late =
             taints.then(|| LateDecision { run: run.name.clone(), version: run.version, decision });
     }
-    world.delete(0);
+    world.delete_run(0);
     while !world.runs.is_empty() {
-        world.look(false);
+        world.reconcile_runs(false);
     }
     world.carry_out(late.unwrap(), false, false);
     assert!(!world.now_is_clean(), "the late leader left no mark");
-    world.look(false);
+    world.reconcile_runs(false);
     assert!(world.now_is_clean());
 }

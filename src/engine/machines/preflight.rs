@@ -2,7 +2,9 @@
 //! what is waited for.
 
 use super::{JOB_FORM, KubeVersion, Look, MachineFacts, OtherRun, advance, k8s_time, turn};
-use crate::api::containership::{MachineStatus, RunnerMode, UpgradePhase, UpgradeType, select};
+use crate::api::containership::{
+    MachineStatus, RunnerMode, UpgradePhase, UpgradeType, matches_all,
+};
 
 /// kubelets may be older than an API server by so many minor versions.
 const OLDEST_KUBELET: i64 = 3;
@@ -10,58 +12,61 @@ const OLDEST_KUBELET: i64 = 3;
 const CGROUP_V2_ONLY: u32 = 35;
 
 /// Accepts a run that may begin; refuses it for good, or says what it waits for.
-pub(super) fn accept(look: &mut Look<'_>) {
-    let (run, fleet) = (look.run, look.fleet);
+pub(super) fn accept_run(plan: &mut Look<'_>) {
+    let (run, fleet) = (plan.run, plan.fleet);
     if run.deleting {
         return;
     }
     let selector = run.spec.label_selector.as_deref().unwrap_or_default();
-    let chosen = fleet.machines.iter().filter(|machine| select(selector, &machine.labels));
-    let mut chosen: Vec<&MachineFacts> = chosen.collect();
-    turn::sort(&mut chosen);
-    if let Err(sentence) = refuse(look, &chosen) {
-        look.finish(UpgradePhase::Failed, Some(sentence));
+    let selected_machines =
+        fleet.machines.iter().filter(|machine| matches_all(selector, &machine.labels));
+    let mut selected_machines: Vec<&MachineFacts> = selected_machines.collect();
+    turn::sort_machines(&mut selected_machines);
+    if let Err(sentence) = check_acceptable(plan, &selected_machines) {
+        plan.set_finished(UpgradePhase::Failed, Some(sentence));
         return;
     }
-    let first = |other: &&OtherRun| other.accepted || other.is_older(run);
-    if let Some(other) = fleet.others.iter().find(first) {
+    let is_first = |other: &&OtherRun| other.accepted || other.is_older(run);
+    if let Some(other) = fleet.others.iter().find(is_first) {
         let sentence = format!("upgrade {} is not finished, and comes first", other.name);
-        look.wait(None, "OtherUpgrade", sentence);
-        look.status.phase = Some(UpgradePhase::Pending);
+        plan.add_wait(None, "OtherUpgrade", sentence);
+        plan.status.phase = Some(UpgradePhase::Pending);
         return;
     }
     for machine in fleet.machines.iter().filter(|machine| !machine.ready) {
-        look.wait(None, "MachinesReady", format!("machine {} is not Ready", machine.name));
+        plan.add_wait(None, "MachinesReady", format!("machine {} is not Ready", machine.name));
     }
     if fleet.machines.iter().any(|machine| machine.etcd_ready == Some(false)) {
-        look.wait(None, "EtcdHealthy", "a member of etcd is not ready");
+        plan.add_wait(None, "EtcdHealthy", "a member of etcd is not ready");
     }
-    if !look.waits.is_empty() {
-        look.status.phase = Some(UpgradePhase::Preflight);
+    if !plan.waits.is_empty() {
+        plan.status.phase = Some(UpgradePhase::Preflight);
         return;
     }
-    let reboots = run.spec.type_ == UpgradeType::Reboot;
+    let is_reboot = run.spec.type_ == UpgradeType::Reboot;
     let node = |machine: &&MachineFacts| MachineStatus {
         name: machine.name.clone(),
         control_plane: machine.control_plane,
-        from: Some(if reboots { machine.boot_id.clone() } else { machine.kubelet.clone() }),
-        to: run.spec.target_version.clone().filter(|_| !reboots),
+        from: Some(if is_reboot { machine.boot_id.clone() } else { machine.kubelet.clone() }),
+        to: run.spec.target_version.clone().filter(|_| !is_reboot),
         // Our taint is put on all that are still to come.
         marked: true,
         ..MachineStatus::default()
     };
-    look.status.nodes = chosen.iter().map(node).collect();
-    look.status.start_time = Some(k8s_time(look.now()));
-    look.status.warnings = warnings(look);
+    plan.status.nodes = selected_machines.iter().map(node).collect();
+    plan.status.start_time = Some(k8s_time(plan.now()));
+    plan.status.warnings = collect_warnings(plan);
 }
 
 /// Returns what a person should know, and what does not hold the run.
-fn warnings(look: &Look<'_>) -> Vec<String> {
-    let mut warnings = look.fleet.deprecated.clone();
-    for node in look.status.nodes.iter().filter(|node| advance::drains(look.run, node)) {
-        for name in look.fleet.clusters_on(&node.name) {
-            let found = look.fleet.clusters.iter().find(|cluster| cluster.name == name);
-            if let Some(cluster) = found.filter(|cluster| cluster.drainable == Some(false)) {
+fn collect_warnings(plan: &Look<'_>) -> Vec<String> {
+    let mut warnings = plan.fleet.deprecated.clone();
+    for node in plan.status.nodes.iter().filter(|node| advance::needs_drain(plan.run, node)) {
+        for name in plan.fleet.clusters_on(&node.name) {
+            let database_cluster = plan.fleet.clusters.iter().find(|cluster| cluster.name == name);
+            if let Some(cluster) =
+                database_cluster.filter(|cluster| cluster.drainable == Some(false))
+            {
                 let machine = &node.name;
                 warnings.push(format!("{name} does not let {machine} go yet: {}", cluster.why));
             }
@@ -71,8 +76,8 @@ fn warnings(look: &Look<'_>) -> Vec<String> {
     warnings
 }
 
-fn refuse(look: &Look<'_>, chosen: &[&MachineFacts]) -> Result<(), String> {
-    let (run, fleet) = (look.run, look.fleet);
+fn check_acceptable(plan: &Look<'_>, selected_machines: &[&MachineFacts]) -> Result<(), String> {
+    let (run, fleet) = (plan.run, plan.fleet);
     if run.spec.type_ == UpgradeType::Etcd {
         return Err(
             "Unsupported: type etcd is not carried out; kubeadm upgrades the etcd beside a \
@@ -80,14 +85,14 @@ fn refuse(look: &Look<'_>, chosen: &[&MachineFacts]) -> Result<(), String> {
                 .to_owned(),
         );
     }
-    if chosen.is_empty() {
+    if selected_machines.is_empty() {
         return Err("no machine meets spec.labelSelector".to_owned());
     }
     if run.spec.runner.mode == RunnerMode::Kubeadm {
-        runners(look, chosen)?;
+        check_runners(plan, selected_machines)?;
     }
     let members = fleet.machines.iter().filter(|machine| machine.etcd_ready.is_some()).count();
-    if members == 2 && chosen.iter().any(|machine| machine.etcd_ready.is_some()) {
+    if members == 2 && selected_machines.iter().any(|machine| machine.etcd_ready.is_some()) {
         return Err("etcd has two members, and can spare neither".to_owned());
     }
     if run.spec.type_ == UpgradeType::Reboot {
@@ -97,8 +102,8 @@ fn refuse(look: &Look<'_>, chosen: &[&MachineFacts]) -> Result<(), String> {
     let Some(target) = KubeVersion::parse(text) else {
         return Err(format!("targetVersion {text:?} is no release of Kubernetes"));
     };
-    for machine in chosen {
-        step(look, machine, &target)?;
+    for machine in selected_machines {
+        check_version_step(plan, machine, &target)?;
         let cgroup = machine.upgrade.as_ref().map(|report| report.cgroup);
         if cgroup == Some(1) && target.minor >= CGROUP_V2_ONLY {
             let name = &machine.name;
@@ -108,18 +113,18 @@ fn refuse(look: &Look<'_>, chosen: &[&MachineFacts]) -> Result<(), String> {
             ));
         }
     }
-    skew(look, chosen, &target)
+    check_version_skew(plan, selected_machines, &target)
 }
 
 /// A run by agents needs one on each machine, a runner beside it, and what to give them.
-fn runners(look: &Look<'_>, chosen: &[&MachineFacts]) -> Result<(), String> {
-    if look.run.spec.type_ == UpgradeType::Reboot {
+fn check_runners(plan: &Look<'_>, selected_machines: &[&MachineFacts]) -> Result<(), String> {
+    if plan.run.spec.type_ == UpgradeType::Reboot {
         return Err("Unsupported: runner.mode Kubeadm reboots no machine; use External".to_owned());
     }
-    if look.run.spec.runner.artifacts.is_none() {
+    if plan.run.spec.runner.artifacts.is_none() {
         return Err("runner.mode Kubeadm needs spec.runner.artifacts".to_owned());
     }
-    for MachineFacts { name, upgrade, .. } in chosen {
+    for MachineFacts { name, upgrade, .. } in selected_machines {
         let Some(report) = upgrade else {
             return Err(format!("machine {name} has no agent that says how its runner is"));
         };
@@ -145,12 +150,16 @@ fn runners(look: &Look<'_>, chosen: &[&MachineFacts]) -> Result<(), String> {
 }
 
 /// One minor version at a time, and none back unless that is asked for.
-fn step(look: &Look<'_>, machine: &MachineFacts, target: &KubeVersion) -> Result<(), String> {
+fn check_version_step(
+    plan: &Look<'_>,
+    machine: &MachineFacts,
+    target: &KubeVersion,
+) -> Result<(), String> {
     let MachineFacts { name, kubelet, .. } = machine;
     let Some(from) = KubeVersion::parse(kubelet) else {
         return Err(format!("machine {name} tells no version of its kubelet: {kubelet:?}"));
     };
-    if target < &from && !look.run.spec.allow_downgrade {
+    if target < &from && !plan.run.spec.allow_downgrade {
         return Err(format!(
             "machine {name} runs {kubelet}, so {target} is a downgrade: see spec.allowDowngrade"
         ));
@@ -166,34 +175,42 @@ fn step(look: &Look<'_>, machine: &MachineFacts, target: &KubeVersion) -> Result
 
 /// The skew that Kubernetes supports, after the run: kubelets no newer than the oldest API server and
 /// at most three minor versions older than the newest; API servers one minor version apart, always.
-fn skew(look: &Look<'_>, chosen: &[&MachineFacts], target: &KubeVersion) -> Result<(), String> {
-    let is_chosen = |machine: &MachineFacts| chosen.iter().any(|other| other.name == machine.name);
-    let (mut before, mut after) = (Vec::new(), Vec::new());
-    for machine in &look.fleet.machines {
+fn check_version_skew(
+    plan: &Look<'_>,
+    selected_machines: &[&MachineFacts],
+    target: &KubeVersion,
+) -> Result<(), String> {
+    let is_selected =
+        |machine: &MachineFacts| selected_machines.iter().any(|other| other.name == machine.name);
+    let (mut old_versions, mut new_versions) = (Vec::new(), Vec::new());
+    for machine in &plan.fleet.machines {
         if let Some(version) = &machine.api_server {
-            before.push(version);
-            after.push(if is_chosen(machine) { target } else { version });
+            old_versions.push(version);
+            new_versions.push(if is_selected(machine) { target } else { version });
         }
     }
-    if before.is_empty() {
-        before.extend(&look.fleet.api_server);
-        after.extend(&look.fleet.api_server);
+    if old_versions.is_empty() {
+        old_versions.extend(&plan.fleet.api_server);
+        new_versions.extend(&plan.fleet.api_server);
     }
-    let (Some(oldest), Some(newest)) = (after.iter().min(), after.iter().max()) else {
+    let (Some(oldest), Some(newest)) = (new_versions.iter().min(), new_versions.iter().max())
+    else {
         return Err("no API server tells its version".to_owned());
     };
-    let all = before.iter().chain(&after);
-    let (low, high) = (all.clone().min().unwrap_or(oldest), all.max().unwrap_or(newest));
+    let versions = old_versions.iter().chain(&new_versions);
+    let (low, high) = (versions.clone().min().unwrap_or(oldest), versions.max().unwrap_or(newest));
     if !matches!(high.minors_after(low), Some(0..=1)) {
         return Err(format!(
             "API servers would be {low} and {high}, more than one minor version \
                             apart"
         ));
     }
-    for machine in &look.fleet.machines {
+    for machine in &plan.fleet.machines {
         let name = &machine.name;
-        let told = KubeVersion::parse(&machine.kubelet);
-        let Some(kubelet) = (if is_chosen(machine) { Some(target.clone()) } else { told }) else {
+        let reported_version = KubeVersion::parse(&machine.kubelet);
+        let Some(kubelet) =
+            (if is_selected(machine) { Some(target.clone()) } else { reported_version })
+        else {
             continue;
         };
         match newest.minors_after(&kubelet) {

@@ -5,7 +5,7 @@ use k8s_openapi::jiff::SignedDuration;
 use super::{Look, k8s_time};
 use crate::{
     api::containership::{MachinePhase, MachineWait, UpgradePhase, UpgradeVerdict},
-    engine::conditions::{ObjectVerdict, conditions},
+    engine::conditions::{ObjectVerdict, build_conditions},
 };
 
 /// Waits that are shown, at most.
@@ -16,22 +16,22 @@ const LINE: usize = 160;
 const STALLED_MINUTES: i64 = 30;
 
 /// Completes the status after a look.
-pub(super) fn write(look: &mut Look<'_>) {
-    waits(look);
-    let status = &mut look.status;
+pub(super) fn complete_status(plan: &mut Look<'_>) {
+    update_waits(plan);
+    let status = &mut plan.status;
     let count = |phase: MachinePhase| {
         let count = status.nodes.iter().filter(|node| node.phase == phase).count();
         i32::try_from(count).unwrap_or(i32::MAX)
     };
-    let (done, failed, gone) =
+    let (done_count, failed_count, gone_count) =
         (count(MachinePhase::Done), count(MachinePhase::Failed), count(MachinePhase::Gone));
-    let total = i32::try_from(status.nodes.len()).unwrap_or(i32::MAX) - gone;
-    (status.done, status.failed, status.total) = (done, failed, total);
-    status.progress = (!status.nodes.is_empty()).then(|| format!("{done}/{total}"));
+    let total = i32::try_from(status.nodes.len()).unwrap_or(i32::MAX) - gone_count;
+    (status.done, status.failed, status.total) = (done_count, failed_count, total);
+    status.progress = (!status.nodes.is_empty()).then(|| format!("{done_count}/{total}"));
     let current = status.nodes.iter().find(|node| node.phase.is_under_way());
     status.current_node = current.map(|node| node.name.clone());
     status.current_start_time = current.and_then(|node| node.start_time.clone());
-    let idle = current.is_none();
+    let is_idle = current.is_none();
     let verdicts = status.nodes.iter().filter_map(|node| {
         let verdict = match node.phase {
             MachinePhase::Pending | MachinePhase::Gone => return None,
@@ -43,8 +43,9 @@ pub(super) fn write(look: &mut Look<'_>) {
     });
     status.node_statuses = verdicts.collect();
     if !status.is_finished() && !status.nodes.is_empty() {
-        let paused = idle && look.run.spec.paused;
-        status.phase = Some(if paused { UpgradePhase::Paused } else { UpgradePhase::InProgress });
+        let is_paused = is_idle && plan.run.spec.paused;
+        status.phase =
+            Some(if is_paused { UpgradePhase::Paused } else { UpgradePhase::InProgress });
     }
     status.cluster_status = match status.phase {
         Some(UpgradePhase::InProgress | UpgradePhase::Paused) => Some(UpgradeVerdict::InProgress),
@@ -52,49 +53,50 @@ pub(super) fn write(look: &mut Look<'_>) {
         Some(UpgradePhase::Failed) => Some(UpgradeVerdict::Failed),
         Some(UpgradePhase::Pending | UpgradePhase::Preflight) | None => None,
     };
-    status.observed_generation = Some(look.run.generation);
-    judge(look);
+    status.observed_generation = Some(plan.run.generation);
+    update_conditions(plan);
 }
 
 /// Notes since when each wait holds, and says the first on one line.
-fn waits(look: &mut Look<'_>) {
-    let now = k8s_time(look.now());
-    look.waits.truncate(SHOWN);
-    for wait in &mut look.waits {
-        let same = |before: &&MachineWait| {
-            (&before.machine, &before.cluster, &before.pilot, &before.predicate)
+fn update_waits(plan: &mut Look<'_>) {
+    let now = k8s_time(plan.now());
+    plan.waits.truncate(SHOWN);
+    for wait in &mut plan.waits {
+        let is_same = |earlier: &&MachineWait| {
+            (&earlier.machine, &earlier.cluster, &earlier.pilot, &earlier.predicate)
                 == (&wait.machine, &wait.cluster, &wait.pilot, &wait.predicate)
         };
-        let before = look.run.status.waits_for.iter().find(same);
-        let since = before.and_then(|before| before.since.clone());
+        let earlier_wait = plan.run.status.waits_for.iter().find(is_same);
+        let since = earlier_wait.and_then(|earlier| earlier.since.clone());
         wait.since = Some(since.unwrap_or_else(|| now.clone()));
     }
-    let line = look.waits.first().map(|wait| {
+    let line = plan.waits.first().map(|wait| {
         let machine = wait.machine.as_ref().map(|name| format!("{name}: ")).unwrap_or_default();
-        let more = look.waits.len() - 1;
-        let more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
+        let hidden_count = plan.waits.len() - 1;
+        let suffix =
+            if hidden_count > 0 { format!(" (and {hidden_count} more)") } else { String::new() };
         let text = format!("{machine}{}: {}", wait.predicate, wait.message.replace('\n', " "));
-        let cut: String = text.chars().take(LINE).collect();
-        let dots = if cut.len() < text.len() { "…" } else { "" };
-        format!("{cut}{dots}{more}")
+        let short_line: String = text.chars().take(LINE).collect();
+        let dots = if short_line.len() < text.len() { "…" } else { "" };
+        format!("{short_line}{dots}{suffix}")
     });
-    look.status.waits_for_text = line;
-    look.status.waits_for = std::mem::take(&mut look.waits);
+    plan.status.waits_for_text = line;
+    plan.status.waits_for = std::mem::take(&mut plan.waits);
 }
 
 /// Says in conditions how the run stands.
-fn judge(look: &mut Look<'_>) {
-    let now = look.now();
-    let status = &look.status;
+fn update_conditions(plan: &mut Look<'_>) {
+    let now = plan.now();
+    let status = &plan.status;
     let patience = SignedDuration::from_mins(STALLED_MINUTES);
-    let old = |wait: &&MachineWait| {
+    let is_old = |wait: &&MachineWait| {
         wait.since.as_ref().is_some_and(|since| now.duration_since(since.0) >= patience)
     };
-    let stalled = match (status.phase, status.waits_for.iter().find(old)) {
+    let stalled = match (status.phase, status.waits_for.iter().find(is_old)) {
         (Some(UpgradePhase::Failed), _) => {
             let message = status.message.clone().unwrap_or_default();
-            let unsupported = message.starts_with("Unsupported");
-            Some((if unsupported { "Unsupported" } else { "UpgradeFailed" }.to_owned(), message))
+            let is_unsupported = message.starts_with("Unsupported");
+            Some((if is_unsupported { "Unsupported" } else { "UpgradeFailed" }.to_owned(), message))
         }
         (_, Some(wait)) => Some((wait.predicate.clone(), wait.message.clone())),
         (_, None) => None,
@@ -105,8 +107,8 @@ fn judge(look: &mut Look<'_>) {
         reconciling: !status.is_finished(),
         reason: phase.into(),
         message: status.waits_for_text.clone().unwrap_or_default(),
-        stalled: stalled.map(|(why, said)| (why.into(), said)),
+        stalled: stalled.map(|(reason, message)| (reason.into(), message)),
     };
-    let generation = Some(look.run.generation);
-    look.status.conditions = conditions(&status.conditions, generation, verdict, now);
+    let generation = Some(plan.run.generation);
+    plan.status.conditions = build_conditions(&status.conditions, generation, verdict, now);
 }

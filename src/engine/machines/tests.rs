@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     DatabaseCluster, Decision, FleetView, KubeVersion, MachineFacts, MachinePod, MachineVolume,
-    MemberPilot, OtherRun, PodRole, RunFacts, UpgradeAction, next, sweep,
+    MemberPilot, OtherRun, PodRole, RunFacts, UpgradeAction, plan_upgrade, sweep_marks,
 };
 use crate::api::{
     containership::{
@@ -139,7 +139,7 @@ impl Scene {
             finalizer: self.finalizer,
             retry: self.retry.as_deref(),
         };
-        next(&run, &self.fleet)
+        plan_upgrade(&run, &self.fleet)
     }
 
     /// Decides, and carries it out; pods end at once when they are evicted.
@@ -812,7 +812,7 @@ fn marks_of_runs_that_are_over_are_swept() {
         version: "1".into(),
         by: "gone".into(),
     };
-    assert_eq!(sweep(&scene.fleet, &[RUN]), [release("w1"), release("w2"), withdraw]);
+    assert_eq!(sweep_marks(&scene.fleet, &[RUN]), [release("w1"), release("w2"), withdraw]);
 }
 
 #[test]

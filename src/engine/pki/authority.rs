@@ -8,7 +8,7 @@ use rustls::pki_types::CertificateDer;
 use x509_parser::{certificate::X509Certificate, x509::RelativeDistinguishedName};
 
 use super::{
-    bundle::{self, BundleRefusal, TrustBundle, parsed},
+    bundle::{self, BundleRefusal, TrustBundle, parse_certificate},
     der,
     key::{KeyKind, PrivateKey, PrivateKeyRefusal},
 };
@@ -75,9 +75,9 @@ impl CertificateAuthority {
     /// # Errors
     /// When the key cannot be used.
     pub fn renew(&self, now: Timestamp) -> Result<Self, rcgen::Error> {
-        let key = PrivateKey::read(self.0.key.to_pem().as_bytes());
+        let key = PrivateKey::from_pem(self.0.key.to_pem().as_bytes());
         let key = key.map_err(|_| rcgen::Error::CouldNotParseKeyPair)?;
-        let name = self.parsed().and_then(|certificate| {
+        let name = self.parse_certificate().and_then(|certificate| {
             let name = certificate.subject().iter_common_name().next()?;
             name.as_str().ok().map(str::to_owned)
         });
@@ -87,38 +87,40 @@ impl CertificateAuthority {
 
     /// Is this CA called as `other` is?
     pub fn has_name_of(&self, other: &Self) -> bool {
-        let name = |ca: &Self| ca.parsed().map(|parsed| parsed.subject().as_raw().to_vec());
+        let name = |ca: &Self| {
+            ca.parse_certificate().map(|certificate| certificate.subject().as_raw().to_vec())
+        };
         name(self) == name(other)
     }
 
     fn self_signed(name: &str, key: PrivateKey, now: Timestamp) -> Result<Self, rcgen::Error> {
-        let params = x509::authority(name, now.as_second(), AUTHORITY_LIFE);
-        let made = params.self_signed(key.pair())?;
-        Ok(Self(GivenCertificate { chain: vec![made.der().clone()], key }))
+        let params = x509::ca_params(name, now.as_second(), AUTHORITY_LIFE);
+        let certificate = params.self_signed(key.key_pair())?;
+        Ok(Self(GivenCertificate { chain: vec![certificate.der().clone()], key }))
     }
 
     /// Reads a CA from the values `tls.crt` and `tls.key` of a Secret.
     ///
     /// # Errors
     /// When it cannot sign anything that lasts, see [`AuthorityRefusal`].
-    pub fn read(
+    pub fn from_pem(
         certificate: Option<&[u8]>,
         key: Option<&[u8]>,
         now: Timestamp,
     ) -> Result<Self, AuthorityRefusal> {
-        let authority = Self(GivenCertificate::read(certificate, key, now)?);
-        let certificate = authority.parsed().ok_or(AuthorityRefusal::NotAuthority)?;
+        let authority = Self(GivenCertificate::from_pem(certificate, key, now)?);
+        let certificate = authority.parse_certificate().ok_or(AuthorityRefusal::NotAuthority)?;
         if !bundle::is_authority(&certificate) {
             return Err(AuthorityRefusal::NotAuthority);
         }
         let usage = certificate.extended_key_usage().ok().flatten();
-        let signs_all = usage.is_none_or(|usage| {
+        let can_sign_all = usage.is_none_or(|usage| {
             usage.value.any || usage.value.server_auth && usage.value.client_auth
         });
-        if !signs_all {
+        if !can_sign_all {
             return Err(AuthorityRefusal::Usage);
         }
-        if !authority.writes_its_name(&certificate) {
+        if !authority.can_encode_name(&certificate) {
             return Err(AuthorityRefusal::Subject);
         }
         Ok(authority)
@@ -128,7 +130,7 @@ impl CertificateAuthority {
     /// tried once: with several values in one part, say, it cannot be written. What would make the
     /// writer panic is sorted out before: no value in a part, and a type that is no object identifier
     /// (X.660 has the roots 0, 1 and 2).
-    fn writes_its_name(&self, certificate: &X509Certificate<'_>) -> bool {
+    fn can_encode_name(&self, certificate: &X509Certificate<'_>) -> bool {
         let mut parts = certificate.subject().iter().peekable();
         let can_be_written = |part: &RelativeDistinguishedName<'_>| {
             let mut roots = part.iter().map(|value| value.attr_type().iter()?.next());
@@ -137,26 +139,27 @@ impl CertificateAuthority {
         if parts.peek().is_none() || !parts.all(can_be_written) {
             return false;
         }
-        let signed = self.issuer().and_then(|issuer| {
-            x509::leaf("trial", &[], 0, Duration::ZERO).signed_by(self.0.key.pair(), &issuer)
+        let trial_leaf = self.issuer().and_then(|issuer| {
+            x509::leaf_params("trial", &[], 0, Duration::ZERO)
+                .signed_by(self.0.key.key_pair(), &issuer)
         });
-        signed.is_ok_and(|signed| {
-            parsed(signed.der())
+        trial_leaf.is_ok_and(|trial| {
+            parse_certificate(trial.der())
                 .is_some_and(|leaf| leaf.issuer().as_raw() == certificate.subject().as_raw())
         })
     }
 
     pub(super) fn issuer(&self) -> Result<Issuer<'static, &KeyPair>, rcgen::Error> {
-        Issuer::from_ca_cert_der(&self.0.chain[0], self.0.key.pair())
+        Issuer::from_ca_cert_der(&self.0.chain[0], self.0.key.key_pair())
     }
 
-    fn parsed(&self) -> Option<X509Certificate<'_>> {
-        parsed(&self.0.chain[0])
+    fn parse_certificate(&self) -> Option<X509Certificate<'_>> {
+        parse_certificate(&self.0.chain[0])
     }
 
     /// The CA's own certificate, by which it is trusted.
-    pub fn trust(&self) -> TrustBundle {
-        TrustBundle::single(self.0.chain[0].clone())
+    pub fn trust_bundle(&self) -> TrustBundle {
+        TrustBundle::from_certificate(self.0.chain[0].clone())
     }
 
     /// The CA's certificate and those that follow it in its Secret, as PEM.
@@ -166,10 +169,12 @@ impl CertificateAuthority {
 
     /// What a leaf must bring beside itself to lead to a root: nothing, where the CA is one.
     pub(super) fn intermediates_pem(&self) -> String {
-        let between = self.0.chain.iter().filter(|der| {
-            parsed(der).is_some_and(|found| found.issuer().as_raw() != found.subject().as_raw())
+        let intermediates = self.0.chain.iter().filter(|der| {
+            parse_certificate(der).is_some_and(|certificate| {
+                certificate.issuer().as_raw() != certificate.subject().as_raw()
+            })
         });
-        between.map(|der| der::certificate_pem(der)).collect()
+        intermediates.map(|der| der::certificate_pem(der)).collect()
     }
 
     /// The CA's private key, as PEM in PKCS#8.
@@ -201,38 +206,38 @@ impl GivenCertificate {
     ///
     /// # Errors
     /// When it cannot be served from now on for a day, see [`AuthorityRefusal`].
-    pub fn read(
+    pub fn from_pem(
         certificate: Option<&[u8]>,
         key: Option<&[u8]>,
         now: Timestamp,
     ) -> Result<Self, AuthorityRefusal> {
-        let present =
+        let is_present =
             |value: Option<&[u8]>| value.is_some_and(|bytes| !bytes.trim_ascii().is_empty());
-        let (Some(certificate), true) = (certificate, present(certificate)) else {
+        let (Some(certificate), true) = (certificate, is_present(certificate)) else {
             return Err(AuthorityRefusal::CertificateMissing);
         };
-        let (Some(key), true) = (key, present(key)) else {
+        let (Some(key), true) = (key, is_present(key)) else {
             return Err(AuthorityRefusal::KeyMissing);
         };
         let chain =
-            bundle::read_certificates(certificate).map_err(AuthorityRefusal::Certificate)?;
-        let key = PrivateKey::read(key).map_err(AuthorityRefusal::Key)?;
-        let given = Self { chain, key };
-        let details = given.details();
-        if details.key_sha256 != given.key.sha256() {
+            bundle::parse_certificates(certificate).map_err(AuthorityRefusal::Certificate)?;
+        let key = PrivateKey::from_pem(key).map_err(AuthorityRefusal::Key)?;
+        let user_certificate = Self { chain, key };
+        let details = user_certificate.details();
+        if details.key_sha256 != user_certificate.key.public_key_sha256() {
             return Err(AuthorityRefusal::Mismatch);
         }
         let now = now.as_second();
         if details.is_expired(now) {
-            return Err(AuthorityRefusal::Expired(instant(details.not_after)));
+            return Err(AuthorityRefusal::Expired(clamp_timestamp(details.not_after)));
         }
         if now < details.not_before {
-            return Err(AuthorityRefusal::NotYetValid(instant(details.not_before)));
+            return Err(AuthorityRefusal::NotYetValid(clamp_timestamp(details.not_before)));
         }
         if details.not_after.saturating_sub(now) <= SHORTEST_REST {
-            return Err(AuthorityRefusal::EndsSoon(instant(details.not_after)));
+            return Err(AuthorityRefusal::EndsSoon(clamp_timestamp(details.not_after)));
         }
-        Ok(given)
+        Ok(user_certificate)
     }
 
     /// The certificate and its chain, as PEM.
@@ -246,10 +251,11 @@ impl GivenCertificate {
     }
 
     /// The CAs that come with the certificate; `None` where none does.
-    pub fn authorities(&self) -> Option<TrustBundle> {
-        let all: Vec<_> = self.chain[1..].iter().cloned().map(TrustBundle::single).collect();
-        let bundle = TrustBundle::join(&all).ok().filter(|bundle| !bundle.is_empty())?;
-        TrustBundle::read(bundle.to_pem().as_bytes()).ok()
+    pub fn chain_bundle(&self) -> Option<TrustBundle> {
+        let bundles: Vec<_> =
+            self.chain[1..].iter().cloned().map(TrustBundle::from_certificate).collect();
+        let bundle = TrustBundle::join(&bundles).ok().filter(|bundle| !bundle.is_empty())?;
+        TrustBundle::from_pem(bundle.to_pem().as_bytes()).ok()
     }
 
     pub fn key_kind(&self) -> KeyKind {
@@ -258,13 +264,13 @@ impl GivenCertificate {
 
     /// What the first certificate says of itself.
     pub fn details(&self) -> CertificateDetails {
-        let certificate = parsed(&self.chain[0]).expect("was read when it was taken in");
+        let certificate = parse_certificate(&self.chain[0]).expect("was read when it was taken in");
         CertificateDetails::new(&certificate)
     }
 }
 
 /// A moment in Unix seconds, for people: what lies beyond the calendar is its last day.
-pub(super) fn instant(seconds: i64) -> Timestamp {
+pub(super) fn clamp_timestamp(seconds: i64) -> Timestamp {
     let bounds = Timestamp::MIN.as_second()..=Timestamp::MAX.as_second();
     Timestamp::from_second(seconds.clamp(*bounds.start(), *bounds.end())).unwrap_or(Timestamp::MAX)
 }

@@ -7,7 +7,7 @@ use rustls::pki_types::{
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::{MAX_PEM_BYTES, der};
-use crate::machinery::x509::{CertificateDetails, sha256};
+use crate::machinery::x509::{CertificateDetails, sha256_hex};
 
 /// Most certificates of a bundle.
 pub const MAX_CERTIFICATES: usize = 8;
@@ -32,11 +32,13 @@ pub enum BundleRefusal {
 }
 
 /// Reads all certificates in `pem`, in their order and each of them once.
-pub(super) fn read_certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, BundleRefusal> {
+pub(super) fn parse_certificates(
+    pem: &[u8],
+) -> Result<Vec<CertificateDer<'static>>, BundleRefusal> {
     if pem.len() > MAX_PEM_BYTES {
         return Err(BundleRefusal::Long);
     }
-    let mut found: Vec<CertificateDer<'static>> = Vec::new();
+    let mut certificates: Vec<CertificateDer<'static>> = Vec::new();
     let mut number = 0;
     for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(pem) {
         let (SectionKind::Certificate, bytes) = section.map_err(|_| BundleRefusal::Unreadable)?
@@ -44,19 +46,19 @@ pub(super) fn read_certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static
             continue;
         };
         number += 1;
-        let whole = X509Certificate::from_der(&bytes).is_ok_and(|(rest, _)| rest.is_empty());
-        if !whole {
+        let is_complete = X509Certificate::from_der(&bytes).is_ok_and(|(rest, _)| rest.is_empty());
+        if !is_complete {
             return Err(BundleRefusal::Certificate(number));
         }
         let certificate = CertificateDer::from(bytes);
-        if !found.contains(&certificate) {
-            found.push(certificate);
+        if !certificates.contains(&certificate) {
+            certificates.push(certificate);
         }
     }
-    match found.len() {
+    match certificates.len() {
         0 => Err(BundleRefusal::Empty),
-        1..=MAX_CERTIFICATES => Ok(found),
-        many => Err(BundleRefusal::Many(many)),
+        1..=MAX_CERTIFICATES => Ok(certificates),
+        count => Err(BundleRefusal::Many(count)),
     }
 }
 
@@ -69,11 +71,11 @@ impl TrustBundle {
     ///
     /// # Errors
     /// When it cannot be used, see [`BundleRefusal`].
-    pub fn read(pem: &[u8]) -> Result<Self, BundleRefusal> {
-        let certificates = read_certificates(pem)?;
+    pub fn from_pem(pem: &[u8]) -> Result<Self, BundleRefusal> {
+        let certificates = parse_certificates(pem)?;
         for der in &certificates {
-            let certificate = parsed(der);
-            if let Some(certificate) = certificate.filter(|found| !is_authority(found)) {
+            let certificate = parse_certificate(der);
+            if let Some(certificate) = certificate.filter(|candidate| !is_authority(candidate)) {
                 return Err(BundleRefusal::NotAuthority(certificate.subject().to_string()));
             }
         }
@@ -83,13 +85,13 @@ impl TrustBundle {
     /// Puts bundles together, the first certificates of all first, however many there are: to find
     /// one in them.
     pub fn union<'a>(bundles: impl IntoIterator<Item = &'a Self>) -> Self {
-        let mut all = Self::default();
+        let mut merged_bundle = Self::default();
         for certificate in bundles.into_iter().flat_map(|bundle| &bundle.0) {
-            if !all.0.contains(certificate) {
-                all.0.push(certificate.clone());
+            if !merged_bundle.0.contains(certificate) {
+                merged_bundle.0.push(certificate.clone());
             }
         }
-        all
+        merged_bundle
     }
 
     /// Puts bundles together, for nodes to trust. What is beyond [`MAX_CERTIFICATES`] is refused.
@@ -97,16 +99,16 @@ impl TrustBundle {
     /// # Errors
     /// [`BundleRefusal::Many`].
     pub fn join<'a>(bundles: impl IntoIterator<Item = &'a Self>) -> Result<Self, BundleRefusal> {
-        let all = Self::union(bundles);
-        if all.0.len() > MAX_CERTIFICATES {
-            return Err(BundleRefusal::Many(all.0.len()));
+        let merged_bundle = Self::union(bundles);
+        if merged_bundle.0.len() > MAX_CERTIFICATES {
+            return Err(BundleRefusal::Many(merged_bundle.0.len()));
         }
-        Ok(all)
+        Ok(merged_bundle)
     }
 
     /// SHA-256 of each certificate, in hexadecimal digits.
-    pub fn sha256s(&self) -> impl Iterator<Item = String> {
-        self.0.iter().map(|certificate| sha256(certificate))
+    pub fn sha256_digests(&self) -> impl Iterator<Item = String> {
+        self.0.iter().map(|certificate| sha256_hex(certificate))
     }
 
     /// SHA-256 of the public key of each CA, in hexadecimal digits.
@@ -116,33 +118,34 @@ impl TrustBundle {
 
     /// Returns the CAs of the bundle with these subjects (DER), by the SHA-256 of their keys.
     pub fn with_subjects(&self, subjects: &[Vec<u8>]) -> Vec<String> {
-        let named = |ca: &X509Certificate<'_>| {
+        let has_subject = |ca: &X509Certificate<'_>| {
             subjects.iter().any(|subject| subject.as_slice() == ca.subject().as_raw())
         };
-        let found = self.certificates().filter(named);
-        found.map(|ca| CertificateDetails::new(&ca).key_sha256).collect()
+        let matching_cas = self.certificates().filter(has_subject);
+        matching_cas.map(|ca| CertificateDetails::new(&ca).key_sha256).collect()
     }
 
     /// Are these the subjects (DER) of the bundle's CAs, in any order?
     pub fn has_just_subjects(&self, subjects: &[Vec<u8>]) -> bool {
-        let is_of = |subject: &Vec<u8>| {
+        let has_certificate = |subject: &Vec<u8>| {
             self.certificates().any(|ca| subject.as_slice() == ca.subject().as_raw())
         };
-        subjects.iter().all(is_of) && self.with_subjects(subjects).len() == self.0.len()
+        subjects.iter().all(has_certificate) && self.with_subjects(subjects).len() == self.0.len()
     }
 
     /// Returns the certificates of the CA with this SHA-256 of its key.
     #[must_use]
-    pub fn of_key(&self, key_sha256: &str) -> Self {
-        let is_it = |der: &&CertificateDer<'static>| {
-            parsed(der).is_some_and(|ca| CertificateDetails::new(&ca).key_sha256 == key_sha256)
+    pub fn with_key(&self, key_sha256: &str) -> Self {
+        let has_key = |der: &&CertificateDer<'static>| {
+            parse_certificate(der)
+                .is_some_and(|ca| CertificateDetails::new(&ca).key_sha256 == key_sha256)
         };
-        Self(self.0.iter().filter(is_it).cloned().collect())
+        Self(self.0.iter().filter(has_key).cloned().collect())
     }
 
     /// When the newest certificate of the bundle was made (Unix seconds).
-    pub fn made(&self) -> Option<i64> {
-        self.certificates().map(|ca| CertificateDetails::new(&ca).made()).max()
+    pub fn newest_issue_time(&self) -> Option<i64> {
+        self.certificates().map(|ca| CertificateDetails::new(&ca).issue_time()).max()
     }
 
     pub fn to_pem(&self) -> String {
@@ -154,16 +157,16 @@ impl TrustBundle {
     }
 
     pub(super) fn certificates(&self) -> impl Iterator<Item = X509Certificate<'_>> {
-        self.0.iter().filter_map(parsed)
+        self.0.iter().filter_map(parse_certificate)
     }
 
-    pub(super) fn single(certificate: CertificateDer<'static>) -> Self {
+    pub(super) fn from_certificate(certificate: CertificateDer<'static>) -> Self {
         Self(vec![certificate])
     }
 }
 
 /// A certificate that was read once can be read again.
-pub(super) fn parsed<'a>(der: &'a CertificateDer<'_>) -> Option<X509Certificate<'a>> {
+pub(super) fn parse_certificate<'a>(der: &'a CertificateDer<'_>) -> Option<X509Certificate<'a>> {
     X509Certificate::from_der(der).ok().map(|(_, certificate)| certificate)
 }
 

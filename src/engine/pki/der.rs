@@ -23,20 +23,21 @@ const PEM_LINE: usize = 64;
 
 /// Wraps an RSA key (PKCS#1) into PKCS#8.
 pub(super) fn wrap_rsa(pkcs1: &[u8]) -> Vec<u8> {
-    wrap(RSA, pkcs1)
+    wrap_pkcs8(RSA, pkcs1)
 }
 
 /// Wraps a key on an elliptic curve (SEC1) into PKCS#8, once for each curve that it may lie on.
 pub(super) fn wrap_ec(sec1: &[u8]) -> [Vec<u8>; 2] {
-    [wrap(P256, sec1), wrap(P384, sec1)]
+    [wrap_pkcs8(P256, sec1), wrap_pkcs8(P384, sec1)]
 }
 
-fn wrap(algorithm: &[u8], key: &[u8]) -> Vec<u8> {
-    let inner = [VERSION, &element(SEQUENCE, algorithm), &element(OCTET_STRING, key)].concat();
-    element(SEQUENCE, &inner)
+fn wrap_pkcs8(algorithm: &[u8], key: &[u8]) -> Vec<u8> {
+    let inner = [VERSION, &encode_element(SEQUENCE, algorithm), &encode_element(OCTET_STRING, key)]
+        .concat();
+    encode_element(SEQUENCE, &inner)
 }
 
-fn element(tag: u8, content: &[u8]) -> Vec<u8> {
+fn encode_element(tag: u8, content: &[u8]) -> Vec<u8> {
     let length = content.len().to_be_bytes();
     let length = &length[length.iter().take_while(|byte| **byte == 0).count()..];
     let mut bytes = vec![tag];
@@ -74,7 +75,8 @@ mod tests {
     #[test]
     fn lengths_are_as_short_as_they_can_be() {
         let head = |bytes: usize| {
-            element(4, &vec![7; bytes])[..element(4, &vec![7; bytes]).len() - bytes].to_vec()
+            encode_element(4, &vec![7; bytes])[..encode_element(4, &vec![7; bytes]).len() - bytes]
+                .to_vec()
         };
         assert_eq!(head(0), [4, 0]);
         assert_eq!(head(127), [4, 127]);

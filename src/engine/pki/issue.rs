@@ -50,7 +50,7 @@ impl CertificateAuthority {
     ///
     /// # Errors
     /// When the CA's life is over, a name cannot be written, or the key cannot sign.
-    pub fn sign(
+    pub fn issue_certificate(
         &self,
         request: &KeyRequest,
         order: &LeafOrder<'_>,
@@ -58,25 +58,26 @@ impl CertificateAuthority {
     ) -> Result<String, IssueError> {
         let LeafOrder { common_name, dns_names, addresses, usage, life } = order;
         let end = self.details().not_after;
-        let rest = u64::try_from(end.saturating_sub(now.as_second())).unwrap_or_default();
-        if rest == 0 {
-            return Err(IssueError::Expired(super::authority::instant(end)));
+        let remaining_seconds =
+            u64::try_from(end.saturating_sub(now.as_second())).unwrap_or_default();
+        if remaining_seconds == 0 {
+            return Err(IssueError::Expired(super::authority::clamp_timestamp(end)));
         }
-        let life = Duration::from_secs(rest).min(*life);
+        let life = Duration::from_secs(remaining_seconds).min(*life);
         let usages: &[_] = match usage {
             CertificateUse::Internode => {
                 &[ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth]
             }
             CertificateUse::Client => &[ExtendedKeyUsagePurpose::ServerAuth],
         };
-        let cut: String = common_name.chars().take(COMMON_NAME_CHARS).collect();
-        let mut params = x509::leaf(&cut, usages, now.as_second(), life);
+        let short_name: String = common_name.chars().take(COMMON_NAME_CHARS).collect();
+        let mut params = x509::leaf_params(&short_name, usages, now.as_second(), life);
         for name in *dns_names {
-            let refused = || IssueError::Name(name.clone());
+            let name_error = || IssueError::Name(name.clone());
             if !is_dns_name(name) {
-                return Err(refused());
+                return Err(name_error());
             }
-            let name = SanType::DnsName(name.as_str().try_into().map_err(|_| refused())?);
+            let name = SanType::DnsName(name.as_str().try_into().map_err(|_| name_error())?);
             if !params.subject_alt_names.contains(&name) {
                 params.subject_alt_names.push(name);
             }
@@ -89,31 +90,31 @@ impl CertificateAuthority {
         }
         let key = SubjectPublicKeyInfo::from_der(request.public_key()).map_err(IssueError::Sign)?;
         let issuer = self.issuer().map_err(IssueError::Sign)?;
-        let signed = params.signed_by(&key, &issuer).map_err(IssueError::Sign)?;
-        Ok(signed.pem() + &self.intermediates_pem())
+        let certificate = params.signed_by(&key, &issuer).map_err(IssueError::Sign)?;
+        Ok(certificate.pem() + &self.intermediates_pem())
     }
 }
 
 /// Letters, digits and hyphens between dots, or a star first; underscores, since some resolvers
 /// have them.
 fn is_dns_name(name: &str) -> bool {
-    let label = |label: &str| {
-        let letters = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-        (1..=63).contains(&label.len()) && label.chars().all(letters)
+    let is_label = |label: &str| {
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        (1..=63).contains(&label.len()) && label.chars().all(is_allowed)
     };
     let rest = name.strip_prefix("*.").unwrap_or(name);
-    name.len() <= 253 && rest.split('.').all(label)
+    name.len() <= 253 && rest.split('.').all(is_label)
 }
 
 /// Tells whether a certificate is to be signed again at `now`: at two thirds of its life, moved by
 /// up to a twentieth of it, so that the nodes of a cluster that was made at once do not all ask at
 /// once. `name` decides by how much, always alike.
-pub fn is_due(certificate: &CertificateDetails, name: &str, now: Timestamp) -> bool {
+pub fn needs_renewal(certificate: &CertificateDetails, name: &str, now: Timestamp) -> bool {
     /// Steps of the spread, in each direction.
     const STEPS: i64 = 500;
     let [first, second, ..] = Sha256::digest(name)[..] else { return false };
     let step = i64::from(u16::from_be_bytes([first, second])) % (2 * STEPS + 1) - STEPS;
-    let life = certificate.life();
-    let moved = life.saturating_mul(step) / (STEPS * SPREAD_PART);
-    now.as_second() >= certificate.made().saturating_add(life / 3 * 2).saturating_add(moved)
+    let life = certificate.lifetime();
+    let offset = life.saturating_mul(step) / (STEPS * SPREAD_PART);
+    now.as_second() >= certificate.issue_time().saturating_add(life / 3 * 2).saturating_add(offset)
 }

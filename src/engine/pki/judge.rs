@@ -7,8 +7,8 @@ use rustls::pki_types::CertificateDer;
 use x509_parser::prelude::X509Certificate;
 
 use super::{
-    authority::instant,
-    bundle::{self, BundleRefusal, MAX_CERTIFICATES, TrustBundle, parsed},
+    authority::clamp_timestamp,
+    bundle::{self, BundleRefusal, MAX_CERTIFICATES, TrustBundle, parse_certificate},
 };
 use crate::machinery::x509::CertificateDetails;
 
@@ -31,68 +31,71 @@ pub enum CertificateProblem {
 
 /// Returns all that is wrong at `now` with the first certificate of `chain` (PEM), when it is of the
 /// key with this SHA-256, shown to those who trust `trust`, for these DNS names and addresses.
-pub fn judge(
+pub fn check_chain(
     chain: &str,
     key_sha256: &str,
     trust: &TrustBundle,
     names: &[String],
     now: Timestamp,
 ) -> Vec<CertificateProblem> {
-    let chain = match bundle::read_certificates(chain.as_bytes()) {
+    let chain = match bundle::parse_certificates(chain.as_bytes()) {
         Ok(chain) => chain,
         Err(refusal) => return vec![CertificateProblem::Unreadable(refusal)],
     };
-    let Some(leaf) = parsed(&chain[0]) else { return Vec::new() };
+    let Some(leaf) = parse_certificate(&chain[0]) else { return Vec::new() };
     let details = CertificateDetails::new(&leaf);
     let mut problems = Vec::new();
     if details.key_sha256 != key_sha256 {
         problems.push(CertificateProblem::OtherKey);
     }
-    if leads_to(&leaf, &chain[1..], trust, now.as_second()).is_none() {
+    if find_trust_anchor(&leaf, &chain[1..], trust, now.as_second()).is_none() {
         problems.push(CertificateProblem::Untrusted(details.issuer.clone()));
     }
     if now.as_second() < details.not_before {
-        let from = instant(details.not_before);
+        let from = clamp_timestamp(details.not_before);
         problems.push(CertificateProblem::NotYetValid { from, now });
     }
     if details.is_expired(now.as_second()) {
-        problems.push(CertificateProblem::Expired(instant(details.not_after)));
+        problems.push(CertificateProblem::Expired(clamp_timestamp(details.not_after)));
     }
-    let missing = names.iter().filter(|name| !covers(&details.names, name));
-    problems.extend(missing.cloned().map(CertificateProblem::NotCovered));
+    let missing_names = names.iter().filter(|name| !is_name_covered(&details.names, name));
+    problems.extend(missing_names.cloned().map(CertificateProblem::NotCovered));
     problems
 }
 
 /// Returns the CA of `trust` that the first certificate of `chain` (PEM) leads to at `now`, as the
 /// SHA-256 of its public key.
-pub fn authority_of(chain: &str, trust: &TrustBundle, now: Timestamp) -> Option<String> {
-    let chain = bundle::read_certificates(chain.as_bytes()).ok()?;
-    let leaf = parsed(&chain[0])?;
-    leads_to(&leaf, &chain[1..], trust, now.as_second())
+pub fn find_authority(chain: &str, trust: &TrustBundle, now: Timestamp) -> Option<String> {
+    let chain = bundle::parse_certificates(chain.as_bytes()).ok()?;
+    let leaf = parse_certificate(&chain[0])?;
+    find_trust_anchor(&leaf, &chain[1..], trust, now.as_second())
 }
 
 /// Follows signatures from a certificate over those that came with it to a CA that is trusted, and
 /// returns the SHA-256 of its key. Of the CAs on the way each must be valid at `now`, and allowed to
 /// sign.
-fn leads_to(
+fn find_trust_anchor(
     leaf: &X509Certificate<'_>,
-    others: &[CertificateDer<'static>],
+    intermediates: &[CertificateDer<'static>],
     trust: &TrustBundle,
     now: i64,
 ) -> Option<String> {
-    let mut current = leaf.clone();
-    let mut left: Vec<_> = others.iter().filter_map(parsed).collect();
+    let mut current_certificate = leaf.clone();
+    let mut remaining: Vec<_> = intermediates.iter().filter_map(parse_certificate).collect();
     for _ in 0..=MAX_CERTIFICATES {
-        if let Some(ca) = trust.certificates().find(|ca| signed(&current, ca, now)) {
+        if let Some(ca) =
+            trust.certificates().find(|ca| is_signed_by(&current_certificate, ca, now))
+        {
             return Some(CertificateDetails::new(&ca).key_sha256);
         }
-        let next = left.iter().position(|ca| signed(&current, ca, now))?;
-        current = left.swap_remove(next);
+        let issuer_index =
+            remaining.iter().position(|ca| is_signed_by(&current_certificate, ca, now))?;
+        current_certificate = remaining.swap_remove(issuer_index);
     }
     None
 }
 
-fn signed(certificate: &X509Certificate<'_>, ca: &X509Certificate<'_>, now: i64) -> bool {
+fn is_signed_by(certificate: &X509Certificate<'_>, ca: &X509Certificate<'_>, now: i64) -> bool {
     let validity = ca.validity();
     certificate.issuer().as_raw() == ca.subject().as_raw()
         && bundle::is_authority(ca)
@@ -102,12 +105,14 @@ fn signed(certificate: &X509Certificate<'_>, ca: &X509Certificate<'_>, now: i64)
 
 /// Tells whether one of a certificate's names stands for `name`: an address only for itself, a DNS
 /// name in any case, and a star for one label.
-fn covers(held: &[String], name: &str) -> bool {
+fn is_name_covered(names: &[String], name: &str) -> bool {
     if let Ok(address) = name.parse::<IpAddr>() {
-        return held.iter().any(|held| held.parse() == Ok(address));
+        return names.iter().any(|entry| entry.parse() == Ok(address));
     }
-    held.iter().any(|held| match (held.strip_prefix("*."), name.split_once('.')) {
-        (Some(held), Some((label, rest))) => !label.is_empty() && held.eq_ignore_ascii_case(rest),
-        _ => held.eq_ignore_ascii_case(name),
+    names.iter().any(|entry| match (entry.strip_prefix("*."), name.split_once('.')) {
+        (Some(suffix), Some((label, rest))) => {
+            !label.is_empty() && suffix.eq_ignore_ascii_case(rest)
+        }
+        _ => entry.eq_ignore_ascii_case(name),
     })
 }

@@ -15,7 +15,7 @@ use x509_parser::{
 };
 
 use super::{MAX_PEM_BYTES, der};
-use crate::machinery::x509::sha256;
+use crate::machinery::x509::sha256_hex;
 
 /// Bits that an RSA key may have: fewer are weak, and more cannot be signed with.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=4096;
@@ -31,7 +31,7 @@ pub enum KeyKind {
 impl KeyKind {
     /// Returns the kind of a public key, or `None` when it is not accepted: Ed25519 needs Java 15,
     /// and weak keys are weak.
-    pub(super) fn read(key: &SubjectPublicKeyInfo<'_>) -> Option<Self> {
+    pub(super) fn from_public_key(key: &SubjectPublicKeyInfo<'_>) -> Option<Self> {
         let curve = key.algorithm.parameters.as_ref().and_then(|curve| curve.as_oid().ok());
         match key.parsed().ok()? {
             PublicKey::EC(_) if curve == Some(OID_EC_P256) => Some(Self::P256),
@@ -46,9 +46,9 @@ impl KeyKind {
         }
     }
 
-    /// By which algorithms a public key of this kind, and a signature that [`PrivateKey::sign`]
+    /// By which algorithms a public key of this kind, and a signature that [`PrivateKey::sign_message`]
     /// makes with it, are told: (key, signature).
-    pub(super) fn algorithms(self) -> (AlgorithmIdentifier, AlgorithmIdentifier) {
+    pub(super) fn algorithm_ids(self) -> (AlgorithmIdentifier, AlgorithmIdentifier) {
         match self {
             Self::P256 => (alg_id::ECDSA_P256, alg_id::ECDSA_SHA256),
             Self::P384 => (alg_id::ECDSA_P384, alg_id::ECDSA_SHA384),
@@ -89,7 +89,7 @@ impl PrivateKey {
     ///
     /// # Errors
     /// When there is none that can be used, see [`PrivateKeyRefusal`].
-    pub fn read(pem: &[u8]) -> Result<Self, PrivateKeyRefusal> {
+    pub fn from_pem(pem: &[u8]) -> Result<Self, PrivateKeyRefusal> {
         const ENCRYPTED: &[u8] = b"ENCRYPTED";
         if pem.len() > MAX_PEM_BYTES {
             return Err(PrivateKeyRefusal::Long);
@@ -106,8 +106,9 @@ impl PrivateKey {
                 SectionKind::EcPrivateKey => der::wrap_ec(&bytes).to_vec(),
                 _ => continue,
             };
-            let read = |bytes: Vec<u8>| KeyPair::try_from(&PrivatePkcs8KeyDer::from(bytes)).ok();
-            let pair = candidates.into_iter().find_map(read);
+            let parse_pair =
+                |bytes: Vec<u8>| KeyPair::try_from(&PrivatePkcs8KeyDer::from(bytes)).ok();
+            let pair = candidates.into_iter().find_map(parse_pair);
             return pair.and_then(Self::new).ok_or(PrivateKeyRefusal::Unsupported);
         }
         Err(PrivateKeyRefusal::Unreadable)
@@ -117,9 +118,9 @@ impl PrivateKey {
         if pair.algorithm() == &PKCS_ED25519 {
             return None;
         }
-        let public = pair.subject_public_key_info();
-        let (_, public) = SubjectPublicKeyInfo::from_der(&public).ok()?;
-        let kind = KeyKind::read(&public)?;
+        let public_der = pair.subject_public_key_info();
+        let (_, public_key) = SubjectPublicKeyInfo::from_der(&public_der).ok()?;
+        let kind = KeyKind::from_public_key(&public_key)?;
         Some(Self { pair, kind })
     }
 
@@ -133,15 +134,15 @@ impl PrivateKey {
     }
 
     /// SHA-256 of the public key (SubjectPublicKeyInfo), in hexadecimal digits.
-    pub fn sha256(&self) -> String {
-        sha256(&self.pair.subject_public_key_info())
+    pub fn public_key_sha256(&self) -> String {
+        sha256_hex(&self.pair.subject_public_key_info())
     }
 
-    pub(super) fn pair(&self) -> &KeyPair {
+    pub(super) fn key_pair(&self) -> &KeyPair {
         &self.pair
     }
 
-    pub(super) fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rcgen::Error> {
+    pub(super) fn sign_message(&self, message: &[u8]) -> Result<Vec<u8>, rcgen::Error> {
         self.pair.sign(message)
     }
 }

@@ -19,7 +19,7 @@ use super::{
     bundle,
     key::{KeyKind, PrivateKey},
 };
-use crate::machinery::x509::sha256;
+use crate::machinery::x509::sha256_hex;
 
 /// Most bytes of a request: one with the longest key takes a tenth.
 const MAX_REQUEST_BYTES: usize = 16 * 1024;
@@ -70,14 +70,14 @@ impl KeyRequest {
     pub fn create(key: &PrivateKey) -> Result<String, rcgen::Error> {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
-        params.serialize_request(key.pair())?.pem()
+        params.serialize_request(key.key_pair())?.pem()
     }
 
     /// Reads a request, and checks that its key is of an accepted kind and signed it.
     ///
     /// # Errors
     /// See [`RequestRefusal`].
-    pub fn read(pem: &str) -> Result<Self, RequestRefusal> {
+    pub fn from_pem(pem: &str) -> Result<Self, RequestRefusal> {
         if pem.len() > MAX_REQUEST_BYTES {
             return Err(RequestRefusal::Long);
         }
@@ -89,7 +89,7 @@ impl KeyRequest {
             return Err(RequestRefusal::Unreadable);
         };
         let key = &request.certification_request_info.subject_pki;
-        if KeyKind::read(key).is_none() {
+        if KeyKind::from_public_key(key).is_none() {
             return Err(RequestRefusal::Key);
         }
         request.verify_signature().map_err(|_| RequestRefusal::Signature)?;
@@ -99,7 +99,7 @@ impl KeyRequest {
 
     /// SHA-256 of the public key (SubjectPublicKeyInfo), in hexadecimal digits.
     pub fn key_sha256(&self) -> String {
-        sha256(&self.public_key)
+        sha256_hex(&self.public_key)
     }
 
     /// The public key (SubjectPublicKeyInfo, DER).
@@ -107,7 +107,7 @@ impl KeyRequest {
         &self.public_key
     }
 
-    fn proven(&self) -> Vec<u8> {
+    fn proof_message(&self) -> Vec<u8> {
         [PROOF_CONTEXT, &self.der].concat()
     }
 }
@@ -116,8 +116,13 @@ impl KeyRequest {
 ///
 /// # Errors
 /// When the key cannot sign.
-pub fn prove(on_record: &PrivateKey, request: &KeyRequest) -> Result<String, rcgen::Error> {
-    on_record.sign(&request.proven()).map(|signature| BASE64_STANDARD.encode(signature))
+pub fn create_proof(
+    recorded_key: &PrivateKey,
+    request: &KeyRequest,
+) -> Result<String, rcgen::Error> {
+    recorded_key
+        .sign_message(&request.proof_message())
+        .map(|signature| BASE64_STANDARD.encode(signature))
 }
 
 /// Checks that the key on record signed the request. Of that key only the SHA-256 is on record, so
@@ -128,27 +133,28 @@ pub fn prove(on_record: &PrivateKey, request: &KeyRequest) -> Result<String, rcg
 pub fn check_proof(
     proof: &str,
     request: &KeyRequest,
-    on_record: &str,
+    recorded_sha256: &str,
     certificate: &str,
 ) -> Result<(), ProofRefusal> {
-    let chain =
-        bundle::read_certificates(certificate.as_bytes()).map_err(|_| ProofRefusal::Certificate)?;
+    let chain = bundle::parse_certificates(certificate.as_bytes())
+        .map_err(|_| ProofRefusal::Certificate)?;
     let (_, certificate) =
         X509Certificate::from_der(&chain[0]).map_err(|_| ProofRefusal::Certificate)?;
     let key = certificate.public_key();
-    if sha256(key.raw) != on_record {
+    if sha256_hex(key.raw) != recorded_sha256 {
         return Err(ProofRefusal::Record);
     }
-    let kind = KeyKind::read(key).ok_or(ProofRefusal::Certificate)?;
+    let kind = KeyKind::from_public_key(key).ok_or(ProofRefusal::Certificate)?;
     if proof.len() > MAX_PROOF_CHARS {
         return Err(ProofRefusal::Signature);
     }
     let signature = BASE64_STANDARD.decode(proof).map_err(|_| ProofRefusal::Signature)?;
-    let known = rustls::crypto::ring::default_provider().signature_verification_algorithms;
-    let by = known.all.iter().find(|algorithm| {
-        (algorithm.public_key_alg_id(), algorithm.signature_alg_id()) == kind.algorithms()
+    let algorithms = rustls::crypto::ring::default_provider().signature_verification_algorithms;
+    let verification_algorithm = algorithms.all.iter().find(|algorithm| {
+        (algorithm.public_key_alg_id(), algorithm.signature_alg_id()) == kind.algorithm_ids()
     });
-    let by = by.ok_or(ProofRefusal::Signature)?;
-    by.verify_signature(&key.subject_public_key.data, &request.proven(), &signature)
+    let verification_algorithm = verification_algorithm.ok_or(ProofRefusal::Signature)?;
+    verification_algorithm
+        .verify_signature(&key.subject_public_key.data, &request.proof_message(), &signature)
         .map_err(|_| ProofRefusal::Signature)
 }

@@ -48,9 +48,10 @@ impl<A: PartialEq> RolloverMember<A> {
         self.told.is_none() && self.shows.is_none()
     }
 
-    fn certainly_trusts(&self, authority: &A) -> bool {
-        let trusts = |list: &[A]| list.contains(authority);
-        self.is_new() || self.heard && trusts(&self.told_trust) && trusts(&self.trusts)
+    fn is_known_to_trust(&self, authority: &A) -> bool {
+        let has_authority = |list: &[A]| list.contains(authority);
+        self.is_new()
+            || self.heard && has_authority(&self.told_trust) && has_authority(&self.trusts)
     }
 }
 
@@ -109,22 +110,24 @@ pub struct Rollover<'a, A> {
 
 impl<A: Clone + PartialEq> Rollover<'_, A> {
     /// The CA that all is to be of in the end.
-    fn target(&self) -> Option<&A> {
+    fn target_authority(&self) -> Option<&A> {
         self.secret.next.as_ref().or(self.secret.current.as_ref())
     }
 
     /// Whose certificates are shown, or are to be.
-    fn in_use(&self) -> impl Iterator<Item = &A> {
+    fn authorities_in_use(&self) -> impl Iterator<Item = &A> {
         self.members.iter().flat_map(|member| [&member.told, &member.shows]).flatten()
     }
 
     /// The CAs that each member is to trust now, in the order of their importance: the one that
     /// signs, the next one, and those whose certificates are still in use.
-    pub fn trust(&self) -> Vec<A> {
+    pub fn trusted_authorities(&self) -> Vec<A> {
         let mut trust: Vec<A> = Vec::new();
-        let own = [&self.secret.current, &self.secret.next].into_iter().flatten();
-        let perhaps = self.members.iter().flat_map(|member| &member.may_show);
-        for authority in own.chain(self.in_use()).chain(perhaps) {
+        let secret_authorities = [&self.secret.current, &self.secret.next].into_iter().flatten();
+        let possible_authorities = self.members.iter().flat_map(|member| &member.may_show);
+        for authority in
+            secret_authorities.chain(self.authorities_in_use()).chain(possible_authorities)
+        {
             if !trust.contains(authority) {
                 trust.push(authority.clone());
             }
@@ -132,34 +135,39 @@ impl<A: Clone + PartialEq> Rollover<'_, A> {
         trust
     }
 
-    fn places(&self, is: impl Fn(&RolloverMember<A>) -> bool) -> Vec<usize> {
-        let found = self.members.iter().enumerate().filter(|(_, member)| is(member));
-        found.map(|(place, _)| place).collect()
+    fn member_indexes(&self, is_match: impl Fn(&RolloverMember<A>) -> bool) -> Vec<usize> {
+        let matches = self.members.iter().enumerate().filter(|(_, member)| is_match(member));
+        matches.map(|(place, _)| place).collect()
     }
 
     /// Do members show certificates, and none of the CA that all is to be of?
     pub fn is_unused(&self) -> bool {
-        self.in_use().next().is_some()
-            && self.target().is_some_and(|target| !self.in_use().any(|by| by == target))
+        self.authorities_in_use().next().is_some()
+            && self.target_authority().is_some_and(|target| {
+                !self.authorities_in_use().any(|authority| authority == target)
+            })
     }
 
     /// Returns the phase, for people to see.
-    pub fn phase(&self) -> RolloverPhase {
-        let Some(target) = self.target() else { return RolloverPhase::Spreading };
+    pub fn rotation_phase(&self) -> RolloverPhase {
+        let Some(target) = self.target_authority() else { return RolloverPhase::Spreading };
         let is_shown = |member: &RolloverMember<A>| {
             member.is_new()
-                || [&member.told, &member.shows].into_iter().flatten().all(|by| by == target)
+                || [&member.told, &member.shows]
+                    .into_iter()
+                    .flatten()
+                    .all(|authority| authority == target)
         };
-        let is_trusted = self.members.iter().all(|member| member.certainly_trusts(target));
+        let is_trusted = self.members.iter().all(|member| member.is_known_to_trust(target));
         let is_alone = |member: &RolloverMember<A>| {
             [&member.told_trust, &member.trusts]
                 .into_iter()
                 .all(|trust| trust.iter().all(|ca| ca == target))
         };
-        let all_shown = self.members.iter().all(is_shown);
-        if self.secret.next.is_some() || !all_shown && !is_trusted {
+        let is_target_everywhere = self.members.iter().all(is_shown);
+        if self.secret.next.is_some() || !is_target_everywhere && !is_trusted {
             RolloverPhase::Spreading
-        } else if !all_shown {
+        } else if !is_target_everywhere {
             RolloverPhase::Signing
         } else if self.members.iter().all(is_alone) && self.secret.previous.is_none() {
             RolloverPhase::Current
@@ -170,26 +178,27 @@ impl<A: Clone + PartialEq> Rollover<'_, A> {
 
     /// Tells whether the current CA may sign for a member now, one that joins or one whose
     /// certificate is due: whoever that certificate is shown to must trust the CA.
-    pub fn may_sign(&self) -> bool {
+    pub fn can_issue(&self) -> bool {
         let Some(current) = &self.secret.current else { return false };
-        let is_shown = self.in_use().any(|by| by == current);
-        is_shown || self.members.iter().all(|member| member.certainly_trusts(current))
+        let is_shown = self.authorities_in_use().any(|authority| authority == current);
+        is_shown || self.members.iter().all(|member| member.is_known_to_trust(current))
     }
 
     /// Returns the next step.
-    pub fn next(&self, wish: RolloverWish) -> RolloverStep<A> {
-        let Some(target) = self.target() else { return RolloverStep::Create };
-        if wish.rotate && self.phase() == RolloverPhase::Current {
+    pub fn next_step(&self, wish: RolloverWish) -> RolloverStep<A> {
+        let Some(target) = self.target_authority() else { return RolloverStep::Create };
+        if wish.rotate && self.rotation_phase() == RolloverPhase::Current {
             return RolloverStep::Begin;
         }
-        let trust = self.trust();
-        let untold = self.places(|member| !is_same_set(&member.told_trust, &trust));
-        if !untold.is_empty() {
-            return RolloverStep::Trust { members: untold, trust };
+        let trust = self.trusted_authorities();
+        let outdated_members =
+            self.member_indexes(|member| !is_same_set(&member.told_trust, &trust));
+        if !outdated_members.is_empty() {
+            return RolloverStep::Trust { members: outdated_members, trust };
         }
-        let unsure = self.places(|member| !member.certainly_trusts(target));
-        if !unsure.is_empty() {
-            return RolloverStep::Wait { members: unsure };
+        let unconfirmed_members = self.member_indexes(|member| !member.is_known_to_trust(target));
+        if !unconfirmed_members.is_empty() {
+            return RolloverStep::Wait { members: unconfirmed_members };
         }
         if wish.wait_for_clients && self.is_unused() {
             return RolloverStep::WaitForClients;
@@ -197,22 +206,27 @@ impl<A: Clone + PartialEq> Rollover<'_, A> {
         if self.secret.next.is_some() {
             return RolloverStep::Promote;
         }
-        let to_sign = self.places(|member| member.told.as_ref() != Some(target));
+        let members_to_sign = self.member_indexes(|member| member.told.as_ref() != Some(target));
         // One that shows nothing yet takes nothing away from others.
-        let first = to_sign.iter().find(|place| self.members[**place].is_new()).or(to_sign.first());
-        let changing = self.places(|member| member.told.is_some() && member.shows != member.told);
-        if let Some(&member) = first {
-            if self.members[member].is_new() || changing.is_empty() {
+        let next_member = members_to_sign
+            .iter()
+            .find(|place| self.members[**place].is_new())
+            .or(members_to_sign.first());
+        let changing_members =
+            self.member_indexes(|member| member.told.is_some() && member.shows != member.told);
+        if let Some(&member) = next_member {
+            if self.members[member].is_new() || changing_members.is_empty() {
                 return RolloverStep::Sign { member };
             }
-            return RolloverStep::Wait { members: changing };
+            return RolloverStep::Wait { members: changing_members };
         }
-        if !changing.is_empty() {
-            return RolloverStep::Wait { members: changing };
+        if !changing_members.is_empty() {
+            return RolloverStep::Wait { members: changing_members };
         }
-        let behind = self.places(|member| !member.heard || !is_same_set(&member.trusts, &trust));
-        if !behind.is_empty() {
-            return RolloverStep::Wait { members: behind };
+        let lagging_members =
+            self.member_indexes(|member| !member.heard || !is_same_set(&member.trusts, &trust));
+        if !lagging_members.is_empty() {
+            return RolloverStep::Wait { members: lagging_members };
         }
         if self.secret.previous.is_some() {
             return RolloverStep::Forget;

@@ -62,7 +62,7 @@ fn authority() -> CertificateAuthority {
 }
 
 fn request(key: &PrivateKey) -> KeyRequest {
-    KeyRequest::read(&KeyRequest::create(key).unwrap()).unwrap()
+    KeyRequest::from_pem(&KeyRequest::create(key).unwrap()).unwrap()
 }
 
 fn strings(names: &[&str]) -> Vec<String> {
@@ -77,7 +77,7 @@ fn signed(ca: &CertificateAuthority, key: &PrivateKey, life: u64, at: Timestamp)
         usage: CertificateUse::Internode,
         life: Duration::from_secs(life),
     };
-    ca.sign(&request(key), &order, at).unwrap()
+    ca.issue_certificate(&request(key), &order, at).unwrap()
 }
 
 /// What rustls says of a chain, when a server of this name shows it.
@@ -101,13 +101,27 @@ fn what_a_ca_signs_is_taken_by_those_who_trust_it_and_by_nobody_else() {
     let (ca, other, key) = (authority(), authority(), PrivateKey::generate().unwrap());
     let leaf = signed(&ca, &key, 90 * 86_400, now());
     for name in ["small-a-0", "10.0.0.7", "::1", "localhost"] {
-        assert!(verified(&leaf, &ca.trust(), name, now()), "{name}");
-        assert_eq!(judge(&leaf, &key.sha256(), &ca.trust(), &strings(&[name]), now()), []);
+        assert!(verified(&leaf, &ca.trust_bundle(), name, now()), "{name}");
+        assert_eq!(
+            check_chain(
+                &leaf,
+                &key.public_key_sha256(),
+                &ca.trust_bundle(),
+                &strings(&[name]),
+                now()
+            ),
+            []
+        );
     }
-    assert!(!verified(&leaf, &other.trust(), "small-a-0", now()));
-    assert!(!verified(&leaf, &ca.trust(), "small-b-0", now()));
-    let problems =
-        judge(&leaf, &other.details().key_sha256, &other.trust(), &strings(&["b"]), now());
+    assert!(!verified(&leaf, &other.trust_bundle(), "small-a-0", now()));
+    assert!(!verified(&leaf, &ca.trust_bundle(), "small-b-0", now()));
+    let problems = check_chain(
+        &leaf,
+        &other.details().key_sha256,
+        &other.trust_bundle(),
+        &strings(&["b"]),
+        now(),
+    );
     assert_eq!(
         problems,
         [
@@ -116,9 +130,9 @@ fn what_a_ca_signs_is_taken_by_those_who_trust_it_and_by_nobody_else() {
             CertificateProblem::NotCovered("b".into()),
         ]
     );
-    let details = CertificateDetails::read(&leaf).unwrap();
+    let details = CertificateDetails::from_pem(&leaf).unwrap();
     assert_eq!(details.names, ["small-a-0", "localhost", "10.0.0.7", "::1"], "each name once");
-    assert_eq!(details.key_sha256, key.sha256());
+    assert_eq!(details.key_sha256, key.public_key_sha256());
     assert_eq!(details.sha256.len(), 64);
 }
 
@@ -133,9 +147,9 @@ fn a_leaf_of_either_use_says_what_it_may_be_used_for() {
             usage,
             life: Duration::from_secs(600),
         };
-        let leaf = ca.sign(&request(&key), &order, now()).unwrap();
+        let leaf = ca.issue_certificate(&request(&key), &order, now()).unwrap();
         let der = CertificateDer::from_pem_slice(leaf.as_bytes()).unwrap();
-        let leaf = bundle::parsed(&der).unwrap();
+        let leaf = bundle::parse_certificate(&der).unwrap();
         let usages = leaf.extended_key_usage().unwrap().unwrap().value;
         assert_eq!((usages.server_auth, usages.client_auth), (true, is_client));
         assert!(!leaf.is_ca());
@@ -151,7 +165,7 @@ fn names_come_from_the_order_and_none_that_a_certificate_cannot_hold_is_signed()
     greedy.distinguished_name.push(DnType::CommonName, "admin");
     greedy.extended_key_usages = vec![ExtendedKeyUsagePurpose::CodeSigning];
     let greedy = greedy.serialize_request(&key).unwrap().pem().unwrap();
-    let greedy = KeyRequest::read(&greedy).unwrap();
+    let greedy = KeyRequest::from_pem(&greedy).unwrap();
     let order = |dns_names: &[String]| {
         let order = LeafOrder {
             common_name: "small-a-0",
@@ -160,13 +174,13 @@ fn names_come_from_the_order_and_none_that_a_certificate_cannot_hold_is_signed()
             usage: CertificateUse::Client,
             life: Duration::from_secs(3600),
         };
-        ca.sign(&greedy, &order, now())
+        ca.issue_certificate(&greedy, &order, now())
     };
     let leaf = order(&strings(&["*.shop.example", "small_a"])).unwrap();
-    let details = CertificateDetails::read(&leaf).unwrap();
+    let details = CertificateDetails::from_pem(&leaf).unwrap();
     assert_eq!(details.names, ["*.shop.example", "small_a"]);
     let der = CertificateDer::from_pem_slice(leaf.as_bytes()).unwrap();
-    assert_eq!(bundle::parsed(&der).unwrap().subject().to_string(), "CN=small-a-0");
+    assert_eq!(bundle::parse_certificate(&der).unwrap().subject().to_string(), "CN=small-a-0");
     let long = "a".repeat(64);
     for name in ["", "a b", "a..b", "ü", "a\0", "*", "a.*", "a\n", &long] {
         assert!(matches!(order(&strings(&[name])), Err(IssueError::Name(_))), "{name:?}");
@@ -178,8 +192,8 @@ fn a_leaf_never_outlives_its_ca_and_a_ca_at_its_end_signs_nothing() {
     let (ca, key) = (authority(), PrivateKey::generate().unwrap());
     let end = ca.details().not_after;
     let late = Timestamp::from_second(end - 600).unwrap();
-    let leaf = CertificateDetails::read(&signed(&ca, &key, 86_400, late)).unwrap();
-    assert_eq!((leaf.not_after, leaf.life()), (end, 600));
+    let leaf = CertificateDetails::from_pem(&signed(&ca, &key, 86_400, late)).unwrap();
+    assert_eq!((leaf.not_after, leaf.lifetime()), (end, 600));
     let over = Timestamp::from_second(end).unwrap();
     let order = LeafOrder {
         common_name: "n",
@@ -188,7 +202,7 @@ fn a_leaf_never_outlives_its_ca_and_a_ca_at_its_end_signs_nothing() {
         usage: CertificateUse::Client,
         life: Duration::from_secs(60),
     };
-    let refused = ca.sign(&request(&key), &order, over).unwrap_err();
+    let refused = ca.issue_certificate(&request(&key), &order, over).unwrap_err();
     assert!(matches!(refused, IssueError::Expired(at) if at == over));
 }
 
@@ -197,12 +211,12 @@ fn renewals_are_spread_by_name_around_two_thirds_of_a_life() {
     let (ca, key) = (authority(), PrivateKey::generate().unwrap());
     let mut seen = std::collections::BTreeSet::new();
     for life in [600, 90 * 86_400] {
-        let leaf = CertificateDetails::read(&signed(&ca, &key, life, now())).unwrap();
+        let leaf = CertificateDetails::from_pem(&signed(&ca, &key, life, now())).unwrap();
         let life = i64::try_from(life).unwrap();
         for node in 0..50 {
             let name = format!("small-a-{node}");
             let due = (0..=life).step_by(usize::try_from(life / 600).unwrap());
-            let due = due.into_iter().find(|at| is_due(&leaf, &name, later(*at))).unwrap();
+            let due = due.into_iter().find(|at| needs_renewal(&leaf, &name, later(*at))).unwrap();
             assert!((life * 61 / 100..=life * 72 / 100).contains(&due), "{name}: {due} of {life}");
             seen.insert(due);
         }
@@ -220,8 +234,8 @@ fn a_renewed_ca_has_its_key_and_each_one_is_trusted_for_what_the_other_signed() 
     let at = later(3000 * DAY + 60);
     let (before, after) = (signed(&ca, &key, 86_400, at), signed(&renewed, &key, 86_400, at));
     for (leaf, by) in [(&before, &renewed), (&after, &ca), (&after, &renewed)] {
-        assert!(verified(leaf, &by.trust(), "small-a-0", at));
-        assert_eq!(judge(leaf, &key.sha256(), &by.trust(), &[], at), []);
+        assert!(verified(leaf, &by.trust_bundle(), "small-a-0", at));
+        assert_eq!(check_chain(leaf, &key.public_key_sha256(), &by.trust_bundle(), &[], at), []);
     }
 }
 
@@ -230,19 +244,19 @@ fn a_ca_is_read_as_it_was_written() {
     let ca = authority();
     let (certificate, key) = (ca.chain_pem(), ca.key_pem());
     let read =
-        CertificateAuthority::read(Some(certificate.as_bytes()), Some(key.as_bytes()), now());
+        CertificateAuthority::from_pem(Some(certificate.as_bytes()), Some(key.as_bytes()), now());
     let read = read.unwrap();
     assert_eq!(read.details(), ca.details());
-    assert_eq!(read.trust().to_pem(), certificate);
+    assert_eq!(read.trust_bundle().to_pem(), certificate);
     assert!(!format!("{read:?}").contains("PRIVATE"));
 }
 
 /// A CA of the key in `file`.
 fn ca_of(file_name: &str, change: impl FnOnce(&mut CertificateParams)) -> String {
-    let key = PrivateKey::read(&file(file_name)).unwrap();
-    let mut params = x509::authority("given", now().as_second(), Duration::from_secs(30 * 86_400));
+    let key = PrivateKey::from_pem(&file(file_name)).unwrap();
+    let mut params = x509::ca_params("given", now().as_second(), Duration::from_secs(30 * 86_400));
     change(&mut params);
-    params.self_signed(key.pair()).unwrap().pem()
+    params.self_signed(key.key_pair()).unwrap().pem()
 }
 
 #[test]
@@ -253,19 +267,23 @@ fn keys_are_read_in_each_form_and_written_in_one() {
         ("p256-sec1.pem", KeyKind::P256),
         ("p384-sec1.pem", KeyKind::P384),
     ] {
-        let key = PrivateKey::read(&file(name)).unwrap();
+        let key = PrivateKey::from_pem(&file(name)).unwrap();
         assert_eq!(key.kind(), kind, "{name}");
         let written = key.to_pem();
         assert!(written.starts_with("-----BEGIN PRIVATE KEY-----"), "{name}");
-        assert_eq!(PrivateKey::read(written.as_bytes()).unwrap().sha256(), key.sha256());
+        assert_eq!(
+            PrivateKey::from_pem(written.as_bytes()).unwrap().public_key_sha256(),
+            key.public_key_sha256()
+        );
         // The CA of each kind signs for keys of each kind.
         let certificate = ca_of(name, |_| {});
-        let ca = CertificateAuthority::read(Some(certificate.as_bytes()), Some(&file(name)), now());
+        let ca =
+            CertificateAuthority::from_pem(Some(certificate.as_bytes()), Some(&file(name)), now());
         let leaf = signed(&ca.unwrap(), &key, 86_400, now());
-        let trust = TrustBundle::read(certificate.as_bytes()).unwrap();
+        let trust = TrustBundle::from_pem(certificate.as_bytes()).unwrap();
         assert!(verified(&leaf, &trust, "small-a-0", now()), "{name}");
     }
-    let same = |name| PrivateKey::read(&file(name)).unwrap().sha256();
+    let same = |name| PrivateKey::from_pem(&file(name)).unwrap().public_key_sha256();
     assert_eq!(same("rsa-2048-pkcs1.pem"), same("rsa-2048-pkcs8.pem"));
 }
 
@@ -282,7 +300,7 @@ fn each_refusal_of_a_key_is_told_apart() {
         (b"hello".to_vec(), PrivateKeyRefusal::Unreadable),
         (vec![b'A'; 1 << 20], PrivateKeyRefusal::Long),
     ] {
-        assert_eq!(PrivateKey::read(&pem).unwrap_err(), refusal);
+        assert_eq!(PrivateKey::from_pem(&pem).unwrap_err(), refusal);
     }
 }
 
@@ -301,7 +319,7 @@ fn each_refusal_of_a_ca_is_told_apart() {
     let many: String = (0..9).map(|_| authority().chain_pem()).collect();
     let odd_name = file("odd-subject-ca.pem");
     let refused = |crt: Option<&[u8]>, key: Option<&[u8]>, words: &[&str]| {
-        let refusal = CertificateAuthority::read(crt, key, now()).unwrap_err().to_string();
+        let refusal = CertificateAuthority::from_pem(crt, key, now()).unwrap_err().to_string();
         for word in words {
             assert!(refusal.contains(word), "{refusal:?} has no {word:?}");
         }
@@ -352,40 +370,42 @@ fn a_name_whose_type_is_no_object_identifier_is_refused() {
     }
     let pem = der::certificate_pem(&der);
     let read =
-        CertificateAuthority::read(Some(pem.as_bytes()), Some(ca.key_pem().as_bytes()), now());
+        CertificateAuthority::from_pem(Some(pem.as_bytes()), Some(ca.key_pem().as_bytes()), now());
     assert!(matches!(read, Err(AuthorityRefusal::Subject)), "{read:?}");
 }
 
 #[test]
 fn a_ca_below_another_gives_the_way_up_along() {
-    let (root, key) = (authority(), PrivateKey::read(&file("p256-sec1.pem")).unwrap());
-    let mut params = x509::authority("below", now().as_second(), Duration::from_secs(86_400 * 9));
+    let (root, key) = (authority(), PrivateKey::from_pem(&file("p256-sec1.pem")).unwrap());
+    let mut params = x509::ca_params("below", now().as_second(), Duration::from_secs(86_400 * 9));
     params.use_authority_key_identifier_extension = true;
     // The root of this test may sign leaves only, so a wider one is made from it.
-    let mut wide = x509::authority("root", now().as_second(), Duration::from_secs(86_400 * 99));
+    let mut wide = x509::ca_params("root", now().as_second(), Duration::from_secs(86_400 * 99));
     wide.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     let wide_key = KeyPair::generate().unwrap();
     let root_pem = wide.self_signed(&wide_key).unwrap().pem();
     let issuer = rcgen::Issuer::from_params(&wide, &wide_key);
-    let below = params.signed_by(key.pair(), &issuer).unwrap().pem();
+    let below = params.signed_by(key.key_pair(), &issuer).unwrap().pem();
     let given = format!("{below}{root_pem}");
     let ca =
-        CertificateAuthority::read(Some(given.as_bytes()), Some(&file("p256-sec1.pem")), now());
+        CertificateAuthority::from_pem(Some(given.as_bytes()), Some(&file("p256-sec1.pem")), now());
     let leaf = signed(&ca.unwrap(), &key, 86_400, now());
-    let trust = TrustBundle::read(root_pem.as_bytes()).unwrap();
+    let trust = TrustBundle::from_pem(root_pem.as_bytes()).unwrap();
     assert!(verified(&leaf, &trust, "small-a-0", now()));
-    assert_eq!(judge(&leaf, &key.sha256(), &trust, &[], now()), []);
-    assert!(!judge(&leaf, &key.sha256(), &root.trust(), &[], now()).is_empty());
+    assert_eq!(check_chain(&leaf, &key.public_key_sha256(), &trust, &[], now()), []);
+    assert!(
+        !check_chain(&leaf, &key.public_key_sha256(), &root.trust_bundle(), &[], now()).is_empty()
+    );
     // Without the CA in between there is no way.
     let alone = leaf.split_inclusive("-----END CERTIFICATE-----\n").next().unwrap();
-    assert!(!judge(alone, &key.sha256(), &trust, &[], now()).is_empty());
+    assert!(!check_chain(alone, &key.public_key_sha256(), &trust, &[], now()).is_empty());
 }
 
 #[test]
 fn what_is_given_is_read_with_its_chain_and_its_key_in_pkcs8() {
     let key = file("rsa-2048-pkcs1.pem");
     let chain = ca_of("rsa-2048-pkcs1.pem", |params| params.is_ca = rcgen::IsCa::NoCa);
-    let given = GivenCertificate::read(Some(chain.as_bytes()), Some(&key), now()).unwrap();
+    let given = GivenCertificate::from_pem(Some(chain.as_bytes()), Some(&key), now()).unwrap();
     assert_eq!(given.chain_pem(), chain);
     assert_eq!(given.key_kind(), KeyKind::Rsa);
     assert!(given.key_pem().starts_with("-----BEGIN PRIVATE KEY-----"));
@@ -395,35 +415,38 @@ fn what_is_given_is_read_with_its_chain_and_its_key_in_pkcs8() {
 fn bundles_keep_their_order_and_hold_each_ca_once() {
     let (one, two) = (authority(), authority());
     let text = format!("# comment\n{}{}{}", two.chain_pem(), one.chain_pem(), two.chain_pem());
-    let bundle = TrustBundle::read(text.as_bytes()).unwrap();
-    let sha256s: Vec<_> = bundle.sha256s().collect();
+    let bundle = TrustBundle::from_pem(text.as_bytes()).unwrap();
+    let sha256s: Vec<_> = bundle.sha256_digests().collect();
     assert_eq!(sha256s, [two.details().sha256, one.details().sha256]);
-    assert_eq!(TrustBundle::read(bundle.to_pem().as_bytes()).unwrap(), bundle);
-    let joined = TrustBundle::join([&one.trust(), &bundle]).unwrap();
-    assert_eq!(joined.sha256s().collect::<Vec<_>>(), [one.details().sha256, two.details().sha256]);
-    let nine: Vec<_> = (0..9).map(|_| authority().trust()).collect();
+    assert_eq!(TrustBundle::from_pem(bundle.to_pem().as_bytes()).unwrap(), bundle);
+    let joined = TrustBundle::join([&one.trust_bundle(), &bundle]).unwrap();
+    assert_eq!(
+        joined.sha256_digests().collect::<Vec<_>>(),
+        [one.details().sha256, two.details().sha256]
+    );
+    let nine: Vec<_> = (0..9).map(|_| authority().trust_bundle()).collect();
     assert_eq!(TrustBundle::join(&nine), Err(BundleRefusal::Many(9)));
     assert!(TrustBundle::join(&nine[..8]).is_ok());
     let leaf = signed(&one, &PrivateKey::generate().unwrap(), 600, now());
-    let refused = TrustBundle::read(leaf.as_bytes());
+    let refused = TrustBundle::from_pem(leaf.as_bytes());
     assert_eq!(refused, Err(BundleRefusal::NotAuthority("CN=small-a-0".into())));
     let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
     let text = format!("{}{broken}", one.chain_pem());
-    assert_eq!(TrustBundle::read(text.as_bytes()), Err(BundleRefusal::Certificate(2)));
+    assert_eq!(TrustBundle::from_pem(text.as_bytes()), Err(BundleRefusal::Certificate(2)));
 }
 
 #[test]
 fn a_judgement_names_the_clock_the_end_and_what_cannot_be_read() {
     let (ca, key) = (authority(), PrivateKey::generate().unwrap());
     let leaf = signed(&ca, &key, 600, now());
-    let judged = |at| judge(&leaf, &key.sha256(), &ca.trust(), &[], at);
+    let judged = |at| check_chain(&leaf, &key.public_key_sha256(), &ca.trust_bundle(), &[], at);
     assert_eq!(judged(later(-60)), []);
     let early = judged(later(-61));
     assert_eq!(early, [CertificateProblem::NotYetValid { from: later(-60), now: later(-61) }]);
     assert!(early[0].to_string().contains("a clock is off"));
     assert_eq!(judged(later(600)), [CertificateProblem::Expired(later(600))]);
     assert_eq!(judged(later(599)), []);
-    let unread = judge("", &key.sha256(), &ca.trust(), &[], now());
+    let unread = check_chain("", &key.public_key_sha256(), &ca.trust_bundle(), &[], now());
     assert_eq!(unread, [CertificateProblem::Unreadable(BundleRefusal::Empty)]);
 }
 
@@ -438,7 +461,7 @@ fn names_are_compared_as_clients_compare_them() {
         usage: CertificateUse::Client,
         life: Duration::from_secs(600),
     };
-    let leaf = ca.sign(&request(&key), &order, now()).unwrap();
+    let leaf = ca.issue_certificate(&request(&key), &order, now()).unwrap();
     for (name, is_covered) in [
         ("a.shop.example", true),
         ("A.SHOP.example", true),
@@ -450,7 +473,13 @@ fn names_are_compared_as_clients_compare_them() {
         ("fd00:0::1", true),
         ("fd00::2", false),
     ] {
-        let problems = judge(&leaf, &key.sha256(), &ca.trust(), &strings(&[name]), now());
+        let problems = check_chain(
+            &leaf,
+            &key.public_key_sha256(),
+            &ca.trust_bundle(),
+            &strings(&[name]),
+            now(),
+        );
         assert_eq!(problems.is_empty(), is_covered, "{name}");
     }
 }
@@ -460,22 +489,22 @@ fn a_request_is_signed_by_its_own_key_of_an_accepted_kind() {
     let key = PrivateKey::generate().unwrap();
     let pem = KeyRequest::create(&key).unwrap();
     assert!(pem.len() <= 420, "{} bytes", pem.len());
-    assert_eq!(KeyRequest::read(&pem).unwrap().key_sha256(), key.sha256());
+    assert_eq!(KeyRequest::from_pem(&pem).unwrap().key_sha256(), key.public_key_sha256());
     let ed25519 = KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
     let of_ed25519 = CertificateParams::default().serialize_request(&ed25519).unwrap();
-    assert_eq!(KeyRequest::read(&of_ed25519.pem().unwrap()), Err(RequestRefusal::Key));
+    assert_eq!(KeyRequest::from_pem(&of_ed25519.pem().unwrap()), Err(RequestRefusal::Key));
     for weak in ["rsa-1024-csr.pem", "p521-csr.pem"] {
         let request = String::from_utf8(file(weak)).unwrap();
-        assert_eq!(KeyRequest::read(&request), Err(RequestRefusal::Key), "{weak}");
+        assert_eq!(KeyRequest::from_pem(&request), Err(RequestRefusal::Key), "{weak}");
     }
-    assert_eq!(KeyRequest::read(&"A".repeat(1 << 20)), Err(RequestRefusal::Long));
-    assert_eq!(KeyRequest::read(&pem[..100]), Err(RequestRefusal::Unreadable));
+    assert_eq!(KeyRequest::from_pem(&"A".repeat(1 << 20)), Err(RequestRefusal::Long));
+    assert_eq!(KeyRequest::from_pem(&pem[..100]), Err(RequestRefusal::Unreadable));
     let certificate = authority().chain_pem();
-    assert_eq!(KeyRequest::read(&certificate), Err(RequestRefusal::Unreadable));
+    assert_eq!(KeyRequest::from_pem(&certificate), Err(RequestRefusal::Unreadable));
     for name in ["rsa-2048-pkcs1.pem", "p384-sec1.pem"] {
-        let key = PrivateKey::read(&file(name)).unwrap();
-        let read = KeyRequest::read(&KeyRequest::create(&key).unwrap()).unwrap();
-        assert_eq!(read.key_sha256(), key.sha256(), "{name}");
+        let key = PrivateKey::from_pem(&file(name)).unwrap();
+        let read = KeyRequest::from_pem(&KeyRequest::create(&key).unwrap()).unwrap();
+        assert_eq!(read.key_sha256(), key.public_key_sha256(), "{name}");
     }
 }
 
@@ -483,16 +512,16 @@ fn a_request_is_signed_by_its_own_key_of_an_accepted_kind() {
 fn only_the_key_on_record_proves_a_change_and_only_for_one_request() {
     let ca = authority();
     for name in ["rsa-2048-pkcs1.pem", "p256-sec1.pem", "p384-sec1.pem"] {
-        let old = PrivateKey::read(&file(name)).unwrap();
+        let old = PrivateKey::from_pem(&file(name)).unwrap();
         let certificate = signed(&ca, &old, 600, now());
-        let record = old.sha256();
+        let record = old.public_key_sha256();
         let (new, other) = (PrivateKey::generate().unwrap(), PrivateKey::generate().unwrap());
         let asked = request(&new);
-        let proof = prove(&old, &asked).unwrap();
+        let proof = create_proof(&old, &asked).unwrap();
         assert_eq!(check_proof(&proof, &asked, &record, &certificate), Ok(()), "{name}");
         let refused = Err(ProofRefusal::Signature);
         assert_eq!(check_proof(&proof, &request(&other), &record, &certificate), refused);
-        let foreign = prove(&other, &asked).unwrap();
+        let foreign = create_proof(&other, &asked).unwrap();
         assert_eq!(check_proof(&foreign, &asked, &record, &certificate), refused);
         for damaged in ["", "!", &proof[..proof.len() - 4], &"A".repeat(1 << 20)] {
             assert_eq!(check_proof(damaged, &asked, &record, &certificate), refused);
@@ -529,15 +558,15 @@ proptest! {
         der[inside] = byte;
         let inside = der::certificate_pem(&der);
         for crt in [&damaged[..], &damaged[..cut], inside.as_bytes()] {
-            if let Ok(read) = CertificateAuthority::read(Some(crt), Some(key.as_bytes()), now()) {
+            if let Ok(read) = CertificateAuthority::from_pem(Some(crt), Some(key.as_bytes()), now()) {
                 prop_assert_eq!(read.details().key_sha256, ca.details().key_sha256);
             }
-            drop(TrustBundle::read(crt));
+            drop(TrustBundle::from_pem(crt));
         }
         let damaged = damage(&key, place, byte);
         for key in [&damaged[..], &damaged[..cut % damaged.len()]] {
-            if CertificateAuthority::read(Some(crt.as_bytes()), Some(key), now()).is_ok() {
-                prop_assert_eq!(PrivateKey::read(key).unwrap().sha256(), ca.details().key_sha256);
+            if CertificateAuthority::from_pem(Some(crt.as_bytes()), Some(key), now()).is_ok() {
+                prop_assert_eq!(PrivateKey::from_pem(key).unwrap().public_key_sha256(), ca.details().key_sha256);
             }
         }
     }
@@ -548,16 +577,16 @@ proptest! {
         let key = PrivateKey::generate().unwrap();
         let pem = KeyRequest::create(&key).unwrap();
         if let Ok(damaged) = String::from_utf8(damage(&pem, place, byte))
-            && let Ok(read) = KeyRequest::read(&damaged)
+            && let Ok(read) = KeyRequest::from_pem(&damaged)
         {
-            prop_assert_eq!(read.key_sha256(), key.sha256());
+            prop_assert_eq!(read.key_sha256(), key.public_key_sha256());
         }
     }
 
     #[test]
     fn bytes_that_are_anything_are_refused(bytes: Vec<u8>) {
-        prop_assert!(PrivateKey::read(&bytes).is_err());
-        prop_assert!(TrustBundle::read(&bytes).is_err());
-        prop_assert!(CertificateAuthority::read(Some(&bytes), Some(&bytes), now()).is_err());
+        prop_assert!(PrivateKey::from_pem(&bytes).is_err());
+        prop_assert!(TrustBundle::from_pem(&bytes).is_err());
+        prop_assert!(CertificateAuthority::from_pem(Some(&bytes), Some(&bytes), now()).is_err());
     }
 }

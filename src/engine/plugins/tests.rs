@@ -6,7 +6,7 @@ use super::*;
 use crate::api::containership::{PluginFailure, PluginRollout};
 
 fn named(text: &str) -> Vec<String> {
-    manifests(text).unwrap().iter().map(|one| one.object.to_string()).collect()
+    parse_manifests(text).unwrap().iter().map(|one| one.object.to_string()).collect()
 }
 
 #[test]
@@ -40,11 +40,14 @@ items:
             "ConfigMap n/c"
         ]
     );
-    let all = manifests(text).unwrap();
-    assert!(all[0].defines("g.io", "K") && !all[0].defines("g.io", "L"));
+    let all = parse_manifests(text).unwrap();
+    assert!(all[0].is_definition_of("g.io", "K") && !all[0].is_definition_of("g.io", "L"));
     let kept: Vec<bool> = all.iter().map(|one| one.object.is_kept()).collect();
     assert_eq!(kept, [true, true, false, false, false, false]);
-    assert_eq!(all[5].labelled("u")["metadata"]["labels"], json!({"containership.io/plugin": "u"}));
+    assert_eq!(
+        all[5].with_owner_label("u")["metadata"]["labels"],
+        json!({"containership.io/plugin": "u"})
+    );
 }
 
 #[test]
@@ -60,16 +63,16 @@ fn manifests_that_cannot_be_applied_are_refused_in_a_sentence() {
         (&twice, "Secret a stands twice in the manifests"),
         (&"x".repeat(BYTES + 1), "the manifests are longer than 768 KiB"),
     ] {
-        let told = manifests(text).unwrap_err();
+        let told = parse_manifests(text).unwrap_err();
         assert!(told.contains(says), "{told}");
     }
 }
 
 #[test]
 fn a_digest_is_of_the_manifests_and_of_the_request_to_try_them_again() {
-    assert_eq!(digest("a", None), digest("a", None));
-    assert_ne!(digest("a", None), digest("b", None));
-    assert_ne!(digest("a", None), digest("a", Some("once more")));
+    assert_eq!(manifests_digest("a", None), manifests_digest("a", None));
+    assert_ne!(manifests_digest("a", None), manifests_digest("b", None));
+    assert_ne!(manifests_digest("a", None), manifests_digest("a", Some("once more")));
 }
 
 #[test]
@@ -123,10 +126,10 @@ fn an_object_is_waited_for_until_it_is_rolled_out() {
         (&definition, live(1, json!({}), condition("Established")), true),
         (&object("v1", "ConfigMap"), json!({}), true),
     ] {
-        let waits = waits_for(object, &live).unwrap();
+        let waits = pending_reason(object, &live).unwrap();
         assert_eq!(waits.is_none(), done, "{object} {live}: {waits:?}");
     }
-    let told = waits_for(&job, &live(1, json!({}), condition("Failed"))).unwrap_err();
+    let told = pending_reason(&job, &live(1, json!({}), condition("Failed"))).unwrap_err();
     assert_eq!(told, "Job n/x failed");
 }
 
@@ -165,6 +168,6 @@ fn a_version_is_begun_applied_awaited_and_undone_when_it_fails() {
         (&rollout("new", true, Some("why")), Some("old"), 101, PluginAction::Undo),
         (&rollout("other", false, Some("why")), Some("new"), 500, PluginAction::Undo),
     ] {
-        assert_eq!(next(status, "new", kept, 30, at(second)), action, "{status:?} {kept:?}");
+        assert_eq!(next_action(status, "new", kept, 30, at(second)), action, "{status:?} {kept:?}");
     }
 }

@@ -22,11 +22,11 @@ impl AccountFacts {
     /// Reads what matters of a ServiceAccount.
     pub fn new(account: &ServiceAccount) -> Self {
         let meta = &account.metadata;
-        let ours = meta.annotations.as_ref().and_then(|all| all.get(name::REGISTRY_SECRETS));
+        let own_secrets = meta.annotations.as_ref().and_then(|map| map.get(name::REGISTRY_SECRETS));
         let pulls = account.image_pull_secrets.iter().flatten();
         Self {
             version: meta.resource_version.clone().unwrap_or_default(),
-            ours: ours.cloned().unwrap_or_default(),
+            ours: own_secrets.cloned().unwrap_or_default(),
             pulls: pulls.map(|secret| secret.name.clone()).collect(),
         }
     }
@@ -50,59 +50,62 @@ pub struct AccountStep {
 /// it stands.
 pub fn account_steps(
     wishes: &[RegistryWish],
-    held: &BTreeMap<String, PullSecret>,
+    existing_secrets: &BTreeMap<String, PullSecret>,
     accounts: &BTreeMap<String, AccountFacts>,
 ) -> Vec<AccountStep> {
     // By `namespace/name` of ServiceAccounts: the Secrets, in order.
-    let mut wanted: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    let mut desired_secrets: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     for wish in wishes {
-        let stands = |namespace: &str| {
-            let secret = held.get(&format!("{namespace}/{}", wish.name));
+        let has_secret = |namespace: &str| {
+            let secret = existing_secrets.get(&format!("{namespace}/{}", wish.name));
             secret.is_some_and(|secret| secret.registry == wish.uid)
         };
-        let known = held.iter().filter(|(_, secret)| secret.registry == wish.uid);
-        let known = known.filter_map(|(key, _)| Some(key.split_once('/')?.0.to_owned()));
+        let registry_secrets =
+            existing_secrets.iter().filter(|(_, secret)| secret.registry == wish.uid);
+        let secret_namespaces =
+            registry_secrets.filter_map(|(key, _)| Some(key.split_once('/')?.0.to_owned()));
         // Where it cannot be said which namespaces are meant, those that have the Secret are.
-        let namespaces = wish.namespaces.clone().unwrap_or_else(|| known.collect());
+        let namespaces = wish.namespaces.clone().unwrap_or_else(|| secret_namespaces.collect());
         for namespace in namespaces {
             for account in &wish.accounts {
-                let secrets = wanted.entry(format!("{namespace}/{account}")).or_default();
-                if stands(&namespace) {
+                let secrets = desired_secrets.entry(format!("{namespace}/{account}")).or_default();
+                if has_secret(&namespace) {
                     secrets.insert(&wish.name);
                 }
             }
         }
     }
-    let none = BTreeSet::new();
+    let no_secrets = BTreeSet::new();
     let mut steps = Vec::new();
-    for (key, secrets) in &wanted {
-        let made = key.ends_with(&format!("/{}", name::SERVICE_ACCOUNT));
+    for (key, secrets) in &desired_secrets {
+        let is_managed_account = key.ends_with(&format!("/{}", name::SERVICE_ACCOUNT));
         match accounts.get(key) {
-            Some(account) => steps.extend(change(key, account, secrets)),
-            None if made => {
-                let there = AccountFacts::default();
-                steps.push(AccountStep { version: None, ..step(key, &there, secrets) });
+            Some(account) => steps.extend(plan_change(key, account, secrets)),
+            None if is_managed_account => {
+                let new_account = AccountFacts::default();
+                steps.push(AccountStep { version: None, ..plan_step(key, &new_account, secrets) });
             }
             None => {}
         }
     }
-    for (key, account) in accounts.iter().filter(|(key, _)| !wanted.contains_key(*key)) {
-        steps.extend(change(key, account, &none));
+    for (key, account) in accounts.iter().filter(|(key, _)| !desired_secrets.contains_key(*key)) {
+        steps.extend(plan_change(key, account, &no_secrets));
     }
     steps
 }
 
 /// Returns how a ServiceAccount is written, where something is to be changed.
-fn change(key: &str, account: &AccountFacts, secrets: &BTreeSet<&str>) -> Option<AccountStep> {
-    let step = step(key, account, secrets);
+fn plan_change(key: &str, account: &AccountFacts, secrets: &BTreeSet<&str>) -> Option<AccountStep> {
+    let step = plan_step(key, account, secrets);
     (step.ours != account.ours || step.pulls != account.pulls).then_some(step)
 }
 
-fn step(key: &str, account: &AccountFacts, secrets: &BTreeSet<&str>) -> AccountStep {
+fn plan_step(key: &str, account: &AccountFacts, secrets: &BTreeSet<&str>) -> AccountStep {
     let (namespace, name) = key.split_once('/').unwrap_or_default();
     let mut pulls = account.pulls.clone();
     pulls.retain(|pull| {
-        secrets.contains(pull.as_str()) || !account.ours.split(',').any(|ours| ours == pull)
+        secrets.contains(pull.as_str())
+            || !account.ours.split(',').any(|own_secret| own_secret == pull)
     });
     for secret in secrets {
         if !pulls.iter().any(|pull| pull == secret) {

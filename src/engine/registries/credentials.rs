@@ -41,7 +41,7 @@ impl PullConfig {
     }
 
     /// Builds the Secret of a Registry for a namespace; with the version of the one that it replaces.
-    pub fn secret(
+    pub fn build_secret(
         &self,
         registry: &str,
         uid: &str,
@@ -80,13 +80,14 @@ pub fn pull_config(
             "the credentials of a registry of provider {provider} end after hours, and are not renewed"
         )));
     }
-    let Some(named) = &spec.credentials_secret_ref else {
-        let why = "neither credentials nor credentialsSecretRef is given".to_owned();
-        return Err(RegistryTrouble::Credentials(why));
+    let Some(secret_ref) = &spec.credentials_secret_ref else {
+        let message = "neither credentials nor credentialsSecretRef is given".to_owned();
+        return Err(RegistryTrouble::Credentials(message));
     };
-    let unusable =
-        |why: &str| RegistryTrouble::Credentials(format!("Secret {:?} {why}", named.name));
-    let source = source.ok_or_else(|| unusable("is not there"))?;
+    let unusable_error = |problem: &str| {
+        RegistryTrouble::Credentials(format!("Secret {:?} {problem}", secret_ref.name))
+    };
+    let source = source.ok_or_else(|| unusable_error("is not there"))?;
     let data = source.data.as_ref();
     let text = |key: &str| {
         let value = data.and_then(|data| data.get(key)).map(|value| value.0.clone());
@@ -94,11 +95,11 @@ pub fn pull_config(
     };
     let type_ = source.type_.as_deref().unwrap_or_default();
     if type_ == DOCKER_CONFIG.0 {
-        let content = text(DOCKER_CONFIG.1).ok_or_else(|| unusable("is empty"))?;
+        let content = text(DOCKER_CONFIG.1).ok_or_else(|| unusable_error("is empty"))?;
         return Ok(PullConfig::new(uid, content.into_bytes()));
     }
     if type_ != BASIC_AUTH && type_ != MOVED_CREDENTIALS {
-        return Err(unusable(&format!(
+        return Err(unusable_error(&format!(
             "is of type {type_:?}, and must be of {BASIC_AUTH} or {}",
             DOCKER_CONFIG.0
         )));
@@ -106,10 +107,10 @@ pub fn pull_config(
     let pair = text("username").zip(text("password"));
     let token = match pair {
         Some((user, password)) => BASE64_STANDARD.encode(format!("{user}:{password}")),
-        None => text("token").ok_or_else(|| unusable("holds no username and password"))?,
+        None => text("token").ok_or_else(|| unusable_error("holds no username and password"))?,
     };
-    let given = spec.serveraddress.clone().filter(|server| !server.is_empty());
-    let server = given.or_else(|| text("endpoint"));
+    let spec_server = spec.serveraddress.clone().filter(|server| !server.is_empty());
+    let server = spec_server.or_else(|| text("endpoint"));
     let server = server
         .ok_or_else(|| RegistryTrouble::Credentials("serveraddress is missing".to_owned()))?;
     let mut entry = Map::from_iter([("auth".to_owned(), Value::from(token))]);

@@ -2,10 +2,10 @@
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::{PullSecret, RegistryWish, stands};
+use super::{PullSecret, RegistryWish, is_current};
 use crate::{
     api::containership::{Registry, RegistryStatus},
-    engine::conditions::{ObjectVerdict, conditions},
+    engine::conditions::{ObjectVerdict, build_conditions},
 };
 
 /// Namespaces that the status names, at most.
@@ -33,54 +33,58 @@ pub struct RegistryProgress {
 }
 
 /// Returns the status of a Registry. `secret` finds the Secret of ours in a namespace.
-pub fn standing<'a>(
+pub fn build_registry_status<'a>(
     registry: &Registry,
     wish: &RegistryWish,
     secret: impl Fn(&str) -> Option<&'a PullSecret>,
     progress: &RegistryProgress,
     now: Timestamp,
 ) -> RegistryStatus {
-    let before = registry.status.clone().unwrap_or_default();
+    let last_status = registry.status.clone().unwrap_or_default();
     let namespaces = wish.namespaces.iter().flatten();
-    let wanted = namespaces.clone().count();
-    let synced = namespaces.filter(|namespace| stands(wish, secret(namespace))).count();
-    let counted = format!("{synced}/{wanted}");
+    let desired_count = namespaces.clone().count();
+    let synced_count = namespaces.filter(|namespace| is_current(wish, secret(namespace))).count();
+    let progress_text = format!("{synced_count}/{desired_count}");
     let mut foreign = progress.foreign.clone();
     foreign.sort();
-    let (named, more) = (foreign.first(), foreign.len().saturating_sub(1));
-    let others = |more: usize| if more > 0 { format!(" (and {more} more)") } else { String::new() };
-    let stalled = match (&progress.trouble, named, progress.failures.first()) {
-        (Some(RegistryTrouble::Unsupported(why)), ..) => Some(("Unsupported", why.clone())),
-        (Some(RegistryTrouble::Credentials(why)), ..) => Some(("CredentialsMissing", why.clone())),
-        (Some(RegistryTrouble::Selector(why)), ..) => Some(("SelectorInvalid", why.clone())),
+    let (first_foreign, other_count) = (foreign.first(), foreign.len().saturating_sub(1));
+    let suffix = |more: usize| if more > 0 { format!(" (and {more} more)") } else { String::new() };
+    let stalled = match (&progress.trouble, first_foreign, progress.failures.first()) {
+        (Some(RegistryTrouble::Unsupported(message)), ..) => Some(("Unsupported", message.clone())),
+        (Some(RegistryTrouble::Credentials(message)), ..) => {
+            Some(("CredentialsMissing", message.clone()))
+        }
+        (Some(RegistryTrouble::Selector(message)), ..) => {
+            Some(("SelectorInvalid", message.clone()))
+        }
         (None, Some(namespace), _) => Some((
             "ForeignSecret",
             format!(
                 "a Secret {:?} that is not Navigator's stays as it is in {namespace}{}",
                 wish.name,
-                others(more)
+                suffix(other_count)
             ),
         )),
-        (None, None, Some(why)) => {
-            Some(("WriteFailed", format!("{why}{}", others(progress.failures.len() - 1))))
+        (None, None, Some(failure)) => {
+            Some(("WriteFailed", format!("{failure}{}", suffix(progress.failures.len() - 1))))
         }
         (None, None, None) => None,
     };
     foreign.truncate(NAMED);
     let generation = registry.metadata.generation;
-    let reason = if synced == wanted { "Synced" } else { "Syncing" };
-    let message = format!("the credentials are in {counted} namespaces");
-    let verdict = ObjectVerdict::new(synced == wanted, reason, message, stalled);
+    let reason = if synced_count == desired_count { "Synced" } else { "Syncing" };
+    let message = format!("the credentials are in {progress_text} namespaces");
+    let verdict = ObjectVerdict::new(synced_count == desired_count, reason, message, stalled);
     RegistryStatus {
         observed_generation: generation,
-        wanted: figure(wanted),
-        synced: figure(synced),
-        progress: Some(counted),
+        wanted: to_i32(desired_count),
+        synced: to_i32(synced_count),
+        progress: Some(progress_text),
         foreign_secrets: foreign,
-        conditions: conditions(&before.conditions, generation, verdict, now),
+        conditions: build_conditions(&last_status.conditions, generation, verdict, now),
     }
 }
 
-fn figure(count: usize) -> i32 {
+fn to_i32(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }

@@ -73,12 +73,12 @@ fn a_registry_is_meant_for_all_namespaces_but_those_that_are_left_out() {
             "default in",
         ),
     ] {
-        let meant = meant(&spec(&more), &namespaces()).unwrap();
+        let meant = selected_namespaces(&spec(&more), &namespaces()).unwrap();
         assert_eq!(meant.into_iter().collect::<Vec<_>>().join(" "), names, "{more}");
     }
     let bad =
         json!({"namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "Like"}]}});
-    let error = meant(&spec(&bad), &namespaces()).unwrap_err();
+    let error = selected_namespaces(&spec(&bad), &namespaces()).unwrap_err();
     assert!(error.starts_with("namespaceSelector cannot be read"), "{error}");
 }
 
@@ -186,7 +186,7 @@ fn source(type_: &str, data: &Value) -> Secret {
 
 fn content(spec: &RegistrySpec, source: &Secret) -> Result<Value, RegistryTrouble> {
     let config = pull_config(spec, "uid", Some(source))?;
-    let secret = config.secret("a", "uid", "shop", None);
+    let secret = config.build_secret("a", "uid", "shop", None);
     assert_eq!(secret.type_.as_deref(), Some("kubernetes.io/dockerconfigjson"));
     assert_eq!(secret.metadata.labels.unwrap()["containership.io/registry"], "uid");
     Ok(serde_json::from_slice(&secret.data.unwrap()[".dockerconfigjson"].0).unwrap())
@@ -282,7 +282,7 @@ fn the_status_counts_namespaces_and_says_what_a_person_has_to_mend() {
     let told = |there: &[(&str, &str, &str, bool)], progress: &RegistryProgress| {
         let held = held(there);
         let secret = |namespace: &str| held.get(&format!("{namespace}/a"));
-        let status = standing(&registry, &wish, secret, progress, Timestamp::MIN);
+        let status = build_registry_status(&registry, &wish, secret, progress, Timestamp::MIN);
         assert_eq!(status.observed_generation, Some(3));
         let holds = status.conditions.iter().filter(|one| one.status == "True");
         let holds: Vec<_> =

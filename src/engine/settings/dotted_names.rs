@@ -7,22 +7,22 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::merge;
+use super::merge_settings;
 
 /// Collects the settings by their dotted names; those that are `null` are not set.
-pub fn flatten(settings: &Map<String, Value>) -> BTreeMap<String, Value> {
+pub fn flatten_settings(settings: &Map<String, Value>) -> BTreeMap<String, Value> {
     let mut keys = BTreeMap::new();
-    leaves("", settings, false, &mut keys);
+    collect_leaves("", settings, false, &mut keys);
     keys
 }
 
 /// Finds a setting in dotted, nested or mixed spelling.
-pub fn find<'a>(settings: &'a Map<String, Value>, path: &[&str]) -> Option<&'a Value> {
+pub fn find_setting<'a>(settings: &'a Map<String, Value>, path: &[&str]) -> Option<&'a Value> {
     (1..=path.len()).find_map(|length| {
         let value = settings.get(&path[..length].join("."))?;
         match &path[length..] {
             [] => Some(value),
-            rest => find(value.as_object()?, rest),
+            rest => find_setting(value.as_object()?, rest),
         }
     })
 }
@@ -30,58 +30,67 @@ pub fn find<'a>(settings: &'a Map<String, Value>, path: &[&str]) -> Option<&'a V
 /// Returns the cluster's settings with the pool's over them, in their original spelling, since a
 /// Pilot's settings are compared by their spelling. Only those of the cluster's settings are left
 /// out that would win over the pool's.
-pub fn merged(cluster: &Map<String, Value>, pool: &Map<String, Value>) -> Map<String, Value> {
-    let laid = |cluster: &Map<String, Value>| {
+pub fn merge_pool_settings(
+    cluster: &Map<String, Value>,
+    pool: &Map<String, Value>,
+) -> Map<String, Value> {
+    let overlay_pool = |cluster: &Map<String, Value>| {
         // Merging over nothing drops `null`s, which stand for "not set".
-        let mut merged = Map::new();
-        merge(&mut merged, cluster);
-        merge(&mut merged, pool);
-        merged
+        let mut merged_settings = Map::new();
+        merge_settings(&mut merged_settings, cluster);
+        merge_settings(&mut merged_settings, pool);
+        merged_settings
     };
-    let merged = laid(cluster);
-    let rendered = flatten(&merged);
-    let mut said = BTreeMap::new();
-    leaves("", pool, true, &mut said);
-    said.retain(|path, value| rendered.get(path).unwrap_or(&Value::Null) != value);
-    if said.is_empty() {
-        return merged;
+    let merged_settings = overlay_pool(cluster);
+    let rendered = flatten_settings(&merged_settings);
+    let mut pool_settings = BTreeMap::new();
+    collect_leaves("", pool, true, &mut pool_settings);
+    pool_settings.retain(|path, value| rendered.get(path).unwrap_or(&Value::Null) != value);
+    if pool_settings.is_empty() {
+        return merged_settings;
     }
-    let mut yielding = cluster.clone();
-    without("", &mut yielding, &said);
-    laid(&yielding)
+    let mut cluster_settings = cluster.clone();
+    remove_settings("", &mut cluster_settings, &pool_settings);
+    overlay_pool(&cluster_settings)
 }
 
-fn leaves(
+fn collect_leaves(
     prefix: &str,
     settings: &Map<String, Value>,
-    nulls: bool,
-    into: &mut BTreeMap<String, Value>,
+    includes_nulls: bool,
+    leaf_values: &mut BTreeMap<String, Value>,
 ) {
     for (key, value) in settings {
         match value {
-            Value::Object(inner) => leaves(&dotted(prefix, key), inner, nulls, into),
-            Value::Null if !nulls => {}
+            Value::Object(inner) => {
+                collect_leaves(&join_path(prefix, key), inner, includes_nulls, leaf_values);
+            }
+            Value::Null if !includes_nulls => {}
             value => {
-                into.insert(dotted(prefix, key), value.clone());
+                leaf_values.insert(join_path(prefix, key), value.clone());
             }
         }
     }
 }
 
-fn without(prefix: &str, settings: &mut Map<String, Value>, said: &BTreeMap<String, Value>) {
+fn remove_settings(
+    prefix: &str,
+    settings: &mut Map<String, Value>,
+    overrides: &BTreeMap<String, Value>,
+) {
     settings.retain(|key, value| {
-        let path = dotted(prefix, key);
+        let path = join_path(prefix, key);
         match value {
             Value::Object(inner) => {
-                without(&path, inner, said);
+                remove_settings(&path, inner, overrides);
                 !inner.is_empty()
             }
-            _ => !said.contains_key(&path),
+            _ => !overrides.contains_key(&path),
         }
     });
 }
 
-fn dotted(prefix: &str, key: &str) -> String {
+fn join_path(prefix: &str, key: &str) -> String {
     if prefix.is_empty() { key.to_owned() } else { format!("{prefix}.{key}") }
 }
 
@@ -92,7 +101,7 @@ mod tests {
     use super::*;
 
     fn over(cluster: &Value, pool: &Value) -> Value {
-        json!(merged(cluster.as_object().unwrap(), pool.as_object().unwrap()))
+        json!(merge_pool_settings(cluster.as_object().unwrap(), pool.as_object().unwrap()))
     }
 
     #[test]
@@ -105,8 +114,9 @@ mod tests {
                 json!({"a": {"b": {"c": value}}}),
             ]
         };
-        let rendered =
-            |cluster: &Value, pool: &Value| flatten(over(cluster, pool).as_object().unwrap());
+        let rendered = |cluster: &Value, pool: &Value| {
+            flatten_settings(over(cluster, pool).as_object().unwrap())
+        };
         for cluster in spelled(json!(1)) {
             for pool in spelled(json!(2)) {
                 let wanted = [("a.b.c".to_owned(), json!(2))].into();

@@ -14,7 +14,7 @@ use crate::{
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Creates those of the first objects that are missing.
-pub(super) async fn write(store: &Arc<dyn Storage>) -> Result<(), BoxError> {
+pub(super) async fn write_first_objects(store: &Arc<dyn Storage>) -> Result<(), BoxError> {
     for name in ["default", names::NAMESPACE] {
         let namespace = json!({
             "apiVersion": "v1",
@@ -24,19 +24,23 @@ pub(super) async fn write(store: &Arc<dyn Storage>) -> Result<(), BoxError> {
             "status": {"phase": "Active"},
         });
         let key = Key::new(kinds::CORE, "namespaces", kinds::NO_NAMESPACE, name)?;
-        create(store, &key, namespace).await?;
+        create_object(store, &key, namespace).await?;
     }
     let record = json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": names::STORE_CONFIG_MAP, "namespace": names::NAMESPACE},
-        "data": {"id": store.id().await?},
+        "data": {"id": store.store_id().await?},
     });
     let key = Key::new(kinds::CORE, "configmaps", names::NAMESPACE, names::STORE_CONFIG_MAP)?;
-    create(store, &key, record).await
+    create_object(store, &key, record).await
 }
 
-async fn create(store: &Arc<dyn Storage>, key: &Key, mut object: Value) -> Result<(), BoxError> {
+async fn create_object(
+    store: &Arc<dyn Storage>,
+    key: &Key,
+    mut object: Value,
+) -> Result<(), BoxError> {
     object["metadata"]["uid"] = json!(uuid::Uuid::new_v4().to_string());
     let now = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second())?;
     object["metadata"]["creationTimestamp"] = json!(now.to_string());

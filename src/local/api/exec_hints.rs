@@ -4,7 +4,7 @@
 use crate::apiserver::request_info::RequestInfo;
 
 /// Returns one line that tells a user of kubectl what to do instead; `None` for other requests.
-pub(super) fn instead(info: &RequestInfo) -> Option<&'static str> {
+pub(super) fn exec_hint(info: &RequestInfo) -> Option<&'static str> {
     let operation = info.operation.as_ref()?;
     if !operation.group.is_empty() || operation.resource != "pods" {
         return None;

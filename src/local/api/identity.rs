@@ -45,20 +45,20 @@ impl CredentialIssuer {
         Self { address, ca: pki.ca.certificate.clone(), admin, controller, tokens }
     }
 
-    pub(super) fn kubeconfig(&self, who: &ClientIdentity) -> String {
-        let config = self.document(who);
+    pub(super) fn build_kubeconfig(&self, identity: &ClientIdentity) -> String {
+        let config = self.build_document(identity);
         serde_yaml::to_string(&config).expect("a Value has string keys only")
     }
 
-    fn document(&self, who: &ClientIdentity) -> Value {
-        let encoded = |text: &str| BASE64_STANDARD.encode(text);
+    fn build_document(&self, identity: &ClientIdentity) -> Value {
+        let encode = |text: &str| BASE64_STANDARD.encode(text);
         let by_certificate = |pair: &CertificatePair| {
             json!({
-                "client-certificate-data": encoded(&pair.certificate),
-                "client-key-data": encoded(&pair.key),
+                "client-certificate-data": encode(&pair.certificate),
+                "client-key-data": encode(&pair.key),
             })
         };
-        let (name, user, namespace) = match who {
+        let (name, user, namespace) = match identity {
             ClientIdentity::Admin => ("admin", by_certificate(&self.admin), "default"),
             ClientIdentity::Controller => {
                 ("controller", by_certificate(&self.controller), names::NAMESPACE)
@@ -70,7 +70,7 @@ impl CredentialIssuer {
                     pod_name: pod_name.clone(),
                     pod_uid: pod_uid.clone(),
                 };
-                ("pod", json!({"token": self.tokens.issue(&claims)}), namespace.as_str())
+                ("pod", json!({"token": self.tokens.issue_token(&claims)}), namespace.as_str())
             }
         };
         const HERE: &str = "navigator-local";
@@ -79,7 +79,7 @@ impl CredentialIssuer {
             "kind": "Config",
             "clusters": [{"name": HERE, "cluster": {
                 "server": format!("https://{}", self.address),
-                "certificate-authority-data": encoded(&self.ca),
+                "certificate-authority-data": encode(&self.ca),
             }}],
             "users": [{"name": name, "user": user}],
             "contexts": [{"name": HERE, "context": {
@@ -89,11 +89,11 @@ impl CredentialIssuer {
         })
     }
 
-    pub(super) async fn client(
+    pub(super) async fn build_client(
         &self,
-        who: &ClientIdentity,
+        identity: &ClientIdentity,
     ) -> Result<Client, Box<dyn std::error::Error + Send + Sync>> {
-        let config: Kubeconfig = serde_json::from_value(self.document(who))?;
+        let config: Kubeconfig = serde_json::from_value(self.build_document(identity))?;
         let options = kube::config::KubeConfigOptions::default();
         let config = kube::Config::from_custom_kubeconfig(config, &options).await?;
         Ok(Client::try_from(config)?)

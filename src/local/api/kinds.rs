@@ -29,7 +29,7 @@ pub(super) const CORE: &str = "core";
 pub(super) use crate::apiserver::registry::NO_NAMESPACE;
 
 /// Returns the kinds of Kubernetes that are served.
-pub(super) fn all(schemas: &'static SchemaSet) -> Vec<&'static dyn ServedKind> {
+pub(super) fn served_kinds(schemas: &'static SchemaSet) -> Vec<&'static dyn ServedKind> {
     let mut kinds: Vec<&'static dyn ServedKind> = Vec::new();
     for native in definitions::ALL {
         kinds.push(Box::leak(Box::new(KubernetesKind { native, schemas })));
@@ -72,12 +72,12 @@ struct KindDefinition {
 /// Decodes a body into the type `T` and encodes it again, which drops unknown fields. By way of its text,
 /// since clients of this program read the same types from that: to read one from a tree as well would
 /// take as much of the program again.
-fn typed<T: DeserializeOwned + Serialize>(body: &Value) -> Result<Value, String> {
-    let known = serde_json::from_str::<T>(&body.to_string()).and_then(serde_json::to_value);
-    known.map_err(|error| {
+fn roundtrip_type<T: DeserializeOwned + Serialize>(body: &Value) -> Result<Value, String> {
+    let result = serde_json::from_str::<T>(&body.to_string()).and_then(serde_json::to_value);
+    result.map_err(|error| {
         // Where that is in a text that nobody wrote helps nobody.
-        let told = error.to_string();
-        told.rfind(" at line ").map_or_else(|| told.clone(), |end| told[..end].to_owned())
+        let message = error.to_string();
+        message.rfind(" at line ").map_or_else(|| message.clone(), |end| message[..end].to_owned())
     })
 }
 
@@ -139,23 +139,27 @@ impl ServedKind for KubernetesKind {
         true
     }
 
-    fn begin(&self, hub: &mut Value) {
+    fn prepare_create(&self, hub: &mut Value) {
         (self.native.begin)(hub);
     }
 
-    fn end(&self, hub: &mut Value) {
+    fn prepare_delete(&self, hub: &mut Value) {
         (self.native.end)(hub);
     }
 
-    fn grace_period(&self, hub: &Value, asked: Option<i64>) -> i64 {
-        if self.native.kind == "Pod" { defaults::pod_grace_period(hub, asked) } else { 0 }
+    fn grace_period(&self, hub: &Value, requested_seconds: Option<i64>) -> i64 {
+        if self.native.kind == "Pod" {
+            defaults::pod_grace_period(hub, requested_seconds)
+        } else {
+            0
+        }
     }
 
     fn is_held(&self, hub: &Value) -> bool {
         // A namespace stays until the garbage collector has emptied it and removed these
         // finalizers.
         let finalizers = hub.pointer("/spec/finalizers").and_then(Value::as_array);
-        self.native.kind == "Namespace" && finalizers.is_some_and(|left| !left.is_empty())
+        self.native.kind == "Namespace" && finalizers.is_some_and(|names| !names.is_empty())
     }
 
     fn normalize(&self, _: ServedVersion, _: &mut ParsedBody) -> Result<Vec<String>, DecodeError> {
@@ -172,14 +176,14 @@ impl ServedKind for KubernetesKind {
         drop_nulls(&mut hub);
         hub["apiVersion"] = self.api_version(version).into();
         hub["kind"] = self.native.kind.into();
-        let known = (self.native.typed)(&hub).map_err(|error| {
+        let known_fields = (self.native.typed)(&hub).map_err(|error| {
             let kind = self.native.kind;
             DecodeError::Malformed(format!(
                 "{kind} in version \"{version}\" cannot be handled as a {kind}: {error}"
             ))
         })?;
         let mut strict = Vec::new();
-        unknown(&hub, &known, "", &mut strict);
+        collect_unknown_fields(&hub, &known_fields, "", &mut strict);
         let duplicates = duplicates.iter().map(|path| format!("duplicate field {path:?}"));
         strict.extend(duplicates);
         strict.truncate(MAX_FINDINGS);
@@ -188,10 +192,10 @@ impl ServedKind for KubernetesKind {
     }
 
     fn encode(&self, version: ServedVersion, hub: &Value) -> Value {
-        let mut shown = hub.clone();
-        shown["apiVersion"] = self.api_version(version).into();
-        shown["kind"] = self.native.kind.into();
-        shown
+        let mut object = hub.clone();
+        object["apiVersion"] = self.api_version(version).into();
+        object["kind"] = self.native.kind.into();
+        object
     }
 
     fn decode_stored(&self, stored: Value) -> Result<Value, DecodeError> {
@@ -200,31 +204,33 @@ impl ServedKind for KubernetesKind {
 
     fn merge_update(&self, part: ObjectPart, mut new: Value, old: &Value) -> Value {
         // Takes one part from the new object, and the rest from the stored one.
-        let only = |pointer: &[&str], mut new: Value| {
+        let merge_field = |pointer: &[&str], mut new: Value| {
             let mut merged = old.clone();
-            let (mut from, mut to) = (&mut new, &mut merged);
+            let (mut source, mut target) = (&mut new, &mut merged);
             for name in &pointer[..pointer.len() - 1] {
-                (from, to) = (&mut from[*name], &mut to[*name]);
+                (source, target) = (&mut source[*name], &mut target[*name]);
             }
             let name = pointer[pointer.len() - 1];
-            let value = from.get_mut(name).map(Value::take);
-            set(to, name, value.filter(|value| !value.is_null()));
+            let value = source.get_mut(name).map(Value::take);
+            set_field(target, name, value.filter(|value| !value.is_null()));
             merged
         };
         match part {
             ObjectPart::Main => {
                 if self.native.status {
-                    set(&mut new, "status", old.get("status").cloned());
+                    set_field(&mut new, "status", old.get("status").cloned());
                 }
                 if self.native.kind == "Namespace" {
                     let finalizers = old.pointer("/spec/finalizers").cloned();
-                    set(&mut new["spec"], "finalizers", finalizers);
+                    set_field(&mut new["spec"], "finalizers", finalizers);
                 }
                 new
             }
-            ObjectPart::Status => only(&["status"], new),
-            ObjectPart::Other("ephemeralcontainers") => only(&["spec", "ephemeralContainers"], new),
-            ObjectPart::Other("finalize") => only(&["spec", "finalizers"], new),
+            ObjectPart::Status => merge_field(&["status"], new),
+            ObjectPart::Other("ephemeralcontainers") => {
+                merge_field(&["spec", "ephemeralContainers"], new)
+            }
+            ObjectPart::Other("finalize") => merge_field(&["spec", "finalizers"], new),
             // Clients only read `log`; writes of `scale` arrive as patches of the StatefulSet.
             ObjectPart::Other(_) => old.clone(),
         }
@@ -242,11 +248,16 @@ impl ServedKind for KubernetesKind {
         old: &Value,
     ) -> ValidationResult {
         let old_meta = Some(&old["metadata"]);
-        let mut found = validation::object_meta(self.schemas, &new["metadata"], old_meta);
+        let mut result = validation::object_meta(self.schemas, &new["metadata"], old_meta);
         if let Some(mutable) = self.native.mutable.filter(|_| part == ObjectPart::Main) {
-            found.errors.extend(defaults::immutable(self.native.plural, mutable, new, old));
+            result.errors.extend(defaults::check_immutable_fields(
+                self.native.plural,
+                mutable,
+                new,
+                old,
+            ));
         }
-        found
+        result
     }
 
     fn columns(&self) -> &'static [PrinterColumn] {
@@ -261,9 +272,9 @@ impl ServedKind for KubernetesKind {
         self.native.selectable
     }
 
-    fn field(&self, hub: &Value, path: &str) -> String {
-        let found = path.split('.').try_fold(hub, |value, name| value.get(name));
-        match found {
+    fn field_value(&self, hub: &Value, path: &str) -> String {
+        let value = path.split('.').try_fold(hub, |value, name| value.get(name));
+        match value {
             Some(Value::String(text)) => text.clone(),
             None | Some(Value::Null) => String::new(),
             Some(other) => other.to_string(),
@@ -272,7 +283,7 @@ impl ServedKind for KubernetesKind {
 }
 
 /// Sets or removes a field. A value that is no object becomes one when a field is set.
-fn set(object: &mut Value, name: &str, value: Option<Value>) {
+fn set_field(object: &mut Value, name: &str, value: Option<Value>) {
     if !object.is_object() {
         if value.is_none() {
             return;
@@ -300,20 +311,20 @@ fn drop_nulls(value: &mut Value) {
 
 /// Collects the paths of fields in `body` that are missing in `known`, which was encoded from the
 /// kind's type.
-fn unknown(body: &Value, known: &Value, path: &str, found: &mut Vec<String>) {
-    match (body, known) {
-        (Value::Object(body), Value::Object(known)) => {
+fn collect_unknown_fields(body: &Value, typed_value: &Value, path: &str, paths: &mut Vec<String>) {
+    match (body, typed_value) {
+        (Value::Object(body), Value::Object(typed_fields)) => {
             for (name, value) in body {
                 let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-                match known.get(name) {
-                    Some(known) => unknown(value, known, &path, found),
-                    None => found.push(format!("unknown field {path:?}")),
+                match typed_fields.get(name) {
+                    Some(typed_value) => collect_unknown_fields(value, typed_value, &path, paths),
+                    None => paths.push(format!("unknown field {path:?}")),
                 }
             }
         }
-        (Value::Array(body), Value::Array(known)) => {
-            for (at, (body, known)) in body.iter().zip(known).enumerate() {
-                unknown(body, known, &format!("{path}[{at}]"), found);
+        (Value::Array(body), Value::Array(typed_items)) => {
+            for (index, (body, typed_item)) in body.iter().zip(typed_items).enumerate() {
+                collect_unknown_fields(body, typed_item, &format!("{path}[{index}]"), paths);
             }
         }
         _ => {}

@@ -24,21 +24,22 @@ impl NamespaceAdmission {
         Self { store }
     }
 
-    async fn check(&self, attributes: AdmissionAttributes<'_>) -> Result<(), ApiError> {
+    async fn check_namespace(&self, attributes: AdmissionAttributes<'_>) -> Result<(), ApiError> {
         let AdmissionAttributes { operation, group, resource, name, namespace, .. } = attributes;
         // Deletes must be possible in a namespace that is being deleted, or it would never be
         // empty.
-        let itself = (group, resource) == ("", "namespaces");
-        if operation == AdmissionOperation::Delete || namespace.is_empty() || itself {
+        let is_namespace = (group, resource) == ("", "namespaces");
+        if operation == AdmissionOperation::Delete || namespace.is_empty() || is_namespace {
             return Ok(());
         }
-        let missing = || ApiError::not_found(NAMESPACES, namespace);
+        let not_found = || ApiError::not_found(NAMESPACES, namespace);
         let key = Key::new(kinds::CORE, "namespaces", kinds::NO_NAMESPACE, namespace);
-        let found = self.store.get(&key.map_err(|_| missing())?).await;
-        let found = found.map_err(ApiError::internal)?.ok_or_else(missing)?;
-        let found: Value = serde_json::from_slice(&found.value).map_err(ApiError::internal)?;
-        let ends = found["metadata"].get("deletionTimestamp").is_some();
-        if ends && operation == AdmissionOperation::Create {
+        let entry = self.store.get(&key.map_err(|_| not_found())?).await;
+        let entry = entry.map_err(ApiError::internal_error)?.ok_or_else(not_found)?;
+        let namespace_object: Value =
+            serde_json::from_slice(&entry.value).map_err(ApiError::internal_error)?;
+        let is_terminating = namespace_object["metadata"].get("deletionTimestamp").is_some();
+        if is_terminating && operation == AdmissionOperation::Create {
             let resource = GroupResource { group, resource };
             return Err(ApiError::namespace_terminating(resource, name, namespace));
         }
@@ -51,6 +52,6 @@ impl AdmissionPlugin for NamespaceAdmission {
         &'a self,
         attributes: AdmissionAttributes<'a>,
     ) -> BoxFuture<'a, Result<(), ApiError>> {
-        Box::pin(self.check(attributes))
+        Box::pin(self.check_namespace(attributes))
     }
 }

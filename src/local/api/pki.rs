@@ -32,7 +32,7 @@ const ADMIN: &str = "navigator-admin";
 const TOKEN_KEY: usize = 32;
 
 /// Returns the user name in the controller's certificate: that of its ServiceAccount on Kubernetes.
-pub(super) fn controller() -> String {
+pub(super) fn controller_user_name() -> String {
     format!("system:serviceaccount:{}:{}", names::NAMESPACE, names::CONTROLLER)
 }
 
@@ -49,63 +49,68 @@ pub(super) struct Pki {
 impl Pki {
     /// Reads the keys and certificates, and makes those that are missing or due.
     pub(super) fn open(folder: &Path, address: IpAddr) -> Result<Self, Error> {
-        let failed = |source| Error::Folder { path: folder.to_owned(), source };
-        let unmade = |source: CertificateIssueError| unusable(folder, source);
-        make_own(folder).map_err(failed)?;
+        let folder_error = |source| Error::Folder { path: folder.to_owned(), source };
+        let issue_error = |source: CertificateIssueError| pki_error(folder, source);
+        create_private_dir(folder).map_err(folder_error)?;
         let now = Timestamp::now().as_second();
-        let mut ca = read_pair(folder, "ca").map_err(failed)?;
+        let mut ca = read_pair(folder, "ca").map_err(folder_error)?;
         ca.take_if(|ca| {
-            CertificateDetails::read(&ca.certificate).is_none_or(|facts| facts.is_expired(now))
+            CertificateDetails::from_pem(&ca.certificate).is_none_or(|facts| facts.is_expired(now))
         });
         // A certificate of an older CA is not trusted, so it is replaced, too.
-        let fresh_ca = ca.is_none();
+        let is_new_ca = ca.is_none();
         let ca = if let Some(ca) = ca {
             ca
         } else {
-            let made = issuer::ca().map_err(unmade)?;
-            write_pair(folder, "ca", &made).map_err(failed)?;
-            made
+            let new_ca = issuer::issue_ca().map_err(issue_error)?;
+            write_pair(folder, "ca", &new_ca).map_err(folder_error)?;
+            new_ca
         };
-        let kept =
+        let ensure_pair =
             |name: &str,
              names: &[String],
-             make: &dyn Fn() -> Result<CertificatePair, CertificateIssueError>| {
-                let found = read_pair(folder, name).map_err(failed)?.filter(|pair| {
-                    let facts = CertificateDetails::read(&pair.certificate);
-                    !fresh_ca
-                        && facts.is_some_and(|facts| !facts.is_due(now) && facts.covers(names))
+             issue_pair: &dyn Fn() -> Result<CertificatePair, CertificateIssueError>| {
+                let existing_pair = read_pair(folder, name).map_err(folder_error)?.filter(|pair| {
+                    let facts = CertificateDetails::from_pem(&pair.certificate);
+                    !is_new_ca
+                        && facts
+                            .is_some_and(|facts| !facts.is_due(now) && facts.has_all_names(names))
                 });
-                if let Some(found) = found {
-                    return Ok(found);
+                if let Some(pair) = existing_pair {
+                    return Ok(pair);
                 }
-                let made = make().map_err(unmade)?;
-                write_pair(folder, name, &made).map_err(failed)?;
-                Ok::<_, Error>(made)
+                let new_pair = issue_pair().map_err(issue_error)?;
+                write_pair(folder, name, &new_pair).map_err(folder_error)?;
+                Ok::<_, Error>(new_pair)
             };
         let names = [address.to_string(), "127.0.0.1".to_owned(), "localhost".to_owned()];
-        let server = kept("server", &names, &|| issuer::leaf(&ca, &names))?;
+        let server =
+            ensure_pair("server", &names, &|| issuer::issue_serving_certificate(&ca, &names))?;
         let masters = Some(well_known::MASTERS);
-        let admin = kept("admin", &[], &|| issuer::client(&ca, ADMIN, masters))?;
-        let controller = controller();
-        let controller = kept("controller", &[], &|| issuer::client(&ca, &controller, None))?;
-        let token_key = token_key(&folder.join("token.key")).map_err(failed)?;
+        let admin =
+            ensure_pair("admin", &[], &|| issuer::issue_client_certificate(&ca, ADMIN, masters))?;
+        let user_name = controller_user_name();
+        let controller = ensure_pair("controller", &[], &|| {
+            issuer::issue_client_certificate(&ca, &user_name, None)
+        })?;
+        let token_key = token_key(&folder.join("token.key")).map_err(folder_error)?;
         Ok(Self { folder: folder.to_owned(), ca, server, admin, controller, token_key })
     }
 
-    pub(super) fn unusable(
+    pub(super) fn unusable_error(
         &self,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Error {
-        unusable(&self.folder, source)
+        pki_error(&self.folder, source)
     }
 }
 
-fn unusable(path: &Path, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+fn pki_error(path: &Path, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     Error::Pki { path: path.to_owned(), source: source.into() }
 }
 
 fn token_key(path: &Path) -> io::Result<Vec<u8>> {
-    if let Some(text) = read(path)?
+    if let Some(text) = read_if_exists(path)?
         && let Ok(key) = BASE64_STANDARD.decode(text.trim())
         && key.len() == TOKEN_KEY
     {
@@ -113,24 +118,24 @@ fn token_key(path: &Path) -> io::Result<Vec<u8>> {
     }
     let mut key = vec![0; TOKEN_KEY];
     rand::rng().fill_bytes(&mut key);
-    write_own(path, &BASE64_STANDARD.encode(&key))?;
+    write_private(path, &BASE64_STANDARD.encode(&key))?;
     Ok(key)
 }
 
 fn read_pair(folder: &Path, name: &str) -> io::Result<Option<CertificatePair>> {
-    let certificate = read(&folder.join(format!("{name}.crt")))?;
-    let key = read(&folder.join(format!("{name}.key")))?;
+    let certificate = read_if_exists(&folder.join(format!("{name}.crt")))?;
+    let key = read_if_exists(&folder.join(format!("{name}.key")))?;
     Ok(certificate.zip(key).map(|(certificate, key)| CertificatePair { certificate, key }))
 }
 
 /// Writes a certificate and its key, the key first: a certificate without a key is replaced at the
 /// next start.
 fn write_pair(folder: &Path, name: &str, pair: &CertificatePair) -> io::Result<()> {
-    write_own(&folder.join(format!("{name}.key")), &pair.key)?;
-    write_own(&folder.join(format!("{name}.crt")), &pair.certificate)
+    write_private(&folder.join(format!("{name}.key")), &pair.key)?;
+    write_private(&folder.join(format!("{name}.crt")), &pair.certificate)
 }
 
-fn read(path: &Path) -> io::Result<Option<String>> {
+fn read_if_exists(path: &Path) -> io::Result<Option<String>> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -139,17 +144,17 @@ fn read(path: &Path) -> io::Result<Option<String>> {
 }
 
 /// Makes a folder that only its owner may enter, unless it exists.
-pub(super) fn make_own(folder: &Path) -> io::Result<()> {
+pub(super) fn create_private_dir(folder: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
 /// Writes a file that only its owner may read. A crash leaves the old file or the whole new one.
-pub(super) fn write_own(path: &Path, text: &str) -> io::Result<()> {
-    let fresh = path.with_extension("new");
+pub(super) fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    let temporary_path = path.with_extension("new");
     let options = File::options().write(true).create(true).truncate(true).mode(0o600).clone();
-    let mut file = options.open(&fresh)?;
+    let mut file = options.open(&temporary_path)?;
     file.set_permissions(Permissions::from_mode(0o600))?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
-    fs::rename(&fresh, path)
+    fs::rename(&temporary_path, path)
 }

@@ -98,27 +98,30 @@ const KINDS: &[(&str, MessageDescriptor)] = &[
 ];
 
 /// Rewrites bodies that it understands, and passes every request on to `others`.
-pub(super) fn before(others: Router) -> Router {
-    Router::new().fallback(handle).with_state(others)
+pub(super) fn wrap_router(router: Router) -> Router {
+    Router::new().fallback(handle_request).with_state(router)
 }
 
-async fn handle(State(others): State<Router>, request: Request<Body>) -> Response<Body> {
-    let typed = request.headers().get(header::CONTENT_TYPE);
-    let typed = typed.and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let binary = typed.split(';').next().unwrap_or_default().trim() == TYPE;
-    let request =
-        if binary && request.method() == Method::POST { rewrite(request).await } else { request };
-    let Ok(response) = others.oneshot(request).await;
+async fn handle_request(State(router): State<Router>, request: Request<Body>) -> Response<Body> {
+    let content_type = request.headers().get(header::CONTENT_TYPE);
+    let content_type = content_type.and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let is_protobuf = content_type.split(';').next().unwrap_or_default().trim() == TYPE;
+    let request = if is_protobuf && request.method() == Method::POST {
+        rewrite_body(request).await
+    } else {
+        request
+    };
+    let Ok(response) = router.oneshot(request).await;
     response
 }
 
-async fn rewrite(request: Request<Body>) -> Request<Body> {
+async fn rewrite_body(request: Request<Body>) -> Request<Body> {
     let (mut parts, body) = request.into_parts();
     // A body that is too large or cut off goes on as protobuf, which the handlers refuse.
     let Ok(bytes) = axum::body::to_bytes(body, MAX_BODY).await else {
         return Request::from_parts(parts, Body::empty());
     };
-    let Some(object) = object(&bytes) else {
+    let Some(object) = decode_object(&bytes) else {
         return Request::from_parts(parts, Body::from(bytes));
     };
     parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -127,15 +130,15 @@ async fn rewrite(request: Request<Body>) -> Request<Body> {
 }
 
 /// Decodes the object in a body; `None` when any part of the body is not understood.
-fn object(body: &[u8]) -> Option<Value> {
+fn decode_object(body: &[u8]) -> Option<Value> {
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), None);
-    for field in fields(body.strip_prefix(MAGIC)?) {
+    for field in decode_fields(body.strip_prefix(MAGIC)?) {
         match field? {
             (1, WireValue::Bytes(head)) => {
-                for field in fields(head) {
+                for field in decode_fields(head) {
                     match field? {
-                        (1, WireValue::Bytes(bytes)) => api_version = text(bytes)?,
-                        (2, WireValue::Bytes(bytes)) => kind = text(bytes)?,
+                        (1, WireValue::Bytes(bytes)) => api_version = decode_text(bytes)?,
+                        (2, WireValue::Bytes(bytes)) => kind = decode_text(bytes)?,
                         _ => return None,
                     }
                 }
@@ -146,44 +149,46 @@ fn object(body: &[u8]) -> Option<Value> {
             _ => return None,
         }
     }
-    let (_, schema) = KINDS.iter().find(|(known, _)| *known == kind)?;
-    let mut object = message(raw?, schema)?;
+    let (_, schema) = KINDS.iter().find(|(name, _)| *name == kind)?;
+    let mut object = decode_message(raw?, schema)?;
     object.insert("apiVersion".to_owned(), json!(api_version));
     object.insert("kind".to_owned(), json!(kind));
     Some(Value::Object(object))
 }
 
-fn message(bytes: &[u8], schema: MessageDescriptor) -> Option<Map<String, Value>> {
+fn decode_message(bytes: &[u8], schema: MessageDescriptor) -> Option<Map<String, Value>> {
     let mut object = Map::new();
-    for field in fields(bytes) {
+    for field in decode_fields(bytes) {
         let (number, wire) = field?;
-        let (_, known) = schema.iter().find(|(known, _)| *known == number)?;
-        match (*known, wire) {
+        let (_, descriptor) = schema.iter().find(|(field_number, _)| *field_number == number)?;
+        match (*descriptor, wire) {
             (Ignored, _) => {}
             (Text(name), WireValue::Bytes(bytes)) => {
                 // Go writes empty texts, too; an empty text means the same as none.
-                let text = text(bytes)?;
+                let text = decode_text(bytes)?;
                 if !text.is_empty() {
                     object.insert(name.to_owned(), json!(text));
                 }
             }
-            (Texts(name), WireValue::Bytes(bytes)) => push(&mut object, name, json!(text(bytes)?)),
+            (Texts(name), WireValue::Bytes(bytes)) => {
+                push_item(&mut object, name, json!(decode_text(bytes)?));
+            }
             (Flag(name), WireValue::Number(number)) => {
                 object.insert(name.to_owned(), json!(number != 0));
             }
             (Message(name, schema), WireValue::Bytes(bytes)) => {
-                object.insert(name.to_owned(), message(bytes, schema)?.into());
+                object.insert(name.to_owned(), decode_message(bytes, schema)?.into());
             }
             (Messages(name, schema), WireValue::Bytes(bytes)) => {
-                push(&mut object, name, message(bytes, schema)?.into());
+                push_item(&mut object, name, decode_message(bytes, schema)?.into());
             }
             (FieldDescriptor::Map(name), WireValue::Bytes(bytes)) => {
-                let (key, value) = pair(bytes)?;
-                put(&mut object, name, key, json!(text(value)?));
+                let (key, value) = decode_entry(bytes)?;
+                insert_entry(&mut object, name, key, json!(decode_text(value)?));
             }
             (Blobs(name), WireValue::Bytes(bytes)) => {
-                let (key, value) = pair(bytes)?;
-                put(&mut object, name, key, json!(BASE64_STANDARD.encode(value)));
+                let (key, value) = decode_entry(bytes)?;
+                insert_entry(&mut object, name, key, json!(BASE64_STANDARD.encode(value)));
             }
             _ => return None,
         }
@@ -191,22 +196,22 @@ fn message(bytes: &[u8], schema: MessageDescriptor) -> Option<Map<String, Value>
     Some(object)
 }
 
-fn push(object: &mut Map<String, Value>, name: &str, value: Value) {
+fn push_item(object: &mut Map<String, Value>, name: &str, value: Value) {
     let list = object.entry(name).or_insert_with(|| json!([]));
     list.as_array_mut().expect("a name has one shape in a table").push(value);
 }
 
-fn put(object: &mut Map<String, Value>, name: &str, key: String, value: Value) {
+fn insert_entry(object: &mut Map<String, Value>, name: &str, key: String, value: Value) {
     let map = object.entry(name).or_insert_with(|| json!({}));
     map.as_object_mut().expect("a name has one shape in a table").insert(key, value);
 }
 
 /// Decodes an entry of a map.
-fn pair(bytes: &[u8]) -> Option<(String, &[u8])> {
+fn decode_entry(bytes: &[u8]) -> Option<(String, &[u8])> {
     let (mut key, mut value) = (String::new(), &b""[..]);
-    for field in fields(bytes) {
+    for field in decode_fields(bytes) {
         match field? {
-            (1, WireValue::Bytes(bytes)) => key = text(bytes)?,
+            (1, WireValue::Bytes(bytes)) => key = decode_text(bytes)?,
             (2, WireValue::Bytes(bytes)) => value = bytes,
             _ => return None,
         }
@@ -214,7 +219,7 @@ fn pair(bytes: &[u8]) -> Option<(String, &[u8])> {
     Some((key, value))
 }
 
-fn text(bytes: &[u8]) -> Option<String> {
+fn decode_text(bytes: &[u8]) -> Option<String> {
     String::from_utf8(bytes.to_vec()).ok()
 }
 
@@ -224,12 +229,12 @@ enum WireValue<'a> {
 }
 
 /// Iterates over the fields of a message, each with its number; `None` for one that cannot be read.
-fn fields(mut rest: &[u8]) -> impl Iterator<Item = Option<(u64, WireValue<'_>)>> {
+fn decode_fields(mut rest: &[u8]) -> impl Iterator<Item = Option<(u64, WireValue<'_>)>> {
     std::iter::from_fn(move || {
         if rest.is_empty() {
             return None;
         }
-        let field = field(&mut rest);
+        let field = decode_field(&mut rest);
         if field.is_none() {
             rest = &[];
         }
@@ -237,14 +242,14 @@ fn fields(mut rest: &[u8]) -> impl Iterator<Item = Option<(u64, WireValue<'_>)>>
     })
 }
 
-fn field<'a>(rest: &mut &'a [u8]) -> Option<(u64, WireValue<'a>)> {
-    let tag = number(rest)?;
+fn decode_field<'a>(rest: &mut &'a [u8]) -> Option<(u64, WireValue<'a>)> {
+    let tag = decode_varint(rest)?;
     let wire = match tag & 7 {
-        0 => WireValue::Number(number(rest)?),
+        0 => WireValue::Number(decode_varint(rest)?),
         2 => {
-            let length = usize::try_from(number(rest)?).ok()?;
-            let (bytes, after) = rest.split_at_checked(length)?;
-            *rest = after;
+            let length = usize::try_from(decode_varint(rest)?).ok()?;
+            let (bytes, tail) = rest.split_at_checked(length)?;
+            *rest = tail;
             WireValue::Bytes(bytes)
         }
         // None of these kinds has fixed-size numbers or groups.
@@ -254,11 +259,11 @@ fn field<'a>(rest: &mut &'a [u8]) -> Option<(u64, WireValue<'a>)> {
 }
 
 /// Decodes a varint: seven bits a byte, the lowest first.
-fn number(rest: &mut &[u8]) -> Option<u64> {
+fn decode_varint(rest: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for shift in (0..64).step_by(7) {
-        let (byte, after) = rest.split_first()?;
-        *rest = after;
+        let (byte, tail) = rest.split_first()?;
+        *rest = tail;
         number |= u64::from(byte & 0x7f) << shift;
         if byte & 0x80 == 0 {
             return Some(number);
@@ -298,20 +303,24 @@ mod tests {
             "type": "Opaque",
             "immutable": true,
         });
-        assert_eq!(object(&body("Secret", &raw)), Some(expected));
+        assert_eq!(decode_object(&body("Secret", &raw)), Some(expected));
     }
 
     #[test]
     fn what_is_not_understood_is_left_alone() {
         let meta = bytes(1, &bytes(1, b"x"));
-        assert!(object(&body("Namespace", &meta)).is_some());
+        assert!(decode_object(&body("Namespace", &meta)).is_some());
         let whole = body("Namespace", &meta);
         for end in 0..whole.len() - 4 {
-            assert_eq!(object(&whole[..end]), None, "cut after {end}");
+            assert_eq!(decode_object(&whole[..end]), None, "cut after {end}");
         }
-        assert_eq!(object(&body("Pod", &meta)), None, "a kind that is in no table");
+        assert_eq!(decode_object(&body("Pod", &meta)), None, "a kind that is in no table");
         let unknown = [meta, bytes(9, b"")].concat();
-        assert_eq!(object(&body("Namespace", &unknown)), None, "a field that is in no table");
-        assert_eq!(object(&[MAGIC, &[0xff; 12]].concat()), None);
+        assert_eq!(
+            decode_object(&body("Namespace", &unknown)),
+            None,
+            "a field that is in no table"
+        );
+        assert_eq!(decode_object(&[MAGIC, &[0xff; 12]].concat()), None);
     }
 }

@@ -30,10 +30,10 @@ pub(super) struct RbacAuthorizer {
 
 impl RbacAuthorizer {
     pub(super) fn new(store: Arc<dyn Storage>) -> Self {
-        Self { store, controller: pki::controller() }
+        Self { store, controller: pki::controller_user_name() }
     }
 
-    async fn allows(&self, user: &User, request: &RequestInfo) -> storage::Result<bool> {
+    async fn is_allowed(&self, user: &User, request: &RequestInfo) -> storage::Result<bool> {
         if user.name == self.controller {
             return Ok(true);
         }
@@ -43,19 +43,22 @@ impl RbacAuthorizer {
         if namespace.is_empty() {
             return Ok(false);
         }
-        let Ok(bindings) = KeyPrefix::namespace(GROUP, "rolebindings", namespace) else {
+        let Ok(bindings) = KeyPrefix::for_namespace(GROUP, "rolebindings", namespace) else {
             return Ok(false);
         };
         for entry in self.store.list(&bindings, PageRequest::default()).await?.entries {
-            let Some(RoleBinding { role_ref, subjects, .. }) = read(&entry.value) else { continue };
-            let bound = subjects.iter().flatten().any(|subject| is(subject, user, namespace));
-            if !bound || role_ref.kind != "Role" || role_ref.api_group != GROUP {
+            let Some(RoleBinding { role_ref, subjects, .. }) = decode_object(&entry.value) else {
+                continue;
+            };
+            let is_bound =
+                subjects.iter().flatten().any(|subject| is_user_subject(subject, user, namespace));
+            if !is_bound || role_ref.kind != "Role" || role_ref.api_group != GROUP {
                 continue;
             }
             let Ok(role) = Key::new(GROUP, "roles", namespace, &role_ref.name) else { continue };
             let Some(entry) = self.store.get(&role).await? else { continue };
-            let Some(Role { rules, .. }) = read(&entry.value) else { continue };
-            if rules.iter().flatten().any(|rule| permits(rule, operation)) {
+            let Some(Role { rules, .. }) = decode_object(&entry.value) else { continue };
+            if rules.iter().flatten().any(|rule| is_permitted(rule, operation)) {
                 return Ok(true);
             }
         }
@@ -70,7 +73,7 @@ impl AccessReviewer for RbacAuthorizer {
         request: &'a RequestInfo,
     ) -> BoxFuture<'a, Result<AuthorizationDecision, Arc<ReviewCallError>>> {
         Box::pin(async move {
-            match self.allows(user, request).await {
+            match self.is_allowed(user, request).await {
                 Ok(true) => Ok(AuthorizationDecision::Allow(String::new())),
                 Ok(false) => Ok(AuthorizationDecision::NoOpinion(String::new())),
                 Err(error) => Err(Arc::new(error.into())),
@@ -79,17 +82,17 @@ impl AccessReviewer for RbacAuthorizer {
     }
 }
 
-fn read<T: DeserializeOwned>(stored: &[u8]) -> Option<T> {
+fn decode_object<T: DeserializeOwned>(stored: &[u8]) -> Option<T> {
     serde_json::from_slice(stored).ok()
 }
 
 /// Does a binding's subject name this user?
-fn is(subject: &Subject, user: &User, here: &str) -> bool {
+fn is_user_subject(subject: &Subject, user: &User, binding_namespace: &str) -> bool {
     match subject.kind.as_str() {
         "User" => subject.name == user.name,
         "Group" => user.in_group(&subject.name),
         "ServiceAccount" => {
-            let namespace = subject.namespace.as_deref().unwrap_or(here);
+            let namespace = subject.namespace.as_deref().unwrap_or(binding_namespace);
             user.name.strip_prefix("system:serviceaccount:").and_then(|id| id.split_once(':'))
                 == Some((namespace, subject.name.as_str()))
         }
@@ -98,24 +101,25 @@ fn is(subject: &Subject, user: &User, here: &str) -> bool {
 }
 
 /// Does the rule allow the request?
-fn permits(rule: &PolicyRule, operation: &ResourceOperation) -> bool {
-    let has = |list: &[String], word: &str| list.iter().any(|item| item == "*" || item == word);
+fn is_permitted(rule: &PolicyRule, operation: &ResourceOperation) -> bool {
+    let has_item =
+        |list: &[String], word: &str| list.iter().any(|item| item == "*" || item == word);
     let groups = rule.api_groups.as_deref().unwrap_or_default();
     let names = rule.resource_names.as_deref().unwrap_or_default();
-    has(&rule.verbs, operation.word())
-        && has(groups, &operation.group)
-        && rule.resources.iter().flatten().any(|resource| covers(resource, operation))
+    has_item(&rule.verbs, operation.verb_name())
+        && has_item(groups, &operation.group)
+        && rule.resources.iter().flatten().any(|resource| is_covered(resource, operation))
         && (names.is_empty() || names.contains(&operation.name))
 }
 
 /// Does the resource of a rule (`pods`, `pods/log`, `*/status` or `*`) cover the request?
-fn covers(resource: &str, operation: &ResourceOperation) -> bool {
-    let ResourceOperation { resource: asked, subresource, .. } = operation;
+fn is_covered(resource: &str, operation: &ResourceOperation) -> bool {
+    let ResourceOperation { resource: requested_resource, subresource, .. } = operation;
     match resource.split_once('/') {
         _ if resource == "*" => true,
-        None => subresource.is_empty() && resource == asked,
+        None => subresource.is_empty() && resource == requested_resource,
         Some(("*", part)) => !subresource.is_empty() && part == subresource,
-        Some((resource, part)) => resource == asked && part == subresource,
+        Some((resource, part)) => resource == requested_resource && part == subresource,
     }
 }
 
@@ -127,7 +131,7 @@ mod tests {
 
     fn request(method: &str, path: &str) -> ResourceOperation {
         let request = http::Request::builder().method(method).uri(path).body(()).unwrap();
-        RequestInfo::of(&request).operation.unwrap()
+        RequestInfo::from_request(&request).operation.unwrap()
     }
 
     #[test]
@@ -154,7 +158,7 @@ mod tests {
             (&status, "PATCH", format!("{PILOTS}/a"), false),
         ];
         for (rule, method, path, expected) in rows {
-            assert_eq!(permits(rule, &request(method, &path)), expected, "{method} {path}");
+            assert_eq!(is_permitted(rule, &request(method, &path)), expected, "{method} {path}");
         }
     }
 
@@ -175,7 +179,7 @@ mod tests {
             (json!({"kind": "Group", "name": "system:masters"}), false),
         ] {
             let parsed: Subject = serde_json::from_value(subject.clone()).unwrap();
-            assert_eq!(is(&parsed, &user, "db"), expected, "{subject}");
+            assert_eq!(is_user_subject(&parsed, &user, "db"), expected, "{subject}");
         }
     }
 }

@@ -44,32 +44,32 @@ impl TokenAuthority {
         Self { key: key.into(), store }
     }
 
-    pub(super) fn issue(&self, claims: &TokenClaims) -> String {
+    pub(super) fn issue_token(&self, claims: &TokenClaims) -> String {
         let encode = |bytes: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(bytes);
         let head = encode(br#"{"alg":"HS256","typ":"JWT"}"#);
         let claims = encode(&serde_json::to_vec(claims).expect("claims are strings"));
-        let said = format!("{head}.{claims}");
-        let signature = encode(&self.sign(said.as_bytes()));
-        format!("{said}.{signature}")
+        let signed_part = format!("{head}.{claims}");
+        let signature = encode(&self.sign(signed_part.as_bytes()));
+        format!("{signed_part}.{signature}")
     }
 
     /// Returns the claims of a token, if this server signed it.
-    fn read(&self, token: &str) -> Option<TokenClaims> {
-        let (said, signature) = token.rsplit_once('.')?;
+    fn verify_token(&self, token: &str) -> Option<TokenClaims> {
+        let (signed_part, signature) = token.rsplit_once('.')?;
         let signature = BASE64_URL_SAFE_NO_PAD.decode(signature).ok()?;
         // Digests are compared: the time of a comparison says nothing about the signature.
-        let wanted = self.sign(said.as_bytes());
-        if Sha256::digest(signature) != Sha256::digest(wanted) {
+        let expected_signature = self.sign(signed_part.as_bytes());
+        if Sha256::digest(signature) != Sha256::digest(expected_signature) {
             return None;
         }
-        let (_, claims) = said.split_once('.')?;
+        let (_, claims) = signed_part.split_once('.')?;
         serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(claims).ok()?).ok()
     }
 
     /// Signs `text` with HMAC-SHA-256 (RFC 2104).
     fn sign(&self, text: &[u8]) -> [u8; 32] {
-        let pad = |with: u8| {
-            let mut block = [with; BLOCK];
+        let pad = |pad_byte: u8| {
+            let mut block = [pad_byte; BLOCK];
             block.iter_mut().zip(self.key.iter()).for_each(|(byte, key)| *byte ^= key);
             block
         };
@@ -77,8 +77,8 @@ impl TokenAuthority {
         Sha256::new().chain_update(pad(0x5c)).chain_update(inner).finalize().into()
     }
 
-    async fn user(&self, token: &str) -> Result<Option<User>, storage::Error> {
-        let Some(claims) = self.read(token) else { return Ok(None) };
+    async fn find_user(&self, token: &str) -> Result<Option<User>, storage::Error> {
+        let Some(claims) = self.verify_token(token) else { return Ok(None) };
         let TokenClaims { namespace, service_account, pod_name, pod_uid } = claims;
         let pod = Key::new(kinds::CORE, "pods", &namespace, &pod_name);
         let Ok(pod) = pod else { return Ok(None) };
@@ -109,7 +109,7 @@ impl TokenReviewer for TokenAuthority {
         token: &'a str,
     ) -> BoxFuture<'a, Result<Option<User>, Arc<TokenReviewError>>> {
         Box::pin(async move {
-            let user = self.user(token).await;
+            let user = self.find_user(token).await;
             user.map_err(|error| Arc::new(ReviewCallError::from(error).into()))
         })
     }
@@ -133,36 +133,36 @@ mod tests {
     async fn a_token_is_good_for_its_pod_and_no_other() {
         let backend = redb::backends::InMemoryBackend::new();
         let store: Arc<dyn Storage> =
-            Arc::new(EmbeddedStore::on(backend, HistoryLimits::default()).unwrap());
+            Arc::new(EmbeddedStore::open_backend(backend, HistoryLimits::default()).unwrap());
         let tokens = TokenAuthority::new(b"key", Arc::clone(&store));
-        let token = tokens.issue(&claims("a"));
-        assert_eq!(tokens.user(&token).await.unwrap(), None, "there is no such pod");
+        let token = tokens.issue_token(&claims("a"));
+        assert_eq!(tokens.find_user(&token).await.unwrap(), None, "there is no such pod");
         let key = Key::new(kinds::CORE, "pods", "db", "demo-0").unwrap();
         let pod = br#"{"metadata":{"uid":"a"}}"#;
         store.create(&key, pod.as_slice().into()).await.unwrap();
-        let user = tokens.user(&token).await.unwrap().unwrap();
+        let user = tokens.find_user(&token).await.unwrap().unwrap();
         assert_eq!(user.name, "system:serviceaccount:db:demo");
         assert_eq!(user.extra(well_known::POD_NAME), Some("demo-0"));
-        let other = tokens.issue(&claims("b"));
-        assert_eq!(tokens.user(&other).await.unwrap(), None, "another pod of this name");
+        let other = tokens.issue_token(&claims("b"));
+        assert_eq!(tokens.find_user(&other).await.unwrap(), None, "another pod of this name");
     }
 
     #[tokio::test]
     async fn what_somebody_else_signed_or_changed_is_nobodys() {
         let backend = redb::backends::InMemoryBackend::new();
         let store: Arc<dyn Storage> =
-            Arc::new(EmbeddedStore::on(backend, HistoryLimits::default()).unwrap());
+            Arc::new(EmbeddedStore::open_backend(backend, HistoryLimits::default()).unwrap());
         let tokens = TokenAuthority::new(b"key", Arc::clone(&store));
-        let token = tokens.issue(&claims("a"));
-        assert_eq!(tokens.read(&token), Some(claims("a")));
-        assert_eq!(TokenAuthority::new(b"yek", store).read(&token), None);
+        let token = tokens.issue_token(&claims("a"));
+        assert_eq!(tokens.verify_token(&token), Some(claims("a")));
+        assert_eq!(TokenAuthority::new(b"yek", store).verify_token(&token), None);
         let (head, rest) = token.split_once('.').unwrap();
         let (_, signature) = rest.split_once('.').unwrap();
         let forged = serde_json::to_vec(&claims("b")).unwrap();
         let forged = BASE64_URL_SAFE_NO_PAD.encode(forged);
-        assert_eq!(tokens.read(&format!("{head}.{forged}.{signature}")), None);
+        assert_eq!(tokens.verify_token(&format!("{head}.{forged}.{signature}")), None);
         for nonsense in ["", ".", "..", "a.b.c", &token[..token.len() - 2]] {
-            assert_eq!(tokens.read(nonsense), None, "{nonsense}");
+            assert_eq!(tokens.verify_token(nonsense), None, "{nonsense}");
         }
     }
 }

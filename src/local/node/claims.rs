@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-use super::{MANAGER, gone, stateful_sets::CLAIM_FINALIZER, watch::ChangeNotifier};
+use super::{MANAGER, ignore_stale_write, stateful_sets::CLAIM_FINALIZER, watch::ChangeNotifier};
 use crate::{error::chain, local::state_folder::StateFolder, runtime::Shutdown};
 
 const RETRY: Duration = Duration::from_secs(1);
@@ -39,7 +39,7 @@ impl ClaimController {
     pub(crate) async fn run(self, shutdown: Shutdown) {
         loop {
             tokio::select! {
-                () = self.bell.rung() => {}
+                () = self.bell.wait_for_change() => {}
                 () = shutdown.triggered() => return,
             }
             for claim in self.store.state() {
@@ -47,7 +47,7 @@ impl ClaimController {
                     let name = claim.metadata.name.as_deref().unwrap_or_default();
                     warn!(name, error = %chain(&error), "A claim is looked at again");
                     sleep(RETRY).await;
-                    self.bell.ring();
+                    self.bell.notify();
                 }
             }
         }
@@ -63,8 +63,8 @@ impl ClaimController {
         let folder = self.folder.claim(namespace, name);
         if meta.deletion_timestamp.is_some() {
             let finalizers = meta.finalizers.clone().unwrap_or_default();
-            let held = finalizers.iter().any(|finalizer| finalizer == CLAIM_FINALIZER);
-            if !held || self.is_used(namespace, name) {
+            let has_finalizer = finalizers.iter().any(|finalizer| finalizer == CLAIM_FINALIZER);
+            if !has_finalizer || self.is_used(namespace, name) {
                 return Ok(());
             }
             match fs::remove_dir_all(&folder) {
@@ -76,22 +76,27 @@ impl ClaimController {
             let patch = json!({"metadata": {
                 "uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": finalizers,
             }});
-            return Ok(gone(api.patch(name, &params, &Patch::Merge(&patch)).await.map(drop))?);
+            return Ok(ignore_stale_write(
+                api.patch(name, &params, &Patch::Merge(&patch)).await.map(drop),
+            )?);
         }
         let spec = claim.spec.clone().unwrap_or_default();
-        let asked = spec.resources.and_then(|resources| resources.requests).unwrap_or_default();
+        let requested_resources =
+            spec.resources.and_then(|resources| resources.requests).unwrap_or_default();
         let modes = spec.access_modes.unwrap_or_default();
         let status = claim.status.clone().unwrap_or_default();
-        let bound = status.phase.as_deref() == Some("Bound");
-        if bound && status.capacity.as_ref() == Some(&asked) && folder.is_dir() {
+        let is_bound = status.phase.as_deref() == Some("Bound");
+        if is_bound && status.capacity.as_ref() == Some(&requested_resources) && folder.is_dir() {
             return Ok(());
         }
         fs::create_dir_all(&folder)?;
         let patch = json!({
             "metadata": {"uid": meta.uid},
-            "status": {"phase": "Bound", "accessModes": modes, "capacity": asked},
+            "status": {"phase": "Bound", "accessModes": modes, "capacity": requested_resources},
         });
-        Ok(gone(api.patch_status(name, &params, &Patch::Merge(&patch)).await.map(drop))?)
+        Ok(ignore_stale_write(
+            api.patch_status(name, &params, &Patch::Merge(&patch)).await.map(drop),
+        )?)
     }
 
     fn is_used(&self, namespace: &str, name: &str) -> bool {
@@ -100,7 +105,8 @@ impl ClaimController {
             let mut claims = volumes.unwrap_or_default().iter().filter_map(|volume| {
                 Some(volume.persistent_volume_claim.as_ref()?.claim_name.as_str())
             });
-            pod.metadata.namespace.as_deref() == Some(namespace) && claims.any(|it| it == name)
+            pod.metadata.namespace.as_deref() == Some(namespace)
+                && claims.any(|claim| claim == name)
         })
     }
 }

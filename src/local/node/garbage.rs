@@ -25,7 +25,7 @@ use serde_json::json;
 use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
-use super::{MANAGER, gone, watch};
+use super::{MANAGER, ignore_stale_write, watch};
 use crate::{
     error::chain,
     runtime::{Runtime, Shutdown},
@@ -60,16 +60,19 @@ impl GarbageCollector {
         let discovery = Discovery::new(client.clone()).run().await?;
         let mut kinds = Vec::new();
         for group in discovery.groups() {
-            for (resource, can) in group.recommended_resources() {
-                let all = [verbs::LIST, verbs::WATCH, verbs::DELETE];
+            for (resource, capabilities) in group.recommended_resources() {
+                let required_verbs = [verbs::LIST, verbs::WATCH, verbs::DELETE];
                 // Two groups serve the same Events, so one of them is enough.
-                let twice = resource.kind == "Event" && resource.group.is_empty();
-                if twice || !all.iter().all(|verb| can.supports_operation(verb)) {
+                let is_duplicate = resource.kind == "Event" && resource.group.is_empty();
+                if is_duplicate
+                    || !required_verbs.iter().all(|verb| capabilities.supports_operation(verb))
+                {
                     continue;
                 }
                 let api = Api::all_with(client.clone(), &resource);
-                let store = watch::watch(rt, "watch-owned", api, resource.clone(), &[&bell]);
-                let namespaced = can.scope == Scope::Namespaced;
+                let store =
+                    watch::watch_objects(rt, "watch-owned", api, resource.clone(), &[&bell]);
+                let namespaced = capabilities.scope == Scope::Namespaced;
                 kinds.push(WatchedKind { resource, namespaced, store });
             }
         }
@@ -83,83 +86,85 @@ impl GarbageCollector {
         }
         loop {
             tokio::select! {
-                () = self.bell.rung() => {}
+                () = self.bell.wait_for_change() => {}
                 () = shutdown.triggered() => return,
             }
             sleep(TOGETHER).await;
-            if let Err(error) = self.look().await {
+            if let Err(error) = self.reconcile().await {
                 warn!(error = %chain(&error), "What is left over is looked at again");
                 sleep(RETRY).await;
-                self.bell.ring();
+                self.bell.notify();
             }
         }
     }
 
-    async fn look(&self) -> Result<(), kube::Error> {
-        let all: Vec<(&WatchedKind, Arc<DynamicObject>)> = self
+    async fn reconcile(&self) -> Result<(), kube::Error> {
+        let objects: Vec<(&WatchedKind, Arc<DynamicObject>)> = self
             .kinds
             .iter()
             .flat_map(|kind| kind.store.state().into_iter().map(move |object| (kind, object)))
             .collect();
-        let known: HashSet<String> = all.iter().filter_map(|(_, object)| object.uid()).collect();
-        let mut owned: HashMap<&str, Vec<usize>> = HashMap::new();
-        for (index, (_, object)) in all.iter().enumerate() {
+        let existing_uids: HashSet<String> =
+            objects.iter().filter_map(|(_, object)| object.uid()).collect();
+        let mut dependents_by_owner: HashMap<&str, Vec<usize>> = HashMap::new();
+        for (index, (_, object)) in objects.iter().enumerate() {
             for owner in object.owner_references() {
-                owned.entry(&owner.uid).or_default().push(index);
+                dependents_by_owner.entry(&owner.uid).or_default().push(index);
             }
         }
-        let waiting: HashSet<&str> = all
+        let waiting_uids: HashSet<&str> = objects
             .iter()
-            .filter(|(_, object)| waits(object))
+            .filter(|(_, object)| is_foreground_deletion(object))
             .filter_map(|(_, object)| object.meta().uid.as_deref())
             .collect();
-        let mut absent: HashMap<String, bool> = HashMap::new();
-        for (kind, object) in &all {
-            self.collect(kind, object, &known, &mut absent).await?;
+        let mut absent_owners: HashMap<String, bool> = HashMap::new();
+        for (kind, object) in &objects {
+            self.collect_object(kind, object, &existing_uids, &mut absent_owners).await?;
             let uid = object.uid().unwrap_or_default();
-            let dependents = owned.get(uid.as_str()).into_iter().flatten();
-            let dependents: Vec<_> = dependents.map(|index| &all[*index]).collect();
-            self.finalize(kind, object, &dependents, &waiting).await?;
+            let dependents = dependents_by_owner.get(uid.as_str()).into_iter().flatten();
+            let dependents: Vec<_> = dependents.map(|index| &objects[*index]).collect();
+            self.finalize_owner(kind, object, &dependents, &waiting_uids).await?;
         }
-        self.end_namespaces(&all).await
+        self.end_namespaces(&objects).await
     }
 
     /// Deletes an object all of whose owners are gone.
-    async fn collect(
+    async fn collect_object(
         &self,
         kind: &WatchedKind,
         object: &DynamicObject,
-        known: &HashSet<String>,
-        absent: &mut HashMap<String, bool>,
+        existing_uids: &HashSet<String>,
+        absent_owners: &mut HashMap<String, bool>,
     ) -> Result<(), kube::Error> {
         let owners = object.owner_references();
         if owners.is_empty() || object.meta().deletion_timestamp.is_some() {
             return Ok(());
         }
-        let mut left = Vec::new();
+        let mut remaining_owners = Vec::new();
         for owner in owners {
-            let is_absent = match absent.get(&owner.uid) {
-                Some(known) => *known,
-                None if known.contains(&owner.uid) => false,
+            let is_absent = match absent_owners.get(&owner.uid) {
+                Some(is_known_absent) => *is_known_absent,
+                None if existing_uids.contains(&owner.uid) => false,
                 None => {
-                    let found = self.is_gone(owner, object.meta()).await?;
-                    absent.insert(owner.uid.clone(), found);
-                    found
+                    let is_gone = self.is_gone(owner, object.meta()).await?;
+                    absent_owners.insert(owner.uid.clone(), is_gone);
+                    is_gone
                 }
             };
             if !is_absent {
-                left.push(owner.clone());
+                remaining_owners.push(owner.clone());
             }
         }
-        if left.len() == owners.len() {
+        if remaining_owners.len() == owners.len() {
             return Ok(());
         }
-        if left.is_empty() {
+        if remaining_owners.is_empty() {
             let name = object.name_any();
             info!(kind = kind.resource.kind, namespace = object.namespace(), name, "Collected");
-            return self.delete(kind, object.meta(), DeleteParams::background()).await;
+            return self.delete_object(kind, object.meta(), DeleteParams::background()).await;
         }
-        self.patch(kind, object.meta(), &json!({"ownerReferences": left})).await
+        self.patch_metadata(kind, object.meta(), &json!({"ownerReferences": remaining_owners}))
+            .await
     }
 
     /// Is `owner` gone, or replaced by another object of its name?
@@ -169,63 +174,73 @@ impl GarbageCollector {
         dependent: &ObjectMeta,
     ) -> Result<bool, kube::Error> {
         let group = owner.api_version.rsplit_once('/').map_or("", |(group, _)| group);
-        let is =
+        let is_owner_kind =
             |kind: &&WatchedKind| kind.resource.group == group && kind.resource.kind == owner.kind;
         // The owner's kind is not served here, so whether the owner exists is unknown: it counts as
         // existing.
-        let Some(kind) = self.kinds.iter().find(is) else { return Ok(false) };
-        let found = self.api(kind, dependent.namespace.as_deref()).get_opt(&owner.name).await?;
-        Ok(found.is_none_or(|found| found.uid().as_ref() != Some(&owner.uid)))
+        let Some(kind) = self.kinds.iter().find(is_owner_kind) else { return Ok(false) };
+        let owner_object =
+            self.api(kind, dependent.namespace.as_deref()).get_opt(&owner.name).await?;
+        Ok(owner_object.is_none_or(|object| object.uid().as_ref() != Some(&owner.uid)))
     }
 
     /// Deletes or releases the dependents of an owner that is being deleted, then removes its
     /// finalizer.
-    async fn finalize(
+    async fn finalize_owner(
         &self,
         kind: &WatchedKind,
         object: &DynamicObject,
         dependents: &[&(&WatchedKind, Arc<DynamicObject>)],
-        waiting: &HashSet<&str>,
+        waiting_uids: &HashSet<&str>,
     ) -> Result<(), kube::Error> {
         let meta = object.meta();
         let finalizers = object.finalizers();
-        let orphans = is_ending_by(object, ORPHAN);
-        if !orphans && !waits(object) {
+        let is_orphaning = is_ending_by(object, ORPHAN);
+        if !is_orphaning && !is_foreground_deletion(object) {
             return Ok(());
         }
         for (kind, dependent) in dependents {
-            let is = |owner: &&OwnerReference| Some(&owner.uid) == meta.uid.as_ref();
-            let others = dependent.owner_references().iter().filter(|owner| !is(owner));
-            let others: Vec<_> = others.cloned().collect();
-            let left = (!others.is_empty()).then_some(&others);
-            if orphans || self.is_held(&others, dependent.meta(), waiting).await? {
-                self.patch(kind, dependent.meta(), &json!({"ownerReferences": left})).await?;
+            let is_owner = |owner: &&OwnerReference| Some(&owner.uid) == meta.uid.as_ref();
+            let other_owners = dependent.owner_references().iter().filter(|owner| !is_owner(owner));
+            let other_owners: Vec<_> = other_owners.cloned().collect();
+            let remaining_owners = (!other_owners.is_empty()).then_some(&other_owners);
+            if is_orphaning
+                || self.has_remaining_owner(&other_owners, dependent.meta(), waiting_uids).await?
+            {
+                self.patch_metadata(
+                    kind,
+                    dependent.meta(),
+                    &json!({"ownerReferences": remaining_owners}),
+                )
+                .await?;
             } else if dependent.meta().deletion_timestamp.is_none() {
-                self.delete(kind, dependent.meta(), DeleteParams::foreground()).await?;
+                self.delete_object(kind, dependent.meta(), DeleteParams::foreground()).await?;
             }
         }
-        let blocks = |dependent: &DynamicObject| {
+        let is_blocking = |dependent: &DynamicObject| {
             let owners = dependent.owner_references();
             let mut owners = owners.iter().filter(|owner| Some(&owner.uid) == meta.uid.as_ref());
             owners.any(|owner| owner.block_owner_deletion == Some(true))
         };
-        if !orphans && dependents.iter().any(|(_, dependent)| blocks(dependent)) {
+        if !is_orphaning && dependents.iter().any(|(_, dependent)| is_blocking(dependent)) {
             return Ok(());
         }
-        let done = if orphans { ORPHAN } else { FOREGROUND };
-        let left: Vec<_> = finalizers.iter().filter(|finalizer| *finalizer != done).collect();
-        self.patch(kind, meta, &json!({"finalizers": left})).await
+        let finished_finalizer = if is_orphaning { ORPHAN } else { FOREGROUND };
+        let remaining_finalizers: Vec<_> =
+            finalizers.iter().filter(|finalizer| *finalizer != finished_finalizer).collect();
+        self.patch_metadata(kind, meta, &json!({"finalizers": remaining_finalizers})).await
     }
 
     /// Does one of `owners` stay, so that the dependent stays, too?
-    async fn is_held(
+    async fn has_remaining_owner(
         &self,
         owners: &[OwnerReference],
         dependent: &ObjectMeta,
-        waiting: &HashSet<&str>,
+        waiting_uids: &HashSet<&str>,
     ) -> Result<bool, kube::Error> {
         for owner in owners {
-            if !waiting.contains(owner.uid.as_str()) && !self.is_gone(owner, dependent).await? {
+            if !waiting_uids.contains(owner.uid.as_str()) && !self.is_gone(owner, dependent).await?
+            {
                 return Ok(true);
             }
         }
@@ -236,39 +251,42 @@ impl GarbageCollector {
     /// the rest.
     async fn end_namespaces(
         &self,
-        all: &[(&WatchedKind, Arc<DynamicObject>)],
+        objects: &[(&WatchedKind, Arc<DynamicObject>)],
     ) -> Result<(), kube::Error> {
-        for (kind, namespace) in all {
-            let ends = kind.resource.kind == "Namespace"
+        for (kind, namespace) in objects {
+            let is_terminating = kind.resource.kind == "Namespace"
                 && kind.resource.group.is_empty()
                 && namespace.meta().deletion_timestamp.is_some();
-            if !ends {
+            if !is_terminating {
                 continue;
             }
             let name = namespace.name_any();
-            let inside: Vec<_> = all
+            let namespaced_objects: Vec<_> = objects
                 .iter()
                 .filter(|(kind, object)| {
                     kind.namespaced && object.namespace().as_ref() == Some(&name)
                 })
                 .collect();
-            let pods: Vec<_> =
-                inside.iter().filter(|(kind, _)| kind.resource.kind == "Pod").copied().collect();
+            let pods: Vec<_> = namespaced_objects
+                .iter()
+                .filter(|(kind, _)| kind.resource.kind == "Pod")
+                .copied()
+                .collect();
             // StatefulSets are deleted with the pods, because they would make new ones.
-            let now = if pods.is_empty() {
-                inside.clone()
+            let next_deletions = if pods.is_empty() {
+                namespaced_objects.clone()
             } else {
-                let makes = |kind: &WatchedKind| {
+                let is_pod_source = |kind: &WatchedKind| {
                     ["Pod", "StatefulSet"].contains(&kind.resource.kind.as_str())
                 };
-                inside.iter().filter(|(kind, _)| makes(kind)).copied().collect()
+                namespaced_objects.iter().filter(|(kind, _)| is_pod_source(kind)).copied().collect()
             };
-            for (kind, object) in now {
+            for (kind, object) in next_deletions {
                 if object.meta().deletion_timestamp.is_none() {
-                    self.delete(kind, object.meta(), DeleteParams::background()).await?;
+                    self.delete_object(kind, object.meta(), DeleteParams::background()).await?;
                 }
             }
-            if inside.is_empty() {
+            if namespaced_objects.is_empty() {
                 self.release_namespace(&name).await?;
             }
         }
@@ -285,9 +303,9 @@ impl GarbageCollector {
         }
         finalizers.retain(|finalizer| finalizer != NAMESPACE_FINALIZER);
         info!(name, "A namespace is empty and goes");
-        let written =
+        let result =
             api.replace_subresource("finalize", name, &PostParams::default(), &namespace).await;
-        gone(written.map(drop))
+        ignore_stale_write(result.map(drop))
     }
 
     fn api(&self, kind: &WatchedKind, namespace: Option<&str>) -> Api<DynamicObject> {
@@ -297,7 +315,7 @@ impl GarbageCollector {
         }
     }
 
-    async fn delete(
+    async fn delete_object(
         &self,
         kind: &WatchedKind,
         meta: &ObjectMeta,
@@ -307,12 +325,12 @@ impl GarbageCollector {
         let preconditions = Preconditions { uid: meta.uid.clone(), resource_version: None };
         let params = DeleteParams { preconditions: Some(preconditions), ..params };
         let api = self.api(kind, meta.namespace.as_deref());
-        gone(api.delete(name, &params).await.map(drop))
+        ignore_stale_write(api.delete(name, &params).await.map(drop))
     }
 
     /// Patches metadata at the version that was read; after a conflict the watch brings the newer
     /// object.
-    async fn patch(
+    async fn patch_metadata(
         &self,
         kind: &WatchedKind,
         meta: &ObjectMeta,
@@ -331,17 +349,17 @@ impl GarbageCollector {
                 debug!(kind = kind.resource.kind, name, "Changed meanwhile");
                 Ok(())
             }
-            other => gone(other.map(drop)),
+            other => ignore_stale_write(other.map(drop)),
         }
     }
 }
 
 /// Is this object deleted as soon as its dependents are gone?
-fn waits(object: &DynamicObject) -> bool {
+fn is_foreground_deletion(object: &DynamicObject) -> bool {
     is_ending_by(object, FOREGROUND)
 }
 
 fn is_ending_by(object: &DynamicObject, finalizer: &str) -> bool {
     object.meta().deletion_timestamp.is_some()
-        && object.finalizers().iter().any(|known| known == finalizer)
+        && object.finalizers().iter().any(|name| name == finalizer)
 }

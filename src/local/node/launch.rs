@@ -50,7 +50,7 @@ pub(crate) struct LaunchContext<'a> {
 }
 
 /// Returns the program that a container runs; `None` for one that is in an image.
-pub(crate) fn role(
+pub(crate) fn container_role(
     databases: &[&'static DrivenDatabase],
     container: &Container,
 ) -> Option<ContainerRole> {
@@ -68,105 +68,108 @@ pub(crate) fn role(
 /// Returns the folder of this host that stands for a volume of a pod. `None` for kinds of volumes
 /// that are not served here.
 pub(crate) fn volume_folder(folder: &StateFolder, pod: &Pod, volume: &Volume) -> Option<PathBuf> {
-    let (namespace, name) = key(pod);
+    let (namespace, name) = pod_key(pod);
     if let Some(claim) = &volume.persistent_volume_claim {
         return Some(folder.claim(namespace, &claim.claim_name));
     }
-    let made = volume.empty_dir.is_some()
+    let is_supported = volume.empty_dir.is_some()
         || volume.secret.is_some()
         || volume.config_map.is_some()
         || volume.projected.is_some()
         || volume.downward_api.is_some();
-    made.then(|| folder.pod(namespace, name).join(&volume.name))
+    is_supported.then(|| folder.pod(namespace, name).join(&volume.name))
 }
 
 /// Returns the path of the file with a container's termination message.
 pub(crate) fn termination_log(folder: &StateFolder, pod: &Pod, container: &str) -> PathBuf {
-    let (namespace, name) = key(pod);
+    let (namespace, name) = pod_key(pod);
     folder.pod(namespace, name).join(format!("{container}.termination-log"))
 }
 
 /// Returns the path of the kubeconfig of a pod's pilot.
-pub(crate) fn kubeconfig(folder: &StateFolder, pod: &Pod) -> PathBuf {
-    let (namespace, name) = key(pod);
+pub(crate) fn kubeconfig_path(folder: &StateFolder, pod: &Pod) -> PathBuf {
+    let (namespace, name) = pod_key(pod);
     folder.pod(namespace, name).join("pod.kubeconfig")
 }
 
 /// Returns the namespace and name of a pod.
-pub(crate) fn key(pod: &Pod) -> (&str, &str) {
+pub(crate) fn pod_key(pod: &Pod) -> (&str, &str) {
     let meta = &pod.metadata;
     (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
 }
 
 /// Returns how to start the container's installer.
-pub(crate) fn installer(
-    place: &LaunchContext<'_>,
+pub(crate) fn build_installer_launch(
+    context: &LaunchContext<'_>,
     pod: &Pod,
     container: &Container,
 ) -> Option<LaunchSpec> {
-    let (namespace, name) = key(pod);
-    let into = container.command.iter().flatten().nth(2)?;
-    let log = termination_log(place.folder, pod, &container.name);
+    let (namespace, name) = pod_key(pod);
+    let target_dir = container.command.iter().flatten().nth(2)?;
+    let log = termination_log(context.folder, pod, &container.name);
     Some(LaunchSpec {
-        program: place.program.to_owned(),
+        program: context.program.to_owned(),
         args: vec![
             "install".to_owned(),
-            translated(place.folder, pod, container, into)?.display().to_string(),
+            translate_path(context.folder, pod, container, target_dir)?.display().to_string(),
             "--termination-log".to_owned(),
             log.display().to_string(),
         ],
-        env: place.environment.to_vec(),
-        directory: place.folder.pod(namespace, name),
-        log: place.folder.log(namespace, name, &container.name, false),
+        env: context.environment.to_vec(),
+        directory: context.folder.pod(namespace, name),
+        log: context.folder.log(namespace, name, &container.name, false),
     })
 }
 
 /// Returns how to start the container's pilot, with the distribution in `home` and the container's
 /// own variables `told`.
-pub(crate) fn pilot(
-    place: &LaunchContext<'_>,
+pub(crate) fn build_pilot_launch(
+    context: &LaunchContext<'_>,
     pod: &Pod,
     container: &Container,
     database: &DrivenDatabase,
     home: &Path,
-    mut told: BTreeMap<String, String>,
+    mut variables: BTreeMap<String, String>,
 ) -> Option<LaunchSpec> {
-    let (namespace, name) = key(pod);
-    let folder = place.folder;
-    let called = container.command.iter().flatten().next()?;
-    let inside = |path: &str| translated(folder, pod, container, path);
-    let mut env: BTreeMap<OsString, OsString> = place.environment.iter().cloned().collect();
-    if let Some((variable, java)) = java(place, database, home, &env) {
+    let (namespace, name) = pod_key(pod);
+    let folder = context.folder;
+    let program_path = container.command.iter().flatten().next()?;
+    let host_path = |path: &str| translate_path(folder, pod, container, path);
+    let mut env: BTreeMap<OsString, OsString> = context.environment.iter().cloned().collect();
+    if let Some((variable, java)) = java_variable(context, database, home, &env) {
         env.insert(variable.into(), java);
     }
-    let mut tell = |name: &str, value: String| {
-        told.insert(name.to_owned(), value);
+    let mut set_variable = |name: &str, value: String| {
+        variables.insert(name.to_owned(), value);
     };
-    let shown = |path: PathBuf| path.display().to_string();
-    tell("NAVIGATOR_KUBECONFIG", shown(kubeconfig(folder, pod)));
-    tell("NAVIGATOR_DATA_DIR", shown(inside(database.names.data_dir)?));
-    tell("NAVIGATOR_CONFIG_DIR", shown(inside(CONFIG_DIR)?));
-    tell("NAVIGATOR_SHARED_DIR", shown(inside(names::SHARED_DIR)?));
+    let path_text = |path: PathBuf| path.display().to_string();
+    set_variable("NAVIGATOR_KUBECONFIG", path_text(kubeconfig_path(folder, pod)));
+    set_variable("NAVIGATOR_DATA_DIR", path_text(host_path(database.names.data_dir)?));
+    set_variable("NAVIGATOR_CONFIG_DIR", path_text(host_path(CONFIG_DIR)?));
+    set_variable("NAVIGATOR_SHARED_DIR", path_text(host_path(names::SHARED_DIR)?));
     // Only where the database asks for passwords.
-    if let Some(users) = inside(names::USERS_DIR) {
-        tell("NAVIGATOR_USERS_DIR", shown(users));
+    if let Some(users) = host_path(names::USERS_DIR) {
+        set_variable("NAVIGATOR_USERS_DIR", path_text(users));
     }
-    tell("NAVIGATOR_DATABASE_HOME", shown(home.to_owned()));
-    tell("NAVIGATOR_TERMINATION_LOG", shown(termination_log(folder, pod, &container.name)));
-    tell("NAVIGATOR_BIND_ADDRESS", place.address.to_string());
+    set_variable("NAVIGATOR_DATABASE_HOME", path_text(home.to_owned()));
+    set_variable(
+        "NAVIGATOR_TERMINATION_LOG",
+        path_text(termination_log(folder, pod, &container.name)),
+    );
+    set_variable("NAVIGATOR_BIND_ADDRESS", context.address.to_string());
     // The data folder is no mount on this host, and its limits are the host's: the pilot must not
     // refuse either.
-    tell("NAVIGATOR_ALLOW_UNMOUNTED_DATA", "true".to_owned());
-    tell("NAVIGATOR_ALLOW_LOW_LIMITS", "true".to_owned());
+    set_variable("NAVIGATOR_ALLOW_UNMOUNTED_DATA", "true".to_owned());
+    set_variable("NAVIGATOR_ALLOW_LOW_LIMITS", "true".to_owned());
     if let Some(limit) = memory_limit(container) {
-        tell("NAVIGATOR_MEMORY_LIMIT", limit.to_string());
+        set_variable("NAVIGATOR_MEMORY_LIMIT", limit.to_string());
     }
-    if let Some(user) = user(pod, container).filter(|_| place.root) {
-        tell("NAVIGATOR_PILOT_USER", user);
+    if let Some(user) = container_user(pod, container).filter(|_| context.root) {
+        set_variable("NAVIGATOR_PILOT_USER", user);
     }
-    env.extend(told.into_iter().map(|(name, value)| (name.into(), value.into())));
+    env.extend(variables.into_iter().map(|(name, value)| (name.into(), value.into())));
     Some(LaunchSpec {
-        program: inside(called)?,
+        program: host_path(program_path)?,
         args: vec!["pilot".to_owned(), database.names.word.to_owned()],
         env: env.into_iter().collect(),
         directory: folder.pod(namespace, name),
@@ -175,24 +178,26 @@ pub(crate) fn pilot(
 }
 
 /// Returns the variable that tells the launcher where Java is, if it would find none by itself.
-fn java(
-    place: &LaunchContext<'_>,
+fn java_variable(
+    context: &LaunchContext<'_>,
     database: &DrivenDatabase,
     home: &Path,
     env: &BTreeMap<OsString, OsString>,
 ) -> Option<(&'static str, OsString)> {
     let JavaLocation { variables, bundled } = database.java.as_ref()?;
-    let (first, others) = variables.split_first()?;
-    let comes_along = bundled.is_some_and(|below| home.join(below).join("bin/java").is_file());
-    if comes_along || env.contains_key(OsStr::new(first)) {
+    let (first_variable, other_variables) = variables.split_first()?;
+    let is_bundled =
+        bundled.is_some_and(|subdirectory| home.join(subdirectory).join("bin/java").is_file());
+    if is_bundled || env.contains_key(OsStr::new(first_variable)) {
         return None;
     }
-    let told = others.iter().find_map(|name| env.get(OsStr::new(name)).cloned());
-    Some((first, told.or_else(|| place.java.map(Into::into))?))
+    let configured_home =
+        other_variables.iter().find_map(|name| env.get(OsStr::new(name)).cloned());
+    Some((first_variable, configured_home.or_else(|| context.java.map(Into::into))?))
 }
 
 /// Returns the path on this host for a path in a container.
-fn translated(
+fn translate_path(
     folder: &StateFolder,
     pod: &Pod,
     container: &Container,
@@ -204,24 +209,28 @@ fn translated(
         .filter_map(|mount| Some((mount, Path::new(path).strip_prefix(&mount.mount_path).ok()?)))
         .max_by_key(|(mount, _)| mount.mount_path.len())?;
     let volume = volumes.iter().find(|volume| volume.name == mount.name)?;
-    let mut found = volume_folder(folder, pod, volume)?;
-    found.extend(mount.sub_path.as_deref());
-    found.extend((!rest.as_os_str().is_empty()).then_some(rest));
-    Some(found)
+    let mut host_path = volume_folder(folder, pod, volume)?;
+    host_path.extend(mount.sub_path.as_deref());
+    host_path.extend((!rest.as_os_str().is_empty()).then_some(rest));
+    Some(host_path)
 }
 
 /// Returns the container's memory limit in bytes.
 pub(crate) fn memory_limit(container: &Container) -> Option<u64> {
     let limit = container.resources.as_ref()?.limits.as_ref()?.get("memory")?;
-    quantity::units(&limit.0).and_then(|bytes| u64::try_from(bytes).ok())
+    quantity::parse_units(&limit.0).and_then(|bytes| u64::try_from(bytes).ok())
 }
 
 /// Returns the user of a container's program, as `UID:GID`.
-fn user(pod: &Pod, container: &Container) -> Option<String> {
-    let of_pod = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
-    let own = container.security_context.as_ref();
-    let user = own.and_then(|own| own.run_as_user).or_else(|| of_pod?.run_as_user)?;
-    let group = own.and_then(|own| own.run_as_group).or_else(|| of_pod?.run_as_group);
+fn container_user(pod: &Pod, container: &Container) -> Option<String> {
+    let pod_context = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
+    let container_context = container.security_context.as_ref();
+    let user = container_context
+        .and_then(|context| context.run_as_user)
+        .or_else(|| pod_context?.run_as_user)?;
+    let group = container_context
+        .and_then(|context| context.run_as_group)
+        .or_else(|| pod_context?.run_as_group);
     Some(format!("{user}:{}", group.unwrap_or(user)))
 }
 
@@ -292,18 +301,18 @@ mod tests {
                 java: Some(Path::new("/usr/lib/jvm/17")),
                 root: true,
             };
-            assert!(matches!(role(ALL, init), Some(ContainerRole::Installer)));
-            let install = installer(&place, &pod, init).unwrap();
+            assert!(matches!(container_role(ALL, init), Some(ContainerRole::Installer)));
+            let install = build_installer_launch(&place, &pod, init).unwrap();
             assert_eq!(install.program, Path::new("/usr/bin/navigator"));
             assert_eq!(install.args[..2], ["install", "/state/pods/shop/demo-0/shared"]);
 
-            let Some(ContainerRole::Pilot(driven)) = role(ALL, main) else {
+            let Some(ContainerRole::Pilot(driven)) = container_role(ALL, main) else {
                 panic!("it is a pilot")
             };
             let home = Path::new("/homes/one");
             let said = [("BOTH", "demo-0-x"), ("NAVIGATOR_BIND_ADDRESS", "0.0.0.0")];
             let said = said.map(|(name, value)| (name.to_owned(), value.to_owned()));
-            let launch = pilot(&place, &pod, main, driven, home, said.into()).unwrap();
+            let launch = build_pilot_launch(&place, &pod, main, driven, home, said.into()).unwrap();
             assert_eq!(launch.program, Path::new("/state/pods/shop/demo-0/shared/navigator"));
             assert_eq!(launch.args, ["pilot", driven.names.word]);
             assert_eq!(launch.log, Path::new("/state/logs/shop/demo-0/database.log"));
@@ -321,7 +330,8 @@ mod tests {
                 assert_eq!(env[&OsString::from(name)], value, "{name}");
             }
             let ordinary = LaunchContext { root: false, ..place };
-            let launch = pilot(&ordinary, &pod, main, driven, home, BTreeMap::new()).unwrap();
+            let launch =
+                build_pilot_launch(&ordinary, &pod, main, driven, home, BTreeMap::new()).unwrap();
             assert!(launch.env.iter().all(|(name, _)| name != "NAVIGATOR_PILOT_USER"));
         }
     }
@@ -347,7 +357,7 @@ mod tests {
         };
         let told = |env: &[(&str, &str)]| {
             let env = env.iter().map(|(name, value)| (name.into(), value.into())).collect();
-            let (name, value) = java(&place, &JAVA, home.path(), &env)?;
+            let (name, value) = java_variable(&place, &JAVA, home.path(), &env)?;
             Some((name, value.into_string().unwrap()))
         };
         assert_eq!(told(&[]), Some(("OWN_JAVA", "/jvm".to_owned())));
@@ -356,7 +366,7 @@ mod tests {
         std::fs::create_dir_all(home.path().join("jdk/bin")).unwrap();
         std::fs::write(home.path().join("jdk/bin/java"), "").unwrap();
         assert_eq!(told(&[]), None, "it comes with the database");
-        assert!(java(&place, &EXAMPLE, home.path(), &BTreeMap::new()).is_none());
+        assert!(java_variable(&place, &EXAMPLE, home.path(), &BTreeMap::new()).is_none());
     }
 
     #[test]
@@ -365,8 +375,10 @@ mod tests {
             command: Some(command.iter().map(|&word| word.to_owned()).collect()),
             ..Container::default()
         };
-        assert!(role(ALL, &Container::default()).is_none());
-        assert!(role(ALL, &container(&["sh", "-c", "sleep 1"])).is_none());
-        assert!(role(ALL, &container(&["/shared/navigator", "pilot", "nobody"])).is_none());
+        assert!(container_role(ALL, &Container::default()).is_none());
+        assert!(container_role(ALL, &container(&["sh", "-c", "sleep 1"])).is_none());
+        assert!(
+            container_role(ALL, &container(&["/shared/navigator", "pilot", "nobody"])).is_none()
+        );
     }
 }

@@ -24,17 +24,22 @@ use crate::{
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Makes the Node and writes its status once: the host does not change while the daemon runs.
-pub(crate) async fn keep(client: Client, name: String, folder: StateFolder, shutdown: Shutdown) {
+pub(crate) async fn maintain_node(
+    client: Client,
+    name: String,
+    folder: StateFolder,
+    shutdown: Shutdown,
+) {
     let api: Api<Node> = Api::all(client);
-    let mut last = String::new();
+    let mut last_error = String::new();
     loop {
-        match write(&api, &name, folder.path()).await {
+        match write_node(&api, &name, folder.path()).await {
             Ok(()) => break,
             Err(error) => {
                 let text = chain(&error).to_string();
-                if text != last {
+                if text != last_error {
                     info!(error = text, "Waiting for the API");
-                    last = text;
+                    last_error = text;
                 }
             }
         }
@@ -46,12 +51,12 @@ pub(crate) async fn keep(client: Client, name: String, folder: StateFolder, shut
     shutdown.triggered().await;
 }
 
-async fn write(api: &Api<Node>, name: &str, folder: &Path) -> Result<(), kube::Error> {
+async fn write_node(api: &Api<Node>, name: &str, folder: &Path) -> Result<(), kube::Error> {
     if api.get_opt(name).await?.is_none() {
         let labels = [
             ("kubernetes.io/hostname", name),
             ("kubernetes.io/os", "linux"),
-            ("kubernetes.io/arch", arch()),
+            ("kubernetes.io/arch", architecture()),
         ];
         let node = Node {
             metadata: ObjectMeta {
@@ -65,41 +70,44 @@ async fn write(api: &Api<Node>, name: &str, folder: &Path) -> Result<(), kube::E
         api.create(&PostParams::default(), &node).await?;
     }
     let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-    api.patch_status(name, &params, &Patch::Merge(json!({"status": about(name, folder)}))).await?;
+    api.patch_status(name, &params, &Patch::Merge(json!({"status": node_status(name, folder)})))
+        .await?;
     Ok(())
 }
 
-fn about(name: &str, folder: &Path) -> Value {
+fn node_status(name: &str, folder: &Path) -> Value {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).to_string();
-    let memory =
-        memory("MemTotal").map_or_else(|| "0".to_owned(), |bytes| format!("{}Ki", bytes >> 10));
-    let room =
-        |kind| json!({"cpu": cpus, "memory": memory, "pods": "110", "ephemeral-storage": kind});
-    let disk = nix::sys::statvfs::statvfs(folder)
-        .map_or_else(|_| "0".to_owned(), |it| format!("{}", it.blocks() * it.fragment_size()));
+    let memory = read_memory("MemTotal")
+        .map_or_else(|| "0".to_owned(), |bytes| format!("{}Ki", bytes >> 10));
+    let capacity = |storage| json!({"cpu": cpus, "memory": memory, "pods": "110", "ephemeral-storage": storage});
+    let disk = nix::sys::statvfs::statvfs(folder).map_or_else(
+        |_| "0".to_owned(),
+        |stat| format!("{}", stat.blocks() * stat.fragment_size()),
+    );
     let (time, kernel) = (now(), nix::sys::utsname::uname().ok());
-    let kernel = kernel.map(|it| it.release().to_string_lossy().into_owned()).unwrap_or_default();
+    let kernel =
+        kernel.map(|info| info.release().to_string_lossy().into_owned()).unwrap_or_default();
     json!({
         "addresses": [
             {"type": "InternalIP", "address": "127.0.0.1"},
             {"type": "Hostname", "address": name},
         ],
-        "capacity": room(disk.clone()),
-        "allocatable": room(disk),
+        "capacity": capacity(disk.clone()),
+        "allocatable": capacity(disk),
         "conditions": [{
             "type": "Ready", "status": "True", "reason": "DaemonRuns",
             "message": "navigator local runs on this host",
             "lastHeartbeatTime": time, "lastTransitionTime": time,
         }],
         "nodeInfo": {
-            "architecture": arch(), "operatingSystem": "linux", "osImage": "", "machineID": "",
+            "architecture": architecture(), "operatingSystem": "linux", "osImage": "", "machineID": "",
             "systemUUID": "", "bootID": "", "kernelVersion": kernel, "kubeProxyVersion": "",
             "containerRuntimeVersion": "process://", "kubeletVersion": build_info::VERSION,
         },
     })
 }
 
-fn arch() -> &'static str {
+fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -108,7 +116,7 @@ fn arch() -> &'static str {
 }
 
 /// Reads an amount of memory in bytes by its name in `/proc/meminfo`: `MemTotal`, `MemAvailable`.
-pub fn memory(name: &str) -> Option<u64> {
+pub fn read_memory(name: &str) -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     parse_memory(&text, name)
 }

@@ -28,21 +28,21 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 use super::{
-    MANAGER, NodeContext, gone,
+    MANAGER, NodeContext, ignore_stale_write,
     launch::{self, ContainerRole, LaunchContext},
     pod_status::{self, ObservedPod},
     probes::{self, ContainerHealth},
-    process::{DetachedProcess, LOOK, LaunchSpec, ProcessExit, REAPED, boot},
+    process::{DetachedProcess, LOOK, LaunchSpec, ProcessExit, REAPED, boot_id},
     referenced_objects::ReferencedObjects,
-    variables::{EnvVars, variables},
+    variables::{EnvVars, build_variables},
     volumes,
 };
 use crate::{
     api::names,
     error::chain,
     local::{
-        homes::tag,
-        state_folder::{read_if_there, write_own},
+        homes::image_tag,
+        state_folder::{read_if_exists, write_private},
     },
     pilot::database::DrivenDatabase,
     runtime::events::EventNotice,
@@ -93,23 +93,23 @@ pub struct PodRecord {
 impl PodRecord {
     /// Reads the record in a pod's folder; `None` where there is no readable one.
     pub fn read(folder: &Path) -> Option<Self> {
-        let text = read_if_there(&folder.join(RECORD)).ok()??;
+        let text = read_if_exists(&folder.join(RECORD)).ok()??;
         serde_json::from_str(&text).ok()
     }
 
     /// Does the pilot's process still run?
-    pub fn runs(&self) -> bool {
+    pub fn is_running(&self) -> bool {
         self.process().is_some()
     }
 
     /// Returns the pilot's process, if it still runs.
     pub(super) fn process(&self) -> Option<DetachedProcess> {
-        let is_of_now = self.boot.is_empty() || self.boot == boot();
-        is_of_now.then(|| DetachedProcess::adopt(self.pid, self.started))?
+        let is_same_boot = self.boot.is_empty() || self.boot == boot_id();
+        is_same_boot.then(|| DetachedProcess::adopt(self.pid, self.started))?
     }
 
     /// Returns the pilot's grace period.
-    pub(super) fn grace(&self) -> Duration {
+    pub(super) fn grace_period(&self) -> Duration {
         if self.grace == 0 { DEFAULT_GRACE } else { Duration::from_secs(self.grace) }
     }
 }
@@ -158,9 +158,9 @@ struct PodWorker {
 pub(crate) type PodUpdate = Option<Arc<Pod>>;
 
 /// Runs one pod until its end.
-pub(crate) async fn live(host: Arc<NodeContext>, mut pods: watch::Receiver<PodUpdate>) {
+pub(crate) async fn run_pod(host: Arc<NodeContext>, mut pods: watch::Receiver<PodUpdate>) {
     let Some(pod) = pods.borrow_and_update().clone() else { return };
-    let mut life = PodWorker {
+    let mut worker = PodWorker {
         written: pod.status.clone().unwrap_or_default(),
         host,
         pods,
@@ -171,22 +171,22 @@ pub(crate) async fn live(host: Arc<NodeContext>, mut pods: watch::Receiver<PodUp
         record: PodRecord::default(),
         process: None,
     };
-    life.recall().await;
-    let end = Box::pin(life.run()).await;
-    life.end(end).await;
+    worker.adopt_process().await;
+    let stop_reason = Box::pin(worker.run()).await;
+    worker.stop_pod(stop_reason).await;
 }
 
 impl PodWorker {
-    fn folder(&self) -> PathBuf {
-        let (namespace, name) = launch::key(&self.pod);
+    fn pod_dir(&self) -> PathBuf {
+        let (namespace, name) = launch::pod_key(&self.pod);
         self.host.folder.pod(namespace, name)
     }
 
     /// Takes over the process that an earlier daemon started for this pod, or ends an earlier pod
     /// of its name.
-    async fn recall(&mut self) {
+    async fn adopt_process(&mut self) {
         let uid = self.pod.metadata.uid.clone().unwrap_or_default();
-        let folder = self.folder();
+        let folder = self.pod_dir();
         if let Some(record) = PodRecord::read(&folder) {
             self.process = record.process();
             if record.uid == uid {
@@ -194,7 +194,7 @@ impl PodWorker {
             } else {
                 // The pod was replaced while no daemon ran; the old one's database is stopped as
                 // usual.
-                self.terminate(record.grace()).await;
+                self.terminate_process(record.grace_period()).await;
             }
         }
         if self.record.uid != uid {
@@ -206,78 +206,82 @@ impl PodWorker {
         self.view.containers = self.written.container_statuses.clone().unwrap_or_default();
         self.view.ephemeral = self.written.ephemeral_container_statuses.clone().unwrap_or_default();
         let spec = self.pod.spec.clone().unwrap_or_default();
-        let all = spec.containers.into_iter().chain(spec.init_containers.unwrap_or_default());
-        let ignored = all.filter(|it| launch::role(&self.host.databases, it).is_none());
-        self.view.ignored = ignored.map(|container| container.name).collect();
+        let containers =
+            spec.containers.into_iter().chain(spec.init_containers.unwrap_or_default());
+        let ignored_containers = containers
+            .filter(|container| launch::container_role(&self.host.databases, container).is_none());
+        self.view.ignored = ignored_containers.map(|container| container.name).collect();
     }
 
     async fn run(&mut self) -> StopReason {
-        let prepared = loop {
-            match self.prepare().await {
-                Ok(prepared) => break prepared,
-                Err(WaitingReason(reason, message)) => self.tell_waiting(reason, &message).await,
+        let pilot_container = loop {
+            match self.prepare_pilot().await {
+                Ok(pilot_container) => break pilot_container,
+                Err(WaitingReason(reason, message)) => self.report_waiting(reason, &message).await,
             }
-            if let Some(end) = self.wait(AGAIN).await {
-                return end;
+            if let Some(stop_reason) = self.wait_for_stop(AGAIN).await {
+                return stop_reason;
             }
         };
-        self.tell_mounts(&prepared).await;
+        self.warn_missing_mounts(&pilot_container).await;
         if self.process.is_none() {
-            let pilot = self.pilot(&prepared, EnvVars::new());
+            let pilot = self.pilot_launch(&pilot_container, EnvVars::new());
             self.process =
                 pilot.and_then(|pilot| DetachedProcess::find(&pilot.program, &pilot.args));
         }
-        if let Some(end) = self.install(&prepared).await {
-            return end;
+        if let Some(stop_reason) = self.run_installers(&pilot_container).await {
+            return stop_reason;
         }
-        if self.process.is_none() && pod_status::began(self.container(&prepared)).is_some() {
-            self.ended(&prepared, ProcessExit::Unseen, Duration::ZERO).await;
+        if self.process.is_none()
+            && pod_status::started_at(self.container_status(&pilot_container)).is_some()
+        {
+            self.report_exit(&pilot_container, ProcessExit::Unseen, Duration::ZERO).await;
         }
         let (mut crashes, mut pause) = (0, Duration::ZERO);
         loop {
             if self.process.is_none() {
-                if let Some(end) = self.wait(pause).await {
-                    return end;
+                if let Some(stop_reason) = self.wait_for_stop(pause).await {
+                    return stop_reason;
                 }
-                let variables = match self.give(&prepared).await {
+                let variables = match self.write_volumes(&pilot_container).await {
                     Ok(variables) => variables,
                     Err(WaitingReason(reason, message)) => {
-                        self.tell_waiting(reason, &message).await;
+                        self.report_waiting(reason, &message).await;
                         pause = AGAIN;
                         continue;
                     }
                 };
-                if let Err(error) = self.start(&prepared, variables) {
-                    self.tell_waiting("RunContainerError", &error.to_string()).await;
+                if let Err(error) = self.start_pilot(&pilot_container, variables) {
+                    self.report_waiting("RunContainerError", &error.to_string()).await;
                     crashes += 1;
-                    pause = delay(crashes);
+                    pause = restart_delay(crashes);
                     continue;
                 }
             }
-            let begun = Instant::now();
-            let exit = match self.supervise(&prepared).await {
+            let started_at = Instant::now();
+            let exit = match self.supervise(&pilot_container).await {
                 Ok(exit) => exit,
-                Err(end) => return end,
+                Err(stop_reason) => return stop_reason,
             };
-            if begun.elapsed() >= RAN_WELL {
+            if started_at.elapsed() >= RAN_WELL {
                 crashes = 0;
             }
-            pause = delay(crashes);
-            self.ended(&prepared, exit, pause).await;
+            pause = restart_delay(crashes);
+            self.report_exit(&pilot_container, exit, pause).await;
             crashes += 1;
         }
     }
 
     /// Prepares what the pod needs before any of its programs starts, or returns what it waits for.
-    async fn prepare(&mut self) -> Result<PilotContainer, WaitingReason> {
-        let (namespace, name) = launch::key(&self.pod);
+    async fn prepare_pilot(&mut self) -> Result<PilotContainer, WaitingReason> {
+        let (namespace, name) = launch::pod_key(&self.pod);
         let host = &self.host;
-        let failed = |what: &str, error: &io::Error| {
-            WaitingReason("CreateContainerError", format!("failed to {what}: {error}"))
+        let to_waiting_reason = |action: &str, error: &io::Error| {
+            WaitingReason("CreateContainerError", format!("failed to {action}: {error}"))
         };
         let spec = self.pod.spec.clone().unwrap_or_default();
         let pilot = spec.containers.iter().find_map(|container| {
-            match launch::role(&host.databases, container)? {
+            match launch::container_role(&host.databases, container)? {
                 ContainerRole::Pilot(database) => Some((container.clone(), database)),
                 ContainerRole::Installer => None,
             }
@@ -288,24 +292,25 @@ impl PodWorker {
         };
         let address = host
             .addresses
-            .of(namespace, name)
-            .map_err(|error| failed("find an address", &error))?;
+            .ensure_address(namespace, name)
+            .map_err(|error| to_waiting_reason("find an address", &error))?;
         let folder = host.folder.pod(namespace, name);
         for folder in [folder, host.folder.logs(namespace, name)] {
-            fs::create_dir_all(&folder).map_err(|error| failed("make a folder", &error))?;
+            fs::create_dir_all(&folder)
+                .map_err(|error| to_waiting_reason("make a folder", &error))?;
         }
-        for volume in volumes::mounted(&self.pod, &self.run_here()) {
+        for volume in volumes::mounted_volumes(&self.pod, &self.local_containers()) {
             if let Some(claim) = &volume.persistent_volume_claim {
                 let claims: Api<PersistentVolumeClaim> =
                     Api::namespaced(host.client.clone(), namespace);
-                let found = claims.get_opt(&claim.claim_name).await;
-                let found = found.map_err(|error| {
+                let claim_result = claims.get_opt(&claim.claim_name).await;
+                let current_claim = claim_result.map_err(|error| {
                     WaitingReason(
                         "ContainerCreating",
                         format!("no claim was read: {}", chain(&error)),
                     )
                 })?;
-                let phase = found.and_then(|claim| claim.status?.phase);
+                let phase = current_claim.and_then(|claim| claim.status?.phase);
                 if phase.as_deref() != Some("Bound") {
                     let text = format!("claim {} is not bound", claim.claim_name);
                     return Err(WaitingReason("ContainerCreating", text));
@@ -316,63 +321,69 @@ impl PodWorker {
             self.record.home.clone()
         } else {
             let image = container.image.as_deref().unwrap_or_default();
-            let version = tag(image).unwrap_or("latest");
-            let found = host.homes.find(database, version);
-            found.map_err(|missing| WaitingReason("ErrImagePull", missing.to_string()))?.path
+            let version = image_tag(image).unwrap_or("latest");
+            let home_result = host.homes.find(database, version);
+            home_result.map_err(|error| WaitingReason("ErrImagePull", error.to_string()))?.path
         };
         let credentials = (host.credentials)(&self.pod)
             .map_err(|text| WaitingReason("CreateContainerConfigError", text))?;
-        write_own(&launch::kubeconfig(&host.folder, &self.pod), credentials.as_bytes())
-            .map_err(|error| failed("write credentials", &error))?;
+        write_private(&launch::kubeconfig_path(&host.folder, &self.pod), credentials.as_bytes())
+            .map_err(|error| to_waiting_reason("write credentials", &error))?;
         self.record.address = address.to_string();
         self.record.home.clone_from(&home);
-        self.record.grace = self.grace().as_secs();
-        self.save();
+        self.record.grace = self.grace_period().as_secs();
+        self.save_record();
         self.view.address = Some(address);
-        let prepared = PilotContainer { container, database, home, address };
+        let pilot_container = PilotContainer { container, database, home, address };
         if self.process.is_none() {
-            self.give(&prepared).await?;
+            self.write_volumes(&pilot_container).await?;
         }
-        Ok(prepared)
+        Ok(pilot_container)
     }
 
     /// Returns the containers whose program this host runs: installers and pilots.
-    fn run_here(&self) -> Vec<Container> {
+    fn local_containers(&self) -> Vec<Container> {
         let spec = self.pod.spec.clone().unwrap_or_default();
-        let all = spec.containers.into_iter().chain(spec.init_containers.unwrap_or_default());
-        all.filter(|container| launch::role(&self.host.databases, container).is_some()).collect()
+        let containers =
+            spec.containers.into_iter().chain(spec.init_containers.unwrap_or_default());
+        containers
+            .filter(|container| launch::container_role(&self.host.databases, container).is_some())
+            .collect()
     }
 
     /// Writes the files of volumes from the present Secrets and ConfigMaps; returns the pilot's
     /// variables.
-    async fn give(&self, prepared: &PilotContainer) -> Result<EnvVars, WaitingReason> {
-        let containers = self.run_here();
-        let volumes = volumes::mounted(&self.pod, &containers);
-        let (namespace, _) = launch::key(&self.pod);
-        let given = ReferencedObjects::read(&self.host.client, namespace, &containers, &volumes);
-        let given = Box::pin(given).await;
-        let given = given.map_err(|error| {
+    async fn write_volumes(
+        &self,
+        pilot_container: &PilotContainer,
+    ) -> Result<EnvVars, WaitingReason> {
+        let containers = self.local_containers();
+        let volumes = volumes::mounted_volumes(&self.pod, &containers);
+        let (namespace, _) = launch::pod_key(&self.pod);
+        let objects = ReferencedObjects::read(&self.host.client, namespace, &containers, &volumes);
+        let objects = Box::pin(objects).await;
+        let objects = objects.map_err(|error| {
             WaitingReason("ContainerCreating", format!("nothing was read: {}", chain(&error)))
         })?;
-        let place = self.place(prepared);
+        let context = self.launch_context(pilot_container);
         for volume in &volumes {
-            volumes::make(&place, &self.pod, volume, &given)
+            volumes::write_volume(&context, &self.pod, volume, &objects)
                 .map_err(|text| WaitingReason(FAILED_MOUNT, text))?;
         }
-        variables(&place, &self.pod, &prepared.container, &given)
+        build_variables(&context, &self.pod, &pilot_container.container, &objects)
             .map_err(|text| WaitingReason("CreateContainerConfigError", text))
     }
 
     /// Warns of volumes that are mounted at paths which do not exist on this host, so that programs
     /// do not find them.
-    async fn tell_mounts(&self, prepared: &PilotContainer) {
-        let PilotContainer { container, database, .. } = prepared;
-        let known =
+    async fn warn_missing_mounts(&self, pilot_container: &PilotContainer) {
+        let PilotContainer { container, database, .. } = pilot_container;
+        let known_paths =
             [names::SHARED_DIR, names::USERS_DIR, launch::CONFIG_DIR, database.names.data_dir];
-        let volumes = volumes::mounted(&self.pod, std::slice::from_ref(container));
+        let volumes = volumes::mounted_volumes(&self.pod, std::slice::from_ref(container));
         for mount in container.volume_mounts.iter().flatten() {
             let volume = volumes.iter().find(|volume| volume.name == mount.name);
-            let Some(volume) = volume.filter(|_| !known.contains(&mount.mount_path.as_str()))
+            let Some(volume) = volume.filter(|_| !known_paths.contains(&mount.mount_path.as_str()))
             else {
                 continue;
             };
@@ -384,30 +395,41 @@ impl PodWorker {
                 folder.display(),
                 mount.mount_path
             );
-            self.event(&EventNotice::warning("NotMounted", text)).await;
+            self.publish_event(&EventNotice::warning("NotMounted", text)).await;
         }
     }
 
-    fn place(&self, prepared: &PilotContainer) -> LaunchContext<'_> {
+    fn launch_context(&self, pilot_container: &PilotContainer) -> LaunchContext<'_> {
         let host = &self.host;
         LaunchContext {
             folder: &host.folder,
             program: &host.program,
             machine: &host.machine,
-            address: prepared.address,
+            address: pilot_container.address,
             environment: &host.environment,
             java: host.java.as_deref(),
             root: host.root,
         }
     }
 
-    fn pilot(&self, prepared: &PilotContainer, variables: EnvVars) -> Option<LaunchSpec> {
-        let PilotContainer { container, database, home, address: _ } = prepared;
-        launch::pilot(&self.place(prepared), &self.pod, container, database, home, variables)
+    fn pilot_launch(
+        &self,
+        pilot_container: &PilotContainer,
+        variables: EnvVars,
+    ) -> Option<LaunchSpec> {
+        let PilotContainer { container, database, home, address: _ } = pilot_container;
+        launch::build_pilot_launch(
+            &self.launch_context(pilot_container),
+            &self.pod,
+            container,
+            database,
+            home,
+            variables,
+        )
     }
 
     /// Runs the init containers, unless this build of the program is installed in the pod already.
-    async fn install(&mut self, prepared: &PilotContainer) -> Option<StopReason> {
+    async fn run_installers(&mut self, pilot_container: &PilotContainer) -> Option<StopReason> {
         let spec = self.pod.spec.clone().unwrap_or_default();
         let containers = spec.init_containers.unwrap_or_default();
         if self.record.installed == self.host.installation
@@ -418,46 +440,52 @@ impl PodWorker {
         self.view.init.clear();
         for container in &containers {
             loop {
-                let state = match launch::role(&self.host.databases, container) {
-                    Some(ContainerRole::Installer) => self.run_installer(prepared, container).await,
+                let state = match launch::container_role(&self.host.databases, container) {
+                    Some(ContainerRole::Installer) => {
+                        self.run_installer(pilot_container, container).await
+                    }
                     _ => Ok((0, "not run: it is in an image".to_owned())),
                 };
                 let (code, message) =
                     state.unwrap_or_else(|error| (1, format!("failed to run it: {error}")));
-                let ended =
-                    pod_status::terminated(Some(code), &message, Some(pod_status::now()), None);
-                let mut known = pod_status::unknown(container, ended);
-                known.ready = code == 0;
-                self.view.init.push(known);
+                let terminated_state = pod_status::terminated_state(
+                    Some(code),
+                    &message,
+                    Some(pod_status::now()),
+                    None,
+                );
+                let mut container_status = pod_status::new_status(container, terminated_state);
+                container_status.ready = code == 0;
+                self.view.init.push(container_status);
                 if code == 0 {
                     break;
                 }
-                self.write().await;
-                if let Some(end) = self.wait(FIRST_DELAY).await {
-                    return Some(end);
+                self.write_status().await;
+                if let Some(stop_reason) = self.wait_for_stop(FIRST_DELAY).await {
+                    return Some(stop_reason);
                 }
                 self.view.init.pop();
             }
         }
         self.record.installed.clone_from(&self.host.installation);
-        self.save();
+        self.save_record();
         None
     }
 
     /// Runs an installer to its end. Returns its exit code and its termination message.
     async fn run_installer(
         &self,
-        prepared: &PilotContainer,
+        pilot_container: &PilotContainer,
         container: &Container,
     ) -> io::Result<(i32, String)> {
-        let place = self.place(prepared);
-        let launch = launch::installer(&place, &self.pod, container);
+        let context = self.launch_context(pilot_container);
+        let launch = launch::build_installer_launch(&context, &self.pod, container);
         let launch = launch.ok_or_else(|| io::Error::other("its folder is no volume"))?;
-        let log = launch::termination_log(place.folder, &self.pod, &container.name);
+        let log = launch::termination_log(context.folder, &self.pod, &container.name);
         fs::write(&log, "")?;
         let mut process = DetachedProcess::start(&launch)?;
         let code = loop {
-            match process.ended() {
+            match process.poll_exit() {
                 Some(ProcessExit::Code(code)) => break code,
                 Some(ProcessExit::Unseen) => break 1,
                 None => sleep(LOOK).await,
@@ -466,11 +494,15 @@ impl PodWorker {
         Ok((code, fs::read_to_string(&log).unwrap_or_default()))
     }
 
-    fn start(&mut self, prepared: &PilotContainer, variables: EnvVars) -> io::Result<()> {
-        let pilot = self.pilot(prepared, variables);
+    fn start_pilot(
+        &mut self,
+        pilot_container: &PilotContainer,
+        variables: EnvVars,
+    ) -> io::Result<()> {
+        let pilot = self.pilot_launch(pilot_container, variables);
         let pilot = pilot.ok_or_else(|| io::Error::other("a folder that it needs is no volume"))?;
-        let (namespace, name) = launch::key(&self.pod);
-        let container = &prepared.container.name;
+        let (namespace, name) = launch::pod_key(&self.pod);
+        let container = &pilot_container.container.name;
         let previous = self.host.folder.log(namespace, name, container, true);
         match fs::rename(&pilot.log, previous) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -480,168 +512,182 @@ impl PodWorker {
         let process = DetachedProcess::start(&pilot)?;
         info!(namespace, name, pid = process.pid, "Started a pilot");
         (self.record.pid, self.record.started) = (process.pid, process.started);
-        self.record.boot = boot();
+        self.record.boot = boot_id();
         self.process = Some(process);
-        self.save();
-        let known = self.container(prepared);
-        let before = known.state.replace(pod_status::running(pod_status::now()));
-        if let Some(ended) = before.filter(|before| before.terminated.is_some()) {
-            known.last_state = Some(ended);
-            known.restart_count += 1;
+        self.save_record();
+        let status = self.container_status(pilot_container);
+        let previous_state = status.state.replace(pod_status::running_state(pod_status::now()));
+        if let Some(terminated_state) = previous_state.filter(|state| state.terminated.is_some()) {
+            status.last_state = Some(terminated_state);
+            status.restart_count += 1;
         }
-        (known.ready, known.started) = (false, Some(false));
+        (status.ready, status.started) = (false, Some(false));
         Ok(())
     }
 
     /// Returns the status of the pilot's container, and adds missing statuses of containers.
-    fn container(&mut self, prepared: &PilotContainer) -> &mut ContainerStatus {
+    fn container_status(&mut self, pilot_container: &PilotContainer) -> &mut ContainerStatus {
         let spec = self.pod.spec.clone().unwrap_or_default();
         for container in &spec.containers {
-            if self.view.containers.iter().all(|known| known.name != container.name) {
-                let state = self.view.waiting(&container.name, "ContainerCreating", "");
-                self.view.containers.push(pod_status::unknown(container, state));
+            if self.view.containers.iter().all(|status| status.name != container.name) {
+                let state = self.view.waiting_state(&container.name, "ContainerCreating", "");
+                self.view.containers.push(pod_status::new_status(container, state));
             }
         }
         let pid = self.record.pid;
-        let mut all = self.view.containers.iter_mut();
-        let known = all.find(|known| known.name == prepared.container.name);
-        let known = known.expect("a status was made for each container of the spec");
-        known.container_id = (pid > 0).then(|| pod_status::id(pid));
-        known.image_id = format!("file://{}", prepared.home.display());
-        known
+        let mut statuses = self.view.containers.iter_mut();
+        let status = statuses.find(|status| status.name == pilot_container.container.name);
+        let status = status.expect("a status was made for each container of the spec");
+        status.container_id = (pid > 0).then(|| pod_status::container_id(pid));
+        status.image_id = format!("file://{}", pilot_container.home.display());
+        status
     }
 
     /// Supervises the process until it has ended, or the pod is to end.
-    async fn supervise(&mut self, prepared: &PilotContainer) -> Result<ProcessExit, StopReason> {
-        let known = self.container(prepared);
-        if known.state.as_ref().is_none_or(|state| state.running.is_none()) {
-            known.state = Some(pod_status::running(pod_status::now()));
+    async fn supervise(
+        &mut self,
+        pilot_container: &PilotContainer,
+    ) -> Result<ProcessExit, StopReason> {
+        let status = self.container_status(pilot_container);
+        if status.state.as_ref().is_none_or(|state| state.running.is_none()) {
+            status.state = Some(pod_status::running_state(pod_status::now()));
         }
         // An adopted process keeps the health that its pod's status says until a probe says
         // otherwise.
         let health = ContainerHealth {
-            started: known.started == Some(true),
-            ready: known.ready,
+            started: status.started == Some(true),
+            ready: status.ready,
             ..ContainerHealth::default()
         };
         let (sender, mut health) = watch::channel(health);
-        let probes = probes::ask(prepared.container.clone(), prepared.address, sender);
+        let probes =
+            probes::run_probes(pilot_container.container.clone(), pilot_container.address, sender);
         let mut probes = Box::pin(probes);
         let mut asking = true;
         let mut looks = interval(LOOK);
-        let mut given = Instant::now();
-        let mut marks = self.pod.metadata.annotations.clone();
+        let mut updated_at = Instant::now();
+        let mut annotations = self.pod.metadata.annotations.clone();
         loop {
-            if let Some(exit) = self.process.as_mut().and_then(DetachedProcess::ended) {
+            if let Some(exit) = self.process.as_mut().and_then(DetachedProcess::poll_exit) {
                 return Ok(exit);
             }
-            if let Some(end) = self.ending() {
-                return Err(end);
+            if let Some(stop_reason) = self.stop_reason() {
+                return Err(stop_reason);
             }
-            let told = health.borrow_and_update().clone();
-            let known = self.container(prepared);
-            (known.started, known.ready) = (Some(told.started), told.ready);
-            self.view.unready = told.unready;
-            if let Some(why) = told.dead {
-                self.event(&EventNotice::warning(
+            let current_health = health.borrow_and_update().clone();
+            let status = self.container_status(pilot_container);
+            (status.started, status.ready) = (Some(current_health.started), current_health.ready);
+            self.view.unready = current_health.unready;
+            if let Some(reason) = current_health.dead {
+                self.publish_event(&EventNotice::warning(
                     "Killing",
-                    format!("the container is restarted: {why}"),
+                    format!("the container is restarted: {reason}"),
                 ))
                 .await;
-                return Ok(self.terminate(self.grace()).await);
+                return Ok(self.terminate_process(self.grace_period()).await);
             }
-            self.deliver(prepared).await;
-            self.write().await;
+            self.run_ephemeral_installers(pilot_container).await;
+            self.write_status().await;
             // As kubelet does: a pod that was marked anew is looked at now.
-            let marked = self.pod.metadata.annotations != marks;
-            if marked || given.elapsed() >= REFRESH {
-                given = Instant::now();
-                marks.clone_from(&self.pod.metadata.annotations);
-                if let Err(WaitingReason(reason, message)) = self.give(prepared).await {
+            let has_new_annotations = self.pod.metadata.annotations != annotations;
+            if has_new_annotations || updated_at.elapsed() >= REFRESH {
+                updated_at = Instant::now();
+                annotations.clone_from(&self.pod.metadata.annotations);
+                if let Err(WaitingReason(reason, message)) =
+                    self.write_volumes(pilot_container).await
+                {
                     debug!(reason, message, "Files of a pod are as they were");
                 }
             }
             tokio::select! {
                 () = &mut probes, if asking => asking = false,
                 _ = looks.tick() => {}
-                _ = self.pods.changed() => self.heard(),
+                _ = self.pods.changed() => self.receive_update(),
             }
         }
     }
 
     /// Runs the ephemeral containers that install another build of the pilot.
-    async fn deliver(&mut self, prepared: &PilotContainer) {
+    async fn run_ephemeral_installers(&mut self, pilot_container: &PilotContainer) {
         let spec = self.pod.spec.clone().unwrap_or_default();
-        for added in spec.ephemeral_containers.iter().flatten() {
-            if self.view.ephemeral.iter().any(|known| known.name == added.name) {
+        for ephemeral_container in spec.ephemeral_containers.iter().flatten() {
+            if self.view.ephemeral.iter().any(|status| status.name == ephemeral_container.name) {
                 continue;
             }
             // An ephemeral container differs only in naming the container that it debugs.
-            let text = json!(added).to_string();
+            let text = json!(ephemeral_container).to_string();
             let container = serde_json::from_str(&text).unwrap_or_default();
-            let (code, message) = match launch::role(&self.host.databases, &container) {
+            let (code, message) = match launch::container_role(&self.host.databases, &container) {
                 Some(ContainerRole::Installer) => self
-                    .run_installer(prepared, &container)
+                    .run_installer(pilot_container, &container)
                     .await
                     .unwrap_or_else(|error| (1, format!("failed to run it: {error}"))),
                 _ => (1, "images are not run on this host".to_owned()),
             };
-            let ended = pod_status::terminated(Some(code), &message, Some(pod_status::now()), None);
-            self.view.ephemeral.push(pod_status::unknown(&container, ended));
+            let terminated_state =
+                pod_status::terminated_state(Some(code), &message, Some(pod_status::now()), None);
+            self.view.ephemeral.push(pod_status::new_status(&container, terminated_state));
         }
     }
 
     /// Reports that the pilot's process ended, and the back-off after which it is started again.
-    async fn ended(&mut self, prepared: &PilotContainer, exit: ProcessExit, delay: Duration) {
-        let (pid, code) = (self.record.pid, code(exit));
+    async fn report_exit(
+        &mut self,
+        pilot_container: &PilotContainer,
+        exit: ProcessExit,
+        delay: Duration,
+    ) {
+        let (pid, code) = (self.record.pid, exit_code(exit));
         self.process = None;
-        let log = launch::termination_log(&self.host.folder, &self.pod, &prepared.container.name);
+        let log =
+            launch::termination_log(&self.host.folder, &self.pod, &pilot_container.container.name);
         let message = fs::read_to_string(log).unwrap_or_default();
-        let (namespace, name) = launch::key(&self.pod);
+        let (namespace, name) = launch::pod_key(&self.pod);
         warn!(namespace, name, pid, code, explanation = message.trim(), "A pilot ended");
-        let known = self.container(prepared);
-        let ended = pod_status::terminated(code, &message, pod_status::began(known), Some(pid));
-        known.last_state = Some(ended);
-        known.restart_count += 1;
-        (known.ready, known.started) = (false, Some(false));
+        let status = self.container_status(pilot_container);
+        let terminated_state =
+            pod_status::terminated_state(code, &message, pod_status::started_at(status), Some(pid));
+        status.last_state = Some(terminated_state);
+        status.restart_count += 1;
+        (status.ready, status.started) = (false, Some(false));
         let text = format!("back-off {} s restarting the container", delay.as_secs());
-        known.state = Some(pod_status::waiting("CrashLoopBackOff", &text));
+        status.state = Some(pod_status::waiting_state("CrashLoopBackOff", &text));
         (self.record.pid, self.record.started) = (0, 0);
-        self.save();
-        self.write().await;
+        self.save_record();
+        self.write_status().await;
     }
 
-    async fn tell_waiting(&mut self, reason: &'static str, message: &str) {
+    async fn report_waiting(&mut self, reason: &'static str, message: &str) {
         let spec = self.pod.spec.clone().unwrap_or_default();
         for container in &spec.containers {
-            let state = self.view.waiting(&container.name, reason, message);
-            match self.view.containers.iter_mut().find(|known| known.name == container.name) {
-                Some(known) => (known.state, known.ready) = (Some(state), false),
-                None => self.view.containers.push(pod_status::unknown(container, state)),
+            let state = self.view.waiting_state(&container.name, reason, message);
+            match self.view.containers.iter_mut().find(|status| status.name == container.name) {
+                Some(status) => (status.state, status.ready) = (Some(state), false),
+                None => self.view.containers.push(pod_status::new_status(container, state)),
             }
         }
-        if self.write().await {
-            let (namespace, name) = launch::key(&self.pod);
+        if self.write_status().await {
+            let (namespace, name) = launch::pod_key(&self.pod);
             info!(namespace, name, reason, explanation = message, "A pod waits");
             if reason != "ContainerCreating" {
-                let failed = if reason == FAILED_MOUNT { FAILED_MOUNT } else { "Failed" };
-                self.event(&EventNotice::warning(failed, message)).await;
+                let event_reason = if reason == FAILED_MOUNT { FAILED_MOUNT } else { "Failed" };
+                self.publish_event(&EventNotice::warning(event_reason, message)).await;
             }
         }
     }
 
     /// Waits for `pause`, or until the pod is to end.
-    async fn wait(&mut self, pause: Duration) -> Option<StopReason> {
+    async fn wait_for_stop(&mut self, pause: Duration) -> Option<StopReason> {
         let until = Instant::now() + pause;
         let (stopping, shutdown) = (self.host.stopping.clone(), self.host.shutdown.clone());
         loop {
-            if let Some(end) = self.ending() {
-                return Some(end);
+            if let Some(stop_reason) = self.stop_reason() {
+                return Some(stop_reason);
             }
-            self.write().await;
+            self.write_status().await;
             tokio::select! {
                 () = tokio::time::sleep_until(until) => return None,
-                _ = self.pods.changed() => self.heard(),
+                _ = self.pods.changed() => self.receive_update(),
                 () = stopping.triggered() => {}
                 () = shutdown.triggered() => {}
             }
@@ -649,15 +695,15 @@ impl PodWorker {
     }
 
     /// Takes over a newer version of the Pod object from the watch.
-    fn heard(&mut self) {
+    fn receive_update(&mut self) {
         match self.pods.borrow_and_update().clone() {
             Some(pod) => self.pod = pod,
             None => self.gone = true,
         }
     }
 
-    fn ending(&self) -> Option<StopReason> {
-        let deleted = self.pod.metadata.deletion_timestamp.is_some();
+    fn stop_reason(&self) -> Option<StopReason> {
+        let is_deleted = self.pod.metadata.deletion_timestamp.is_some();
         if self.host.stopping.is_triggered() {
             Some(StopReason::Stopped)
         } else if self.host.shutdown.is_triggered() || self.pods.has_changed().is_err() {
@@ -665,99 +711,105 @@ impl PodWorker {
         } else if self.gone {
             Some(StopReason::Gone)
         } else {
-            deleted.then_some(StopReason::Deleted)
+            is_deleted.then_some(StopReason::Deleted)
         }
     }
 
     /// Returns the grace period that the pod's spec asks for.
-    fn grace(&self) -> Duration {
-        let wanted = self.pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
-        let wanted = wanted.and_then(|seconds| u64::try_from(seconds).ok());
-        wanted.map_or(DEFAULT_GRACE, Duration::from_secs)
+    fn grace_period(&self) -> Duration {
+        let spec_seconds =
+            self.pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
+        let spec_seconds = spec_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        spec_seconds.map_or(DEFAULT_GRACE, Duration::from_secs)
     }
 
     /// Returns the grace period that the pod's deletion granted; a later deletion may shorten it.
-    fn granted(&self) -> Duration {
-        let granted = self.pod.metadata.deletion_grace_period_seconds;
-        let granted = granted.and_then(|seconds| u64::try_from(seconds).ok());
-        granted.map_or_else(|| self.grace(), Duration::from_secs)
+    fn deletion_grace_period(&self) -> Duration {
+        let granted_seconds = self.pod.metadata.deletion_grace_period_seconds;
+        let granted_seconds = granted_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        granted_seconds.map_or_else(|| self.grace_period(), Duration::from_secs)
     }
 
     /// Asks the process to end, and kills it when it takes longer than its grace period.
-    async fn terminate(&mut self, grace: Duration) -> ProcessExit {
+    async fn terminate_process(&mut self, grace: Duration) -> ProcessExit {
         let Some(mut process) = self.process.take() else { return ProcessExit::Unseen };
-        let begun = Instant::now();
-        let deleted = self.pod.metadata.deletion_timestamp.is_some();
-        process.signal(Signal::SIGTERM);
-        let mut killed = None;
+        let started_at = Instant::now();
+        let is_deleted = self.pod.metadata.deletion_timestamp.is_some();
+        process.send_signal(Signal::SIGTERM);
+        let mut killed_at = None;
         loop {
-            if let Some(exit) = process.ended() {
+            if let Some(exit) = process.poll_exit() {
                 return exit;
             }
-            let grace = if deleted { grace.min(self.granted()) } else { grace };
-            if killed.is_none() && begun.elapsed() >= grace {
-                process.signal(Signal::SIGKILL);
-                killed = Some(Instant::now());
+            let grace = if is_deleted { grace.min(self.deletion_grace_period()) } else { grace };
+            if killed_at.is_none() && started_at.elapsed() >= grace {
+                process.send_signal(Signal::SIGKILL);
+                killed_at = Some(Instant::now());
             }
-            if killed.is_some_and(|since| since.elapsed() > REAPED) {
+            if killed_at.is_some_and(|since| since.elapsed() > REAPED) {
                 warn!(pid = process.pid, "A process does not end although it was killed");
                 return ProcessExit::Unseen;
             }
             tokio::select! {
                 () = sleep(LOOK) => {}
-                Ok(()) = self.pods.changed() => self.heard(),
+                Ok(()) = self.pods.changed() => self.receive_update(),
             }
         }
     }
 
-    async fn end(&mut self, end: StopReason) {
-        let (namespace, name) = launch::key(&self.pod);
+    async fn stop_pod(&mut self, end: StopReason) {
+        let (namespace, name) = launch::pod_key(&self.pod);
         let (namespace, name) = (namespace.to_owned(), name.to_owned());
         let grace = match end {
             StopReason::Daemon => return,
-            StopReason::Stopped => self.grace(),
-            StopReason::Deleted => self.granted(),
+            StopReason::Stopped => self.grace_period(),
+            StopReason::Deleted => self.deletion_grace_period(),
             StopReason::Gone => Duration::ZERO,
         };
         if self.process.is_some() {
             info!(namespace, name, ?end, "Stopping a pilot");
             let pid = self.record.pid;
-            let exit = self.terminate(grace).await;
-            self.stopped(exit, pid);
+            let exit = self.terminate_process(grace).await;
+            self.record_stop(exit, pid);
         }
         if end == StopReason::Stopped {
             self.not_before = Instant::now();
-            self.write().await;
+            self.write_status().await;
             return;
         }
         if end == StopReason::Deleted {
             self.not_before = Instant::now();
-            self.write().await;
+            self.write_status().await;
         }
-        if let Err(error) = fs::remove_dir_all(self.folder())
+        if let Err(error) = fs::remove_dir_all(self.pod_dir())
             && error.kind() != io::ErrorKind::NotFound
         {
             warn!(namespace, name, %error, "The folder of a pod stays");
         }
         if end == StopReason::Deleted {
-            self.release(&namespace, &name).await;
+            self.delete_pod(&namespace, &name).await;
         }
     }
 
     /// Records the end of a pilot that was asked to stop.
-    fn stopped(&mut self, exit: ProcessExit, pid: i32) {
+    fn record_stop(&mut self, exit: ProcessExit, pid: i32) {
         (self.record.pid, self.record.started) = (0, 0);
-        self.save();
-        for known in &mut self.view.containers {
-            if let Some(began) = pod_status::began(known) {
-                known.state = Some(pod_status::terminated(code(exit), "", Some(began), Some(pid)));
-                (known.ready, known.started) = (false, Some(false));
+        self.save_record();
+        for status in &mut self.view.containers {
+            if let Some(started_at) = pod_status::started_at(status) {
+                status.state = Some(pod_status::terminated_state(
+                    exit_code(exit),
+                    "",
+                    Some(started_at),
+                    Some(pid),
+                ));
+                (status.ready, status.started) = (false, Some(false));
             }
         }
     }
 
     /// Deletes the Pod object, once none of the pod's processes runs any more.
-    async fn release(&mut self, namespace: &str, name: &str) {
+    async fn delete_pod(&mut self, namespace: &str, name: &str) {
         let api: Api<Pod> = Api::namespaced(self.host.client.clone(), namespace);
         let params = DeleteParams {
             grace_period_seconds: Some(0),
@@ -768,7 +820,7 @@ impl PodWorker {
             ..DeleteParams::default()
         };
         loop {
-            match gone(api.delete(name, &params).await.map(drop)) {
+            match ignore_stale_write(api.delete(name, &params).await.map(drop)) {
                 Ok(()) => return,
                 Err(error) => debug!(namespace, name, error = %chain(&error), "A pod stays"),
             }
@@ -780,16 +832,16 @@ impl PodWorker {
     }
 
     /// Writes the status when it differs from the last one written; returns whether it did.
-    async fn write(&mut self) -> bool {
+    async fn write_status(&mut self) -> bool {
         let now = Instant::now();
         if now < self.not_before {
             return false;
         }
-        let status = pod_status::status(&self.pod, &self.written, &self.view);
+        let status = pod_status::build_status(&self.pod, &self.written, &self.view);
         if status == self.written {
             return false;
         }
-        let (namespace, name) = launch::key(&self.pod);
+        let (namespace, name) = launch::pod_key(&self.pod);
         let api: Api<Pod> = Api::namespaced(self.host.client.clone(), namespace);
         let patch = json!({"metadata": {"uid": self.pod.metadata.uid}, "status": status});
         let params =
@@ -807,18 +859,18 @@ impl PodWorker {
         }
     }
 
-    fn save(&self) {
+    fn save_record(&self) {
         let text = serde_json::to_string_pretty(&self.record).unwrap_or_default();
-        let folder = self.folder();
-        if let Err(error) = write_own(&folder.join(RECORD), text.as_bytes()) {
+        let folder = self.pod_dir();
+        if let Err(error) = write_private(&folder.join(RECORD), text.as_bytes()) {
             // The next daemon also finds the process by its arguments.
             warn!(folder = %folder.display(), %error, "What a pod is was not written down");
         }
     }
 
-    async fn event(&self, notice: &EventNotice) {
-        let (namespace, name) = launch::key(&self.pod);
-        let about = ObjectReference {
+    async fn publish_event(&self, notice: &EventNotice) {
+        let (namespace, name) = launch::pod_key(&self.pod);
+        let pod_reference = ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some("Pod".to_owned()),
             namespace: Some(namespace.to_owned()),
@@ -826,11 +878,11 @@ impl PodWorker {
             uid: self.pod.metadata.uid.clone(),
             ..ObjectReference::default()
         };
-        self.host.events.publish(&about, notice).await;
+        self.host.events.publish(&pod_reference, notice).await;
     }
 }
 
-fn code(exit: ProcessExit) -> Option<i32> {
+fn exit_code(exit: ProcessExit) -> Option<i32> {
     match exit {
         ProcessExit::Code(code) => Some(code),
         ProcessExit::Unseen => None,
@@ -838,10 +890,10 @@ fn code(exit: ProcessExit) -> Option<i32> {
 }
 
 /// Returns the restart back-off after `crashes` ends in a row that came soon after their start.
-fn delay(crashes: u32) -> Duration {
+fn restart_delay(crashes: u32) -> Duration {
     match crashes {
         0 => Duration::ZERO,
-        more => (FIRST_DELAY * 2_u32.saturating_pow(more.min(10) - 1)).min(LONGEST_DELAY),
+        count => (FIRST_DELAY * 2_u32.saturating_pow(count.min(10) - 1)).min(LONGEST_DELAY),
     }
 }
 
@@ -855,13 +907,13 @@ mod tests {
         let pid = std::process::id().cast_signed();
         let started = start_time(pid).unwrap();
         let of = |boot: String| PodRecord { pid, started, boot, ..PodRecord::default() };
-        assert!(of(boot()).runs() && of(String::new()).runs());
-        assert!(!of("of another start of the machine".into()).runs());
+        assert!(of(boot_id()).is_running() && of(String::new()).is_running());
+        assert!(!of("of another start of the machine".into()).is_running());
     }
 
     #[test]
     fn restarts_wait_longer_each_time_up_to_five_minutes() {
-        let all = [0, 1, 2, 3, 4, 5, 6, 40].map(|crashes| delay(crashes).as_secs());
+        let all = [0, 1, 2, 3, 4, 5, 6, 40].map(|crashes| restart_delay(crashes).as_secs());
         assert_eq!(all, [0, 10, 20, 40, 80, 160, 300, 300]);
     }
 }

@@ -9,7 +9,7 @@ use tracing::warn;
 
 use super::{
     NodeContext,
-    pod::{PodRecord, PodUpdate, live},
+    pod::{PodRecord, PodUpdate, run_pod},
     watch::ChangeNotifier,
 };
 use crate::runtime::{Shutdown, TaskGroup};
@@ -33,12 +33,12 @@ impl PodWorkers {
     pub(crate) async fn run(self, shutdown: Shutdown) {
         // An error means that the watch ended, which ends the process.
         drop(self.store.wait_until_ready().await);
-        let mut kept: HashMap<(String, String), PodWorkerHandle> = HashMap::new();
-        self.clear(&mut kept, &shutdown);
+        let mut workers: HashMap<(String, String), PodWorkerHandle> = HashMap::new();
+        self.stop_orphans(&mut workers, &shutdown);
         loop {
-            self.look(&mut kept);
+            self.update_workers(&mut workers);
             tokio::select! {
-                () = self.bell.rung() => {}
+                () = self.bell.wait_for_change() => {}
                 () = shutdown.triggered() => break,
             }
         }
@@ -46,8 +46,8 @@ impl PodWorkers {
         self.tasks.join().await;
     }
 
-    fn look(&self, kept: &mut HashMap<(String, String), PodWorkerHandle>) {
-        let there: HashMap<_, _> = self
+    fn update_workers(&self, workers: &mut HashMap<(String, String), PodWorkerHandle>) {
+        let pods_by_key: HashMap<_, _> = self
             .store
             .state()
             .into_iter()
@@ -64,76 +64,81 @@ impl PodWorkers {
                 (key, pod)
             })
             .collect();
-        for (key, known) in kept.iter() {
-            let pod = there.get(key).filter(|pod| pod.metadata.uid == known.uid);
-            known.news.send_if_modified(|now| {
-                let other = now.as_ref().map(|pod| &pod.metadata.resource_version)
+        for (key, worker) in workers.iter() {
+            let pod = pods_by_key.get(key).filter(|pod| pod.metadata.uid == worker.uid);
+            worker.news.send_if_modified(|update| {
+                let is_changed = update.as_ref().map(|pod| &pod.metadata.resource_version)
                     != pod.map(|pod| &pod.metadata.resource_version);
-                *now = pod.cloned();
-                other
+                *update = pod.cloned();
+                is_changed
             });
         }
         // Forgets a pod that was deleted or replaced, once its task has ended.
-        kept.retain(|key, known| {
-            !known.news.is_closed()
-                || there.get(key).is_some_and(|pod| pod.metadata.uid == known.uid)
+        workers.retain(|key, worker| {
+            !worker.news.is_closed()
+                || pods_by_key.get(key).is_some_and(|pod| pod.metadata.uid == worker.uid)
         });
-        for (key, pod) in there {
-            if kept.contains_key(&key) {
+        for (key, pod) in pods_by_key {
+            if workers.contains_key(&key) {
                 continue;
             }
-            let (news, hears) = watch::channel(Some(Arc::clone(&pod)));
+            let (news, receiver) = watch::channel(Some(Arc::clone(&pod)));
             let (host, bell) = (Arc::clone(&self.host), self.bell.clone());
             self.tasks.spawn("pod", async move {
-                live(host, hears).await;
+                run_pod(host, receiver).await;
                 // Wakes the loop: a new pod of this name may wait for the end of this one.
-                bell.ring();
+                bell.notify();
             });
-            kept.insert(key, PodWorkerHandle { uid: pod.metadata.uid.clone(), news });
+            workers.insert(key, PodWorkerHandle { uid: pod.metadata.uid.clone(), news });
         }
     }
 
     /// Ends the processes of pods that were deleted while no daemon ran.
-    fn clear(&self, kept: &mut HashMap<(String, String), PodWorkerHandle>, shutdown: &Shutdown) {
-        let there = self.store.state();
+    fn stop_orphans(
+        &self,
+        workers: &mut HashMap<(String, String), PodWorkerHandle>,
+        shutdown: &Shutdown,
+    ) {
+        let pods = self.store.state();
         let folders = |path| fs::read_dir(path).into_iter().flatten().flatten();
         for namespace in folders(self.host.folder.pods()) {
             for pod in folders(namespace.path()) {
                 let key = (namespace.file_name(), pod.file_name());
-                let known = there.iter().any(|pod| {
+                let has_pod = pods.iter().any(|pod| {
                     let name = |name: &Option<String>| name.clone().unwrap_or_default().into();
                     (name(&pod.metadata.namespace), name(&pod.metadata.name)) == key
                 });
-                if known {
+                if has_pod {
                     continue;
                 }
                 let record = PodRecord::read(&pod.path());
-                let runs = record.and_then(|record| Some((record.process()?, record.grace())));
-                let Some((process, grace)) = runs else {
-                    remove(&pod.path());
+                let running_process =
+                    record.and_then(|record| Some((record.process()?, record.grace_period())));
+                let Some((process, grace)) = running_process else {
+                    remove_pod_dir(&pod.path());
                     continue;
                 };
                 warn!(pod = %pod.path().display(), pid = process.pid, "Ending a pilot without a pod");
-                let (news, hears) = watch::channel(None);
+                let (news, receiver) = watch::channel(None);
                 let (folder, shutdown, bell) = (pod.path(), shutdown.clone(), self.bell.clone());
                 self.tasks.spawn("pod", async move {
                     tokio::select! {
-                        () = process.end(grace) => remove(&folder),
+                        () = process.terminate(grace) => remove_pod_dir(&folder),
                         // The next daemon ends the process.
                         () = shutdown.triggered() => {}
                     }
-                    drop(hears);
-                    bell.ring();
+                    drop(receiver);
+                    bell.notify();
                 });
                 let (namespace, name) = key;
                 let text = |name: OsString| name.to_string_lossy().into_owned();
-                kept.insert((text(namespace), text(name)), PodWorkerHandle { uid: None, news });
+                workers.insert((text(namespace), text(name)), PodWorkerHandle { uid: None, news });
             }
         }
     }
 }
 
-fn remove(folder: &Path) {
+fn remove_pod_dir(folder: &Path) {
     if let Err(error) = fs::remove_dir_all(folder) {
         warn!(pod = %folder.display(), %error, "A folder without a pod stays");
     }

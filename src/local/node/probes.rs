@@ -49,35 +49,35 @@ struct ProbeStreak {
 impl ProbeStreak {
     /// Counts one result. Returns whether the probe passes or fails by its thresholds; `None` while
     /// its result stays as before.
-    fn count(&mut self, good: bool, question: &HttpProbe) -> Option<bool> {
+    fn count(&mut self, good: bool, probe: &HttpProbe) -> Option<bool> {
         if good {
             (self.good, self.bad) = (self.good + 1, 0);
-            (self.good >= question.successes).then_some(true)
+            (self.good >= probe.successes).then_some(true)
         } else {
             (self.good, self.bad) = (0, self.bad + 1);
-            (self.bad >= question.failures).then_some(false)
+            (self.bad >= probe.failures).then_some(false)
         }
     }
 }
 
 /// Runs the probes until the startup or liveness probe has failed. Cancel-safe; the caller boxes
 /// the future.
-pub(crate) async fn ask(
+pub(crate) async fn run_probes(
     container: Container,
     address: Ipv4Addr,
     health: watch::Sender<ContainerHealth>,
 ) {
-    let question = |probe: &Option<Probe>| question(&container, probe.as_ref()?, address);
-    if let Some((startup, host)) = question(&container.startup_probe) {
-        let mut run = ProbeStreak::default();
+    let probe_target = |probe: &Option<Probe>| parse_probe(&container, probe.as_ref()?, address);
+    if let Some((startup, host)) = probe_target(&container.startup_probe) {
+        let mut streak = ProbeStreak::default();
         sleep(startup.delay).await;
         loop {
-            let answer = answer(&startup, host).await;
-            match run.count(answer.is_ok(), &startup) {
+            let result = send_probe(&startup, host).await;
+            match streak.count(result.is_ok(), &startup) {
                 Some(true) => break,
                 Some(false) => {
-                    let why = answer.err().unwrap_or_default();
-                    let text = format!("startup probe failed: {why}");
+                    let reason = result.err().unwrap_or_default();
+                    let text = format!("startup probe failed: {reason}");
                     health.send_modify(|health| health.dead = Some(text));
                     return;
                 }
@@ -87,16 +87,16 @@ pub(crate) async fn ask(
     }
     health.send_modify(|health| health.started = true);
     let liveness = async {
-        let Some((liveness, host)) = question(&container.liveness_probe) else {
+        let Some((liveness, host)) = probe_target(&container.liveness_probe) else {
             return std::future::pending().await;
         };
-        let mut run = ProbeStreak::default();
+        let mut streak = ProbeStreak::default();
         sleep(liveness.delay).await;
         loop {
-            let answer = answer(&liveness, host).await;
-            if run.count(answer.is_ok(), &liveness) == Some(false) {
-                let why = answer.err().unwrap_or_default();
-                let text = format!("liveness probe failed: {why}");
+            let result = send_probe(&liveness, host).await;
+            if streak.count(result.is_ok(), &liveness) == Some(false) {
+                let reason = result.err().unwrap_or_default();
+                let text = format!("liveness probe failed: {reason}");
                 health.send_modify(|health| health.dead = Some(text));
                 return;
             }
@@ -104,20 +104,20 @@ pub(crate) async fn ask(
         }
     };
     let readiness = async {
-        let Some((readiness, host)) = question(&container.readiness_probe) else {
+        let Some((readiness, host)) = probe_target(&container.readiness_probe) else {
             health.send_modify(|health| health.ready = true);
             return std::future::pending().await;
         };
-        let mut run = ProbeStreak::default();
+        let mut streak = ProbeStreak::default();
         sleep(readiness.delay).await;
         loop {
-            let answer = answer(&readiness, host).await;
-            if let Some(ready) = run.count(answer.is_ok(), &readiness) {
-                let unready = answer.err().unwrap_or_default();
+            let result = send_probe(&readiness, host).await;
+            if let Some(ready) = streak.count(result.is_ok(), &readiness) {
+                let unready = result.err().unwrap_or_default();
                 health.send_if_modified(|health| {
-                    let other = (health.ready, &health.unready) != (ready, &unready);
+                    let is_changed = (health.ready, &health.unready) != (ready, &unready);
                     (health.ready, health.unready) = (ready, unready);
-                    other
+                    is_changed
                 });
             }
             sleep(readiness.period).await;
@@ -131,7 +131,7 @@ pub(crate) async fn ask(
 
 /// Returns the settings of an HTTP probe; `None` for a probe of another kind, which counts as
 /// passed.
-fn question(container: &Container, probe: &Probe, pod: Ipv4Addr) -> Option<(HttpProbe, IpAddr)> {
+fn parse_probe(container: &Container, probe: &Probe, pod: Ipv4Addr) -> Option<(HttpProbe, IpAddr)> {
     let http = probe.http_get.as_ref()?;
     let port = match &http.port {
         IntOrString::Int(port) => u16::try_from(*port).ok()?,
@@ -152,7 +152,7 @@ fn question(container: &Container, probe: &Probe, pod: Ipv4Addr) -> Option<(Http
             .unwrap_or(default)
     };
     let host = http.host.as_ref().and_then(|host| host.parse().ok()).unwrap_or(pod.into());
-    let question = HttpProbe {
+    let settings = HttpProbe {
         port,
         path: http.path.clone().unwrap_or_else(|| "/".to_owned()),
         delay: seconds(probe.initial_delay_seconds, 0),
@@ -161,23 +161,23 @@ fn question(container: &Container, probe: &Probe, pod: Ipv4Addr) -> Option<(Http
         successes: count(probe.success_threshold, 1),
         failures: count(probe.failure_threshold, 3),
     };
-    Some((question, host))
+    Some((settings, host))
 }
 
 /// Sends one probe request. A status code from 200 to 399 is a success.
-async fn answer(question: &HttpProbe, host: IpAddr) -> Result<(), String> {
-    let HttpProbe { port, path, .. } = question;
-    let asked = async {
+async fn send_probe(probe: &HttpProbe, host: IpAddr) -> Result<(), String> {
+    let HttpProbe { port, path, .. } = probe;
+    let exchange = async {
         let mut stream = TcpStream::connect((host, *port)).await?;
         let text =
             format!("GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n");
         stream.write_all(text.as_bytes()).await?;
-        let mut answer = Vec::new();
-        stream.take(8 * 1024).read_to_end(&mut answer).await?;
-        std::io::Result::Ok(String::from_utf8_lossy(&answer).into_owned())
+        let mut response = Vec::new();
+        stream.take(8 * 1024).read_to_end(&mut response).await?;
+        std::io::Result::Ok(String::from_utf8_lossy(&response).into_owned())
     };
-    let text = match timeout(question.timeout, asked).await {
-        Err(_) => return Err(format!("no answer within {:?}", question.timeout)),
+    let text = match timeout(probe.timeout, exchange).await {
+        Err(_) => return Err(format!("no answer within {:?}", probe.timeout)),
         Ok(Err(error)) => return Err(error.to_string()),
         Ok(Ok(text)) => text,
     };
@@ -229,14 +229,14 @@ mod tests {
             assert_eq!(dead, "liveness probe failed: HTTP 500: word");
         };
         tokio::select! {
-            () = async { tokio::join!(ask(container(port), Ipv4Addr::LOCALHOST, sender), watched); } => {}
+            () = async { tokio::join!(run_probes(container(port), Ipv4Addr::LOCALHOST, sender), watched); } => {}
             () = serve => unreachable!("it serves for ever"),
         }
     }
 
     #[test]
     fn thresholds_count_answers_in_a_row() {
-        let (mut question, _) = question(
+        let (mut question, _) = parse_probe(
             &container(1),
             container(1).readiness_probe.as_ref().unwrap(),
             Ipv4Addr::LOCALHOST,

@@ -86,17 +86,17 @@ impl DetachedProcess {
     /// Finds the process that runs `program` with `args` without a record: a daemon that was killed
     /// right after the start wrote none.
     pub(crate) fn find(program: &Path, args: &[String]) -> Option<Self> {
-        let mut wanted = program.as_os_str().as_encoded_bytes().to_vec();
+        let mut command_line = program.as_os_str().as_encoded_bytes().to_vec();
         for arg in args {
-            wanted.push(0);
-            wanted.extend(arg.as_bytes());
+            command_line.push(0);
+            command_line.extend(arg.as_bytes());
         }
-        let mut all = fs::read_dir("/proc").ok()?.flatten();
-        all.find_map(|entry| {
+        let mut entries = fs::read_dir("/proc").ok()?.flatten();
+        entries.find_map(|entry| {
             let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
             let line = fs::read(entry.path().join("cmdline")).ok()?;
             let line = line.strip_suffix(&[0]).unwrap_or(&line);
-            (line == wanted).then(|| start_time(pid))?.map(|started| Self {
+            (line == command_line).then(|| start_time(pid))?.map(|started| Self {
                 pid,
                 started,
                 child: None,
@@ -105,7 +105,7 @@ impl DetachedProcess {
     }
 
     /// Returns how the process ended, once it has.
-    pub(crate) fn ended(&mut self) -> Option<ProcessExit> {
+    pub(crate) fn poll_exit(&mut self) -> Option<ProcessExit> {
         let Some(child) = &mut self.child else {
             return (start_time(self.pid) != Some(self.started)).then_some(ProcessExit::Unseen);
         };
@@ -121,20 +121,20 @@ impl DetachedProcess {
     }
 
     /// Asks the process to end, and kills it when it takes longer than `grace`.
-    pub(crate) async fn end(mut self, grace: Duration) {
-        self.signal(Signal::SIGTERM);
-        let kill = Instant::now() + grace;
-        while self.ended().is_none() && Instant::now() < kill {
+    pub(crate) async fn terminate(mut self, grace: Duration) {
+        self.send_signal(Signal::SIGTERM);
+        let kill_time = Instant::now() + grace;
+        while self.poll_exit().is_none() && Instant::now() < kill_time {
             sleep(LOOK).await;
         }
-        self.signal(Signal::SIGKILL);
-        while self.ended().is_none() && Instant::now() < kill + REAPED {
+        self.send_signal(Signal::SIGKILL);
+        while self.poll_exit().is_none() && Instant::now() < kill_time + REAPED {
             sleep(LOOK).await;
         }
     }
 
     /// Sends a signal to the process, unless its pid is another process's by now.
-    pub(crate) fn signal(&self, signal: Signal) {
+    pub(crate) fn send_signal(&self, signal: Signal) {
         if start_time(self.pid) == Some(self.started) {
             // The process may end in between: then the signal is not needed.
             kill(Pid::from_raw(self.pid), signal).ok();
@@ -150,7 +150,7 @@ pub(super) fn start_time(pid: i32) -> Option<u64> {
 }
 
 /// Returns the kernel's boot id, which changes with each start of the machine.
-pub(super) fn boot() -> String {
+pub(super) fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
@@ -184,7 +184,7 @@ mod tests {
     fn end(process: &mut DetachedProcess) -> ProcessExit {
         let begun = Instant::now();
         loop {
-            if let Some(exit) = process.ended() {
+            if let Some(exit) = process.poll_exit() {
                 return exit;
             }
             assert!(begun.elapsed() < Duration::from_secs(30), "{process:?} does not end");
@@ -211,15 +211,15 @@ mod tests {
         let mut process = DetachedProcess::start(&launch(place.path(), &script)).unwrap();
         assert!(DetachedProcess::adopt(process.pid, process.started + 1).is_none());
         let mut adopted = DetachedProcess::adopt(process.pid, process.started).unwrap();
-        assert_eq!(adopted.ended(), None);
+        assert_eq!(adopted.poll_exit(), None);
         let mut words = ["-c".to_owned(), script];
         let found = DetachedProcess::find(Path::new("/bin/sh"), &words).unwrap();
         assert_eq!((found.pid, found.started), (process.pid, process.started));
         words[1].push('x');
         assert!(DetachedProcess::find(Path::new("/bin/sh"), &words).is_none());
-        adopted.signal(Signal::SIGKILL);
+        adopted.send_signal(Signal::SIGKILL);
         assert_eq!(end(&mut process), ProcessExit::Code(137));
-        assert_eq!(adopted.ended(), Some(ProcessExit::Unseen));
+        assert_eq!(adopted.poll_exit(), Some(ProcessExit::Unseen));
     }
 
     #[test]

@@ -36,23 +36,23 @@ impl ReferencedObjects {
         containers: &[Container],
         volumes: &[Volume],
     ) -> Result<Self, kube::Error> {
-        let mut found = BTreeMap::new();
-        for (source, name) in named(containers, volumes) {
+        let mut objects = BTreeMap::new();
+        for (source, name) in find_references(containers, volumes) {
             let data = match source {
                 ValueSource::Secret => {
                     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
-                    api.get_opt(&name).await?.map(secret)
+                    api.get_opt(&name).await?.map(secret_data)
                 }
                 ValueSource::ConfigMap => {
                     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-                    api.get_opt(&name).await?.map(config_map)
+                    api.get_opt(&name).await?.map(config_map_data)
                 }
             };
             if let Some(data) = data {
-                found.insert((source, name), data);
+                objects.insert((source, name), data);
             }
         }
-        Ok(Self(found))
+        Ok(Self(objects))
     }
 
     #[cfg(test)]
@@ -63,7 +63,7 @@ impl ReferencedObjects {
     }
 
     /// Returns all values of an object; `None` where the object is optional and missing.
-    pub(crate) fn all(
+    pub(crate) fn object_values(
         &self,
         source: ValueSource,
         name: &str,
@@ -71,7 +71,7 @@ impl ReferencedObjects {
     ) -> Result<Option<&ObjectData>, String> {
         match self.0.get(&(source, name.to_owned())) {
             None if optional != Some(true) => Err(format!("{} {name:?} not found", source.name())),
-            found => Ok(found),
+            data => Ok(data),
         }
     }
 
@@ -83,52 +83,67 @@ impl ReferencedObjects {
         key: &str,
         optional: Option<bool>,
     ) -> Result<Option<&[u8]>, String> {
-        let Some(data) = self.all(source, name, optional)? else { return Ok(None) };
+        let Some(data) = self.object_values(source, name, optional)? else { return Ok(None) };
         match data.get(key) {
             None if optional != Some(true) => {
                 Err(format!("couldn't find key {key:?} in {} {name:?}", source.name()))
             }
-            found => Ok(found.map(Vec::as_slice)),
+            value => Ok(value.map(Vec::as_slice)),
         }
     }
 }
 
-fn secret(found: Secret) -> ObjectData {
-    found.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect()
+fn secret_data(secret: Secret) -> ObjectData {
+    secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect()
 }
 
-fn config_map(found: ConfigMap) -> ObjectData {
-    let text = found.data.unwrap_or_default().into_iter();
-    let binary = found.binary_data.unwrap_or_default().into_iter();
+fn config_map_data(config_map: ConfigMap) -> ObjectData {
+    let text = config_map.data.unwrap_or_default().into_iter();
+    let binary = config_map.binary_data.unwrap_or_default().into_iter();
     text.map(|(key, value)| (key, value.into_bytes()))
         .chain(binary.map(|(key, value)| (key, value.0)))
         .collect()
 }
 
 /// Returns the Secrets and ConfigMaps that these containers and volumes name.
-fn named(containers: &[Container], volumes: &[Volume]) -> BTreeSet<(ValueSource, String)> {
-    let mut found = BTreeSet::new();
-    let mut add = |source: ValueSource, name: Option<&String>| {
-        found.extend(name.map(|name| (source, name.clone())));
+fn find_references(
+    containers: &[Container],
+    volumes: &[Volume],
+) -> BTreeSet<(ValueSource, String)> {
+    let mut references = BTreeSet::new();
+    let mut add_reference = |source: ValueSource, name: Option<&String>| {
+        references.extend(name.map(|name| (source, name.clone())));
     };
     for container in containers {
         for variable in container.env.iter().flatten().filter_map(|it| it.value_from.as_ref()) {
-            add(ValueSource::Secret, variable.secret_key_ref.as_ref().map(|it| &it.name));
-            add(ValueSource::ConfigMap, variable.config_map_key_ref.as_ref().map(|it| &it.name));
+            add_reference(ValueSource::Secret, variable.secret_key_ref.as_ref().map(|it| &it.name));
+            add_reference(
+                ValueSource::ConfigMap,
+                variable.config_map_key_ref.as_ref().map(|it| &it.name),
+            );
         }
-        for from in container.env_from.iter().flatten() {
-            add(ValueSource::Secret, from.secret_ref.as_ref().map(|it| &it.name));
-            add(ValueSource::ConfigMap, from.config_map_ref.as_ref().map(|it| &it.name));
+        for env_source in container.env_from.iter().flatten() {
+            add_reference(ValueSource::Secret, env_source.secret_ref.as_ref().map(|it| &it.name));
+            add_reference(
+                ValueSource::ConfigMap,
+                env_source.config_map_ref.as_ref().map(|it| &it.name),
+            );
         }
     }
     for volume in volumes {
-        add(ValueSource::Secret, volume.secret.as_ref().and_then(|it| it.secret_name.as_ref()));
-        add(ValueSource::ConfigMap, volume.config_map.as_ref().map(|it| &it.name));
+        add_reference(
+            ValueSource::Secret,
+            volume.secret.as_ref().and_then(|it| it.secret_name.as_ref()),
+        );
+        add_reference(ValueSource::ConfigMap, volume.config_map.as_ref().map(|it| &it.name));
         let projected = volume.projected.iter().flat_map(|it| it.sources.iter().flatten());
-        for part in projected {
-            add(ValueSource::Secret, part.secret.as_ref().map(|it| &it.name));
-            add(ValueSource::ConfigMap, part.config_map.as_ref().map(|it| &it.name));
+        for projection in projected {
+            add_reference(ValueSource::Secret, projection.secret.as_ref().map(|it| &it.name));
+            add_reference(
+                ValueSource::ConfigMap,
+                projection.config_map.as_ref().map(|it| &it.name),
+            );
         }
     }
-    found
+    references
 }

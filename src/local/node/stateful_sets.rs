@@ -25,7 +25,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-use super::{MANAGER, gone, watch::ChangeNotifier};
+use super::{MANAGER, ignore_stale_write, watch::ChangeNotifier};
 use crate::{error::chain, runtime::Shutdown};
 
 /// Pause before a failed StatefulSet is processed again.
@@ -58,7 +58,7 @@ impl StatefulSetController {
     pub(crate) async fn run(self, shutdown: Shutdown) {
         loop {
             tokio::select! {
-                () = self.bell.rung() => {}
+                () = self.bell.wait_for_change() => {}
                 () = shutdown.triggered() => return,
             }
             for set in self.store.state() {
@@ -66,64 +66,72 @@ impl StatefulSetController {
                     let name = set.metadata.name.as_deref().unwrap_or_default();
                     warn!(name, error = %chain(&error), "StatefulSet is looked at again");
                     sleep(RETRY).await;
-                    self.bell.ring();
+                    self.bell.notify();
                 }
             }
         }
     }
 
     async fn reconcile(&self, set: &StatefulSet) -> Result<(), Error> {
-        let all = self.pods.state();
-        let mine = |pod: &&Arc<Pod>| owner(&pod.metadata) == set.metadata.uid.as_deref();
-        let pods: Vec<_> = all.iter().filter(mine).collect();
+        let all_pods = self.pods.state();
+        let is_owned =
+            |pod: &&Arc<Pod>| controller_uid(&pod.metadata) == set.metadata.uid.as_deref();
+        let pods: Vec<_> = all_pods.iter().filter(is_owned).collect();
         if set.metadata.deletion_timestamp.is_none() {
-            for pod in all.iter().filter(|pod| is_left_by_an_earlier(set, &pod.metadata)) {
-                self.adopt(set, &pod.metadata).await?;
+            for pod in all_pods.iter().filter(|pod| is_orphan(set, &pod.metadata)) {
+                self.adopt_pod(set, &pod.metadata).await?;
             }
-            let wanted = replicas(set);
+            let desired_replicas = spec_replicas(set);
             for pod in &pods {
-                if ordinal(set, &pod.metadata).is_none_or(|ordinal| ordinal >= wanted) {
-                    self.remove(&pod.metadata).await?;
+                if pod_ordinal(set, &pod.metadata).is_none_or(|ordinal| ordinal >= desired_replicas)
+                {
+                    self.delete_pod(&pod.metadata).await?;
                 }
             }
-            let there: Vec<_> = pods.iter().filter_map(|pod| ordinal(set, &pod.metadata)).collect();
-            let wanted = if self.stopping.is_triggered() { 0 } else { wanted };
-            for missing in (0..wanted).filter(|ordinal| !there.contains(ordinal)) {
-                self.create(&set.metadata, missing).await?;
+            let existing_ordinals: Vec<_> =
+                pods.iter().filter_map(|pod| pod_ordinal(set, &pod.metadata)).collect();
+            let desired_replicas = if self.stopping.is_triggered() { 0 } else { desired_replicas };
+            for missing_ordinal in
+                (0..desired_replicas).filter(|ordinal| !existing_ordinals.contains(ordinal))
+            {
+                self.create_pod(&set.metadata, missing_ordinal).await?;
             }
             if next_to_replace(set, &pods).is_some()
-                && let Some(now) = self.current(&set.metadata).await?
-                && let Some(older) = next_to_replace(&now, &pods)
+                && let Some(current_set) = self.read_current(&set.metadata).await?
+                && let Some(outdated_pod) = next_to_replace(&current_set, &pods)
             {
-                self.remove(&older.metadata).await?;
+                self.delete_pod(&outdated_pod.metadata).await?;
             }
         }
         let pods: Vec<&Pod> = pods.into_iter().map(AsRef::as_ref).collect();
-        Ok(self.report(set, &pods).await?)
+        Ok(self.report_status(set, &pods).await?)
     }
 
     /// Reads the StatefulSet from the server; `None` when it is gone or being deleted.
-    async fn current(&self, known: &ObjectMeta) -> Result<Option<StatefulSet>, kube::Error> {
-        let (namespace, name) = key(known);
+    async fn read_current(
+        &self,
+        set_meta: &ObjectMeta,
+    ) -> Result<Option<StatefulSet>, kube::Error> {
+        let (namespace, name) = object_key(set_meta);
         let api: Api<StatefulSet> = Api::namespaced(self.client.clone(), namespace);
         let is_alive = |set: &StatefulSet| {
-            set.metadata.deletion_timestamp.is_none() && set.metadata.uid == known.uid
+            set.metadata.deletion_timestamp.is_none() && set.metadata.uid == set_meta.uid
         };
         Ok(api.get_opt(name).await?.filter(is_alive))
     }
 
-    async fn create(&self, known: &ObjectMeta, ordinal: i32) -> Result<(), Error> {
-        let namespace = key(known).0;
-        let Some(set) = self.current(known).await? else { return Ok(()) };
-        if ordinal >= replicas(&set) {
+    async fn create_pod(&self, set_meta: &ObjectMeta, ordinal: i32) -> Result<(), Error> {
+        let namespace = object_key(set_meta).0;
+        let Some(set) = self.read_current(set_meta).await? else { return Ok(()) };
+        if ordinal >= spec_replicas(&set) {
             return Ok(());
         }
-        for claim in claims(&set, ordinal) {
+        for claim in build_claims(&set, ordinal) {
             let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
             let name = claim.metadata.name.clone().unwrap_or_default();
-            if !created(api.create(&PostParams::default(), &claim).await)?
-                && let Some(found) = api.get_opt(&name).await?
-                && found.metadata.deletion_timestamp.is_some()
+            if !check_created(api.create(&PostParams::default(), &claim).await)?
+                && let Some(existing_claim) = api.get_opt(&name).await?
+                && existing_claim.metadata.deletion_timestamp.is_some()
             {
                 // A new pod would keep the claim until the pod ends, and then lose its data with
                 // the claim.
@@ -131,8 +139,8 @@ impl StatefulSetController {
             }
         }
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        let pod = pod(&set, ordinal, &self.machine);
-        if created(api.create(&PostParams::default(), &pod).await)? {
+        let pod = build_pod(&set, ordinal, &self.machine);
+        if check_created(api.create(&PostParams::default(), &pod).await)? {
             info!(namespace, name = pod.metadata.name, "Made a pod");
         }
         Ok(())
@@ -140,54 +148,56 @@ impl StatefulSetController {
 
     /// Makes the StatefulSet the pod's controller; the change of the pod makes the StatefulSet due
     /// again.
-    async fn adopt(&self, set: &StatefulSet, pod: &ObjectMeta) -> Result<(), kube::Error> {
+    async fn adopt_pod(&self, set: &StatefulSet, pod: &ObjectMeta) -> Result<(), kube::Error> {
         // A set that is being deleted may just have orphaned the pod.
-        if self.current(&set.metadata).await?.is_none() {
+        if self.read_current(&set.metadata).await?.is_none() {
             return Ok(());
         }
-        let (namespace, name) = key(pod);
+        let (namespace, name) = object_key(pod);
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let mut owners = pod.owner_references.clone().unwrap_or_default();
-        owners.push(reference(set));
+        owners.push(owner_reference(set));
         let patch = json!({"metadata": {
             "uid": pod.uid, "resourceVersion": pod.resource_version, "ownerReferences": owners,
         }});
         let params =
             PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-        gone(api.patch_metadata(name, &params, &Patch::Merge(&patch)).await.map(drop))?;
+        ignore_stale_write(
+            api.patch_metadata(name, &params, &Patch::Merge(&patch)).await.map(drop),
+        )?;
         info!(namespace, name, "Took over a pod");
         Ok(())
     }
 
-    async fn remove(&self, pod: &ObjectMeta) -> Result<(), kube::Error> {
+    async fn delete_pod(&self, pod: &ObjectMeta) -> Result<(), kube::Error> {
         if pod.deletion_timestamp.is_some() {
             return Ok(());
         }
-        let (namespace, name) = key(pod);
+        let (namespace, name) = object_key(pod);
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let preconditions = Preconditions { uid: pod.uid.clone(), resource_version: None };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        gone(api.delete(name, &params).await.map(drop))?;
+        ignore_stale_write(api.delete(name, &params).await.map(drop))?;
         info!(namespace, name, "Took a pod away");
         Ok(())
     }
 
-    async fn report(&self, set: &StatefulSet, pods: &[&Pod]) -> Result<(), kube::Error> {
-        let status = status(set, pods);
+    async fn report_status(&self, set: &StatefulSet, pods: &[&Pod]) -> Result<(), kube::Error> {
+        let status = build_status(set, pods);
         if set.status.as_ref() == Some(&status) {
             return Ok(());
         }
-        let (namespace, name) = key(&set.metadata);
+        let (namespace, name) = object_key(&set.metadata);
         let api: Api<StatefulSet> = Api::namespaced(self.client.clone(), namespace);
         let patch = json!({"metadata": {"uid": set.metadata.uid}, "status": status});
         let params =
             PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-        gone(api.patch_status(name, &params, &Patch::Merge(&patch)).await.map(drop))
+        ignore_stale_write(api.patch_status(name, &params, &Patch::Merge(&patch)).await.map(drop))
     }
 }
 
 /// Returns whether the object was created now; an object that already exists is no error.
-fn created<T>(result: Result<T, kube::Error>) -> Result<bool, kube::Error> {
+fn check_created<T>(result: Result<T, kube::Error>) -> Result<bool, kube::Error> {
     match result {
         Ok(_) => Ok(true),
         Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Ok(false),
@@ -195,28 +205,28 @@ fn created<T>(result: Result<T, kube::Error>) -> Result<bool, kube::Error> {
     }
 }
 
-fn key(meta: &ObjectMeta) -> (&str, &str) {
+fn object_key(meta: &ObjectMeta) -> (&str, &str) {
     (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
 }
 
-fn owner(meta: &ObjectMeta) -> Option<&str> {
+fn controller_uid(meta: &ObjectMeta) -> Option<&str> {
     let owners = meta.owner_references.as_deref().unwrap_or_default();
     owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str())
 }
 
 /// Was this pod orphaned by an earlier StatefulSet of this name, and has it no controller now?
-fn is_left_by_an_earlier(set: &StatefulSet, pod: &ObjectMeta) -> bool {
+fn is_orphan(set: &StatefulSet, pod: &ObjectMeta) -> bool {
     let selector = set.spec.as_ref().map(|spec| spec.selector.clone()).unwrap_or_default();
     let labels = pod.labels.clone().unwrap_or_default();
-    let wanted = selector.match_labels.unwrap_or_default();
-    let selected = !wanted.is_empty()
+    let match_labels = selector.match_labels.unwrap_or_default();
+    let is_selected = !match_labels.is_empty()
         && selector.match_expressions.is_none()
-        && wanted.iter().all(|(key, value)| labels.get(key) == Some(value));
+        && match_labels.iter().all(|(key, value)| labels.get(key) == Some(value));
     pod.namespace == set.metadata.namespace
         && pod.deletion_timestamp.is_none()
-        && owner(pod).is_none()
-        && ordinal(set, pod).is_some()
-        && selected
+        && controller_uid(pod).is_none()
+        && pod_ordinal(set, pod).is_some()
+        && is_selected
 }
 
 /// Returns the pod that a rolling update replaces next: all pods of higher ordinals are of the new
@@ -227,11 +237,11 @@ fn next_to_replace<'a>(set: &StatefulSet, pods: &[&'a Arc<Pod>]) -> Option<&'a P
         return None;
     }
     let partition = strategy.rolling_update.as_ref().and_then(|rolling| rolling.partition);
-    let revision = revision(set);
-    for ordinal in (partition.unwrap_or(0)..replicas(set)).rev() {
-        let mut all = pods.iter();
-        let pod = all.find(|pod| self::ordinal(set, &pod.metadata) == Some(ordinal))?;
-        if !is_of(&revision, pod) {
+    let revision = template_revision(set);
+    for ordinal in (partition.unwrap_or(0)..spec_replicas(set)).rev() {
+        let mut candidates = pods.iter();
+        let pod = candidates.find(|pod| self::pod_ordinal(set, &pod.metadata) == Some(ordinal))?;
+        if !is_at_revision(&revision, pod) {
             return Some(pod);
         }
         if !is_ready(pod) {
@@ -242,7 +252,7 @@ fn next_to_replace<'a>(set: &StatefulSet, pods: &[&'a Arc<Pod>]) -> Option<&'a P
 }
 
 /// Returns the owner reference that makes the StatefulSet a pod's controller.
-fn reference(set: &StatefulSet) -> OwnerReference {
+fn owner_reference(set: &StatefulSet) -> OwnerReference {
     OwnerReference {
         api_version: "apps/v1".to_owned(),
         kind: "StatefulSet".to_owned(),
@@ -253,17 +263,17 @@ fn reference(set: &StatefulSet) -> OwnerReference {
     }
 }
 
-fn replicas(set: &StatefulSet) -> i32 {
+fn spec_replicas(set: &StatefulSet) -> i32 {
     set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
 }
 
-fn ordinal(set: &StatefulSet, pod: &ObjectMeta) -> Option<i32> {
+fn pod_ordinal(set: &StatefulSet, pod: &ObjectMeta) -> Option<i32> {
     let name = set.metadata.name.as_deref()?;
     pod.name.as_deref()?.strip_prefix(name)?.strip_prefix('-')?.parse().ok()
 }
 
 /// Returns the name of the revision of the StatefulSet's template.
-fn revision(set: &StatefulSet) -> String {
+fn template_revision(set: &StatefulSet) -> String {
     let template = set.spec.as_ref().map(|spec| json!(spec.template)).unwrap_or_default();
     let hash = Sha256::digest(template.to_string());
     let hash = hash.iter().take(5).fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
@@ -276,31 +286,36 @@ fn is_ready(pod: &Pod) -> bool {
     conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-fn is_of(revision: &str, pod: &Pod) -> bool {
+fn is_at_revision(revision: &str, pod: &Pod) -> bool {
     let labels = pod.metadata.labels.as_ref();
     labels
         .and_then(|labels| labels.get("controller-revision-hash"))
-        .is_some_and(|known| known == revision)
+        .is_some_and(|hash| hash == revision)
 }
 
-fn status(set: &StatefulSet, pods: &[&Pod]) -> StatefulSetStatus {
-    let count = |is: &dyn Fn(&Pod) -> bool| {
-        i32::try_from(pods.iter().filter(|pod| is(pod)).count()).unwrap_or(i32::MAX)
+fn build_status(set: &StatefulSet, pods: &[&Pod]) -> StatefulSetStatus {
+    let count = |is_match: &dyn Fn(&Pod) -> bool| {
+        i32::try_from(pods.iter().filter(|pod| is_match(pod)).count()).unwrap_or(i32::MAX)
     };
-    let revision = revision(set);
-    let newest = count(&|pod| is_of(&revision, pod));
+    let revision = template_revision(set);
+    let updated_count = count(&|pod| is_at_revision(&revision, pod));
     let total = count(&|_| true);
-    let before = set.status.as_ref().and_then(|status| status.current_revision.clone());
+    let previous_revision = set.status.as_ref().and_then(|status| status.current_revision.clone());
     // Pods are of the older revision until the last of them was replaced.
-    let current = before.filter(|_| newest < total).unwrap_or_else(|| revision.clone());
+    let current_revision =
+        previous_revision.filter(|_| updated_count < total).unwrap_or_else(|| revision.clone());
     StatefulSetStatus {
         observed_generation: set.metadata.generation,
         replicas: total,
         ready_replicas: Some(count(&is_ready)),
         available_replicas: Some(count(&is_ready)),
-        current_replicas: Some(if current == revision { newest } else { total - newest }),
-        updated_replicas: Some(newest),
-        current_revision: Some(current),
+        current_replicas: Some(if current_revision == revision {
+            updated_count
+        } else {
+            total - updated_count
+        }),
+        updated_replicas: Some(updated_count),
+        current_revision: Some(current_revision),
         update_revision: Some(revision),
         collision_count: Some(0),
         conditions: None,
@@ -308,9 +323,9 @@ fn status(set: &StatefulSet, pods: &[&Pod]) -> StatefulSetStatus {
 }
 
 /// Builds the claims of the pod with this ordinal.
-fn claims(set: &StatefulSet, ordinal: i32) -> Vec<PersistentVolumeClaim> {
+fn build_claims(set: &StatefulSet, ordinal: i32) -> Vec<PersistentVolumeClaim> {
     let Some(spec) = &set.spec else { return Vec::new() };
-    let (namespace, name) = key(&set.metadata);
+    let (namespace, name) = object_key(&set.metadata);
     let selector = spec.selector.match_labels.clone().unwrap_or_default();
     let templates = spec.volume_claim_templates.iter().flatten();
     templates
@@ -335,8 +350,8 @@ fn claims(set: &StatefulSet, ordinal: i32) -> Vec<PersistentVolumeClaim> {
 }
 
 /// Builds the pod with this ordinal.
-fn pod(set: &StatefulSet, ordinal: i32, machine: &str) -> Pod {
-    let (namespace, set_name) = key(&set.metadata);
+fn build_pod(set: &StatefulSet, ordinal: i32, machine: &str) -> Pod {
+    let (namespace, set_name) = object_key(&set.metadata);
     let name = format!("{set_name}-{ordinal}");
     let template = set.spec.as_ref().map(|spec| spec.template.clone()).unwrap_or_default();
     let meta = template.metadata.unwrap_or_default();
@@ -344,14 +359,14 @@ fn pod(set: &StatefulSet, ordinal: i32, machine: &str) -> Pod {
     labels.extend(BTreeMap::from([
         ("statefulset.kubernetes.io/pod-name".to_owned(), name.clone()),
         ("apps.kubernetes.io/pod-index".to_owned(), ordinal.to_string()),
-        ("controller-revision-hash".to_owned(), revision(set)),
+        ("controller-revision-hash".to_owned(), template_revision(set)),
     ]));
     let mut spec = template.spec.unwrap_or_default();
     let mut volumes = spec.volumes.take().unwrap_or_default();
-    for claim in claims(set, ordinal) {
+    for claim in build_claims(set, ordinal) {
         let claim = claim.metadata.name.unwrap_or_default();
         let volume = claim.strip_suffix(&format!("-{name}")).unwrap_or(&claim).to_owned();
-        volumes.retain(|known| known.name != volume);
+        volumes.retain(|existing_volume| existing_volume.name != volume);
         let source = PersistentVolumeClaimVolumeSource { claim_name: claim, read_only: None };
         volumes.push(Volume {
             name: volume,
@@ -370,7 +385,7 @@ fn pod(set: &StatefulSet, ordinal: i32, machine: &str) -> Pod {
             namespace: Some(namespace.to_owned()),
             labels: Some(labels),
             annotations: meta.annotations,
-            owner_references: Some(vec![reference(set)]),
+            owner_references: Some(vec![owner_reference(set)]),
             ..ObjectMeta::default()
         },
         spec: Some(spec),
@@ -403,10 +418,10 @@ mod tests {
 
     #[test]
     fn a_pod_has_its_ordinal_its_claim_and_its_owner() {
-        let pod = pod(&set(), 1, "host");
+        let pod = build_pod(&set(), 1, "host");
         let meta = &pod.metadata;
-        assert_eq!(key(meta), ("shop", "demo-1"));
-        assert_eq!((owner(meta), ordinal(&set(), meta)), (Some("u1"), Some(1)));
+        assert_eq!(object_key(meta), ("shop", "demo-1"));
+        assert_eq!((controller_uid(meta), pod_ordinal(&set(), meta)), (Some("u1"), Some(1)));
         assert_eq!(meta.annotations.as_ref().unwrap()["hash"], "h");
         assert_eq!(meta.labels.as_ref().unwrap()["statefulset.kubernetes.io/pod-name"], "demo-1");
         let spec = pod.spec.unwrap();
@@ -416,8 +431,8 @@ mod tests {
         let claim = volumes[1].persistent_volume_claim.as_ref().unwrap();
         assert_eq!((volumes[1].name.as_str(), claim.claim_name.as_str()), ("data", "data-demo-1"));
 
-        let claim = claims(&set(), 1).remove(0);
-        assert_eq!(key(&claim.metadata), ("shop", "data-demo-1"));
+        let claim = build_claims(&set(), 1).remove(0);
+        assert_eq!(object_key(&claim.metadata), ("shop", "data-demo-1"));
         let labels = claim.metadata.labels.unwrap();
         assert_eq!((labels["app"].as_str(), labels["own"].as_str()), ("demo", "yes"));
     }
@@ -425,12 +440,12 @@ mod tests {
     #[test]
     fn the_status_counts_what_is_ready_and_of_the_newest_revision() {
         let mut set = set();
-        let mut pods = [pod(&set, 0, "host"), pod(&set, 1, "host")];
+        let mut pods = [build_pod(&set, 0, "host"), build_pod(&set, 1, "host")];
         pods[0].status = serde_json::from_value(json!({
             "conditions": [{"type": "Ready", "status": "True"}],
         }))
         .unwrap();
-        set.status = Some(status(&set, &pods.each_ref()));
+        set.status = Some(build_status(&set, &pods.each_ref()));
         let first = set.status.clone().unwrap();
         assert_eq!((first.replicas, first.ready_replicas), (2, Some(1)));
         assert_eq!((first.updated_replicas, first.current_replicas), (Some(2), Some(2)));
@@ -438,8 +453,8 @@ mod tests {
 
         let template = set.spec.as_mut().unwrap().template.spec.as_mut().unwrap();
         template.priority = Some(7);
-        let newer = pod(&set, 1, "host");
-        let second = status(&set, &[&pods[0], &newer]);
+        let newer = build_pod(&set, 1, "host");
+        let second = build_status(&set, &[&pods[0], &newer]);
         assert_eq!((second.updated_replicas, second.current_replicas), (Some(1), Some(1)));
         assert_eq!(second.current_revision, first.current_revision);
         assert_ne!(second.update_revision, first.update_revision);

@@ -18,90 +18,99 @@ use crate::machinery::quantity;
 pub(crate) type EnvVars = BTreeMap<String, String>;
 
 /// Returns the variables of a container.
-pub(crate) fn variables(
-    place: &LaunchContext<'_>,
+pub(crate) fn build_variables(
+    context: &LaunchContext<'_>,
     pod: &Pod,
     container: &Container,
-    given: &ReferencedObjects,
+    objects: &ReferencedObjects,
 ) -> Result<EnvVars, String> {
-    let mut told = EnvVars::new();
-    for from in container.env_from.iter().flatten() {
-        let found = if let Some(secret) = &from.secret_ref {
-            given.all(ValueSource::Secret, &secret.name, secret.optional)?
-        } else if let Some(map) = &from.config_map_ref {
-            given.all(ValueSource::ConfigMap, &map.name, map.optional)?
+    let mut variables = EnvVars::new();
+    for env_source in container.env_from.iter().flatten() {
+        let data = if let Some(secret) = &env_source.secret_ref {
+            objects.object_values(ValueSource::Secret, &secret.name, secret.optional)?
+        } else if let Some(map) = &env_source.config_map_ref {
+            objects.object_values(ValueSource::ConfigMap, &map.name, map.optional)?
         } else {
             None
         };
-        let prefix = from.prefix.as_deref().unwrap_or_default();
-        let found = found.into_iter().flatten();
-        told.extend(found.map(|(key, value)| (format!("{prefix}{key}"), text(value))));
+        let prefix = env_source.prefix.as_deref().unwrap_or_default();
+        let entries = data.into_iter().flatten();
+        variables
+            .extend(entries.map(|(key, value)| (format!("{prefix}{key}"), decode_text(value))));
     }
     for variable in container.env.iter().flatten() {
-        if let Some(value) = value(place, pod, container, given, &told, variable)? {
-            told.insert(variable.name.clone(), value);
+        if let Some(value) = variable_value(context, pod, container, objects, &variables, variable)?
+        {
+            variables.insert(variable.name.clone(), value);
         }
     }
-    Ok(told)
+    Ok(variables)
 }
 
 /// Returns the value of a variable; `None` where the value is optional and missing.
-fn value(
-    place: &LaunchContext<'_>,
+fn variable_value(
+    context: &LaunchContext<'_>,
     pod: &Pod,
     container: &Container,
-    given: &ReferencedObjects,
-    before: &EnvVars,
+    objects: &ReferencedObjects,
+    previous_variables: &EnvVars,
     variable: &EnvVar,
 ) -> Result<Option<String>, String> {
-    let Some(from) = &variable.value_from else {
-        return Ok(Some(expand(variable.value.as_deref().unwrap_or_default(), before)));
+    let Some(source) = &variable.value_from else {
+        return Ok(Some(expand_references(
+            variable.value.as_deref().unwrap_or_default(),
+            previous_variables,
+        )));
     };
-    if let Some(field_ref) = &from.field_ref {
-        return field(place, pod, &field_ref.field_path).map(Some);
+    if let Some(field_ref) = &source.field_ref {
+        return pod_field(context, pod, &field_ref.field_path).map(Some);
     }
-    if let Some(resource) = &from.resource_field_ref {
-        return amount(container, resource).map(Some);
+    if let Some(resource) = &source.resource_field_ref {
+        return resource_amount(container, resource).map(Some);
     }
-    let found = if let Some(secret) = &from.secret_key_ref {
-        given.value(ValueSource::Secret, &secret.name, &secret.key, secret.optional)?
-    } else if let Some(map) = &from.config_map_key_ref {
-        given.value(ValueSource::ConfigMap, &map.name, &map.key, map.optional)?
+    let bytes = if let Some(secret) = &source.secret_key_ref {
+        objects.value(ValueSource::Secret, &secret.name, &secret.key, secret.optional)?
+    } else if let Some(map) = &source.config_map_key_ref {
+        objects.value(ValueSource::ConfigMap, &map.name, &map.key, map.optional)?
     } else {
         return Err(format!("nothing on this host says variable {}", variable.name));
     };
-    Ok(found.map(text))
+    Ok(bytes.map(decode_text))
 }
 
-fn text(bytes: &[u8]) -> String {
+fn decode_text(bytes: &[u8]) -> String {
     // An environment variable cannot hold a zero byte: the kernel would end it there.
     String::from_utf8_lossy(bytes).replace('\0', "")
 }
 
 /// Replaces `$(NAME)` by the variable's value; `$$` is one `$`, an unknown name stays as it is.
-fn expand(text: &str, known: &EnvVars) -> String {
+fn expand_references(text: &str, variables: &EnvVars) -> String {
     let mut parts = text.split('$');
-    let mut done = parts.next().unwrap_or_default().to_owned();
+    let mut expanded = parts.next().unwrap_or_default().to_owned();
     while let Some(part) = parts.next() {
         let name = part.strip_prefix('(').and_then(|rest| rest.split_once(')'));
-        if let Some((Some(value), rest)) = name.map(|(name, rest)| (known.get(name), rest)) {
-            done.extend([value, rest]);
+        if let Some((Some(value), rest)) = name.map(|(name, rest)| (variables.get(name), rest)) {
+            expanded.extend([value, rest]);
             continue;
         }
-        done.push('$');
-        done.push_str(part);
+        expanded.push('$');
+        expanded.push_str(part);
         // In `$$`, the first `$` escapes the second: one of them stays.
         if part.is_empty() {
-            done.push_str(parts.next().unwrap_or_default());
+            expanded.push_str(parts.next().unwrap_or_default());
         }
     }
-    done
+    expanded
 }
 
 /// Returns a field of the pod, by its path in the downward API.
-pub(crate) fn field(place: &LaunchContext<'_>, pod: &Pod, path: &str) -> Result<String, String> {
+pub(crate) fn pod_field(
+    context: &LaunchContext<'_>,
+    pod: &Pod,
+    path: &str,
+) -> Result<String, String> {
     let meta = &pod.metadata;
-    let in_map = |map: &Option<BTreeMap<String, String>>, rest: &str| {
+    let map_field = |map: &Option<BTreeMap<String, String>>, rest: &str| {
         if rest.is_empty() {
             let lines = map.iter().flatten().map(|(key, value)| format!("{key}={value:?}\n"));
             return Some(lines.collect::<Vec<_>>().concat());
@@ -109,13 +118,13 @@ pub(crate) fn field(place: &LaunchContext<'_>, pod: &Pod, path: &str) -> Result<
         let key = rest.strip_prefix("['")?.strip_suffix("']")?;
         Some(map.as_ref().and_then(|map| map.get(key)).cloned().unwrap_or_default())
     };
-    let found = match path {
+    let value = match path {
         "metadata.name" => meta.name.clone(),
         "metadata.namespace" => meta.namespace.clone(),
         "metadata.uid" => meta.uid.clone(),
-        "status.podIP" | "status.podIPs" => Some(place.address.to_string()),
+        "status.podIP" | "status.podIPs" => Some(context.address.to_string()),
         "status.hostIP" | "status.hostIPs" => Some(Ipv4Addr::LOCALHOST.to_string()),
-        "spec.nodeName" => Some(place.machine.to_owned()),
+        "spec.nodeName" => Some(context.machine.to_owned()),
         "spec.serviceAccountName" => {
             pod.spec.as_ref().map(|spec| spec.service_account_name.clone().unwrap_or_default())
         }
@@ -123,32 +132,35 @@ pub(crate) fn field(place: &LaunchContext<'_>, pod: &Pod, path: &str) -> Result<
             let labels = path.strip_prefix("metadata.labels");
             let annotations = path.strip_prefix("metadata.annotations");
             labels
-                .and_then(|rest| in_map(&meta.labels, rest))
-                .or_else(|| annotations.and_then(|rest| in_map(&meta.annotations, rest)))
+                .and_then(|rest| map_field(&meta.labels, rest))
+                .or_else(|| annotations.and_then(|rest| map_field(&meta.annotations, rest)))
         }
     };
-    found.ok_or_else(|| format!("unsupported fieldPath: {path}"))
+    value.ok_or_else(|| format!("unsupported fieldPath: {path}"))
 }
 
 /// Returns the request or limit of a resource of a container.
-pub(crate) fn amount(
+pub(crate) fn resource_amount(
     container: &Container,
     selector: &ResourceFieldSelector,
 ) -> Result<String, String> {
     let ResourceFieldSelector { resource, divisor, container_name: _ } = selector;
     let resources = container.resources.clone().unwrap_or_default();
-    let found = match resource.split_once('.') {
-        Some(("limits", name)) => resources.limits.and_then(|all| all.get(name).cloned()),
-        Some(("requests", name)) => resources.requests.and_then(|all| all.get(name).cloned()),
+    let resource_quantity = match resource.split_once('.') {
+        Some(("limits", name)) => resources.limits.and_then(|limits| limits.get(name).cloned()),
+        Some(("requests", name)) => {
+            resources.requests.and_then(|requests| requests.get(name).cloned())
+        }
         _ => None,
     };
-    let amount = found.and_then(|found| quantity::nanos(&found.0)).ok_or_else(|| {
-        format!(
-            "container {} does not say {resource}, and nothing on this host does",
-            container.name
-        )
-    })?;
-    let divisor = divisor.as_ref().and_then(|divisor| quantity::nanos(&divisor.0));
+    let amount =
+        resource_quantity.and_then(|value| quantity::parse_nanos(&value.0)).ok_or_else(|| {
+            format!(
+                "container {} does not say {resource}, and nothing on this host does",
+                container.name
+            )
+        })?;
+    let divisor = divisor.as_ref().and_then(|divisor| quantity::parse_nanos(&divisor.0));
     // As in Kubernetes, a divisor of zero counts as one.
     let divisor = divisor.filter(|divisor| *divisor > 0).unwrap_or(1_000_000_000);
     Ok((amount.div_euclid(divisor) + i128::from(amount.rem_euclid(divisor) != 0)).to_string())
@@ -178,7 +190,7 @@ mod tests {
             root: false,
         };
         let container = serde_json::from_value(container).unwrap();
-        variables(&place, &pod.unwrap(), &container, given)
+        build_variables(&place, &pod.unwrap(), &container, given)
     }
 
     fn from(what: &str, selector: &serde_json::Value) -> serde_json::Value {

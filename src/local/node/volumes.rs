@@ -17,7 +17,7 @@ use serde_json::json;
 use super::{
     launch::{self, LaunchContext},
     referenced_objects::{ObjectData, ReferencedObjects, ValueSource},
-    variables::{amount, field},
+    variables::{pod_field, resource_amount},
 };
 
 /// Mode of a file where the volume gives none.
@@ -27,76 +27,89 @@ const MODE: i32 = 0o644;
 type VolumeFiles = BTreeMap<PathBuf, (Vec<u8>, u32)>;
 
 /// Returns the volumes that one of `containers` mounts; the others are not made.
-pub(crate) fn mounted(pod: &Pod, containers: &[Container]) -> Vec<Volume> {
+pub(crate) fn mounted_volumes(pod: &Pod, containers: &[Container]) -> Vec<Volume> {
     let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.clone()).unwrap_or_default();
-    let has = |volume: &Volume| {
-        let mut mounts = containers.iter().flat_map(|it| it.volume_mounts.iter().flatten());
+    let is_mounted = |volume: &Volume| {
+        let mut mounts =
+            containers.iter().flat_map(|container| container.volume_mounts.iter().flatten());
         mounts.any(|mount| mount.name == volume.name)
     };
-    volumes.into_iter().filter(has).collect()
+    volumes.into_iter().filter(is_mounted).collect()
 }
 
 /// Makes the folder of a volume, and writes its files as their objects are now.
 ///
 /// # Errors
 /// When the kind of volume is not served, or an object that it is made of is missing.
-pub(crate) fn make(
-    place: &LaunchContext<'_>,
+pub(crate) fn write_volume(
+    context: &LaunchContext<'_>,
     pod: &Pod,
     volume: &Volume,
-    given: &ReferencedObjects,
+    objects: &ReferencedObjects,
 ) -> Result<(), String> {
-    let named = |why: String| format!("volume {:?}: {why}", volume.name);
-    let folder = launch::volume_folder(place.folder, pod, volume)
-        .ok_or_else(|| named(format!("{} is not served on this host", kind(volume))))?;
-    let failed = |error: io::Error| named(format!("failed to write {}: {error}", folder.display()));
-    fs::create_dir_all(&folder).map_err(failed)?;
-    let Some(files) = files(place, pod, volume, given).map_err(named)? else { return Ok(()) };
-    write(&folder, &files, owner(pod).filter(|_| place.root)).map_err(failed)
+    let volume_error = |message: String| format!("volume {:?}: {message}", volume.name);
+    let folder = launch::volume_folder(context.folder, pod, volume).ok_or_else(|| {
+        volume_error(format!("{} is not served on this host", volume_kind(volume)))
+    })?;
+    let write_error =
+        |error: io::Error| volume_error(format!("failed to write {}: {error}", folder.display()));
+    fs::create_dir_all(&folder).map_err(write_error)?;
+    let Some(files) = collect_files(context, pod, volume, objects).map_err(volume_error)? else {
+        return Ok(());
+    };
+    write_files(&folder, &files, pod_owner(pod).filter(|_| context.root)).map_err(write_error)
 }
 
 /// Returns the kind of a volume, which is the name of its source's field.
-fn kind(volume: &Volume) -> String {
-    let all = json!(volume);
-    let mut names = all.as_object().into_iter().flatten().map(|(name, _)| name.as_str());
+fn volume_kind(volume: &Volume) -> String {
+    let fields = json!(volume);
+    let mut names = fields.as_object().into_iter().flatten().map(|(name, _)| name.as_str());
     names.find(|name| *name != "name").unwrap_or("one of no kind").to_owned()
 }
 
 /// Returns the files of a volume that comes from other objects; `None` for one that is a folder.
-fn files(
-    place: &LaunchContext<'_>,
+fn collect_files(
+    context: &LaunchContext<'_>,
     pod: &Pod,
     volume: &Volume,
-    given: &ReferencedObjects,
+    objects: &ReferencedObjects,
 ) -> Result<Option<VolumeFiles>, String> {
     let mut files = VolumeFiles::new();
     if let Some(secret) = &volume.secret {
         let name = secret.secret_name.as_deref().unwrap_or_default();
-        let found = given.all(ValueSource::Secret, name, secret.optional)?;
+        let data = objects.object_values(ValueSource::Secret, name, secret.optional)?;
         let mode = secret.default_mode;
-        take(&mut files, found, secret.items.as_deref(), mode, secret.optional)?;
+        add_object_values(&mut files, data, secret.items.as_deref(), mode, secret.optional)?;
     } else if let Some(map) = &volume.config_map {
-        let found = given.all(ValueSource::ConfigMap, &map.name, map.optional)?;
-        take(&mut files, found, map.items.as_deref(), map.default_mode, map.optional)?;
+        let data = objects.object_values(ValueSource::ConfigMap, &map.name, map.optional)?;
+        add_object_values(&mut files, data, map.items.as_deref(), map.default_mode, map.optional)?;
     } else if let Some(downward) = &volume.downward_api {
         let items = downward.items.as_deref().unwrap_or_default();
-        tell(&mut files, place, pod, items, downward.default_mode)?;
+        add_pod_fields(&mut files, context, pod, items, downward.default_mode)?;
     } else if let Some(projected) = &volume.projected {
         let mode = projected.default_mode;
-        for part in projected.sources.iter().flatten() {
-            if let Some(secret) = &part.secret {
-                let found = given.all(ValueSource::Secret, &secret.name, secret.optional)?;
-                take(&mut files, found, secret.items.as_deref(), mode, secret.optional)?;
-            } else if let Some(map) = &part.config_map {
-                let found = given.all(ValueSource::ConfigMap, &map.name, map.optional)?;
-                take(&mut files, found, map.items.as_deref(), mode, map.optional)?;
-            } else if let Some(downward) = &part.downward_api {
+        for projection in projected.sources.iter().flatten() {
+            if let Some(secret) = &projection.secret {
+                let data =
+                    objects.object_values(ValueSource::Secret, &secret.name, secret.optional)?;
+                add_object_values(
+                    &mut files,
+                    data,
+                    secret.items.as_deref(),
+                    mode,
+                    secret.optional,
+                )?;
+            } else if let Some(map) = &projection.config_map {
+                let data =
+                    objects.object_values(ValueSource::ConfigMap, &map.name, map.optional)?;
+                add_object_values(&mut files, data, map.items.as_deref(), mode, map.optional)?;
+            } else if let Some(downward) = &projection.downward_api {
                 let items = downward.items.as_deref().unwrap_or_default();
-                tell(&mut files, place, pod, items, mode)?;
+                add_pod_fields(&mut files, context, pod, items, mode)?;
             } else {
-                let all = json!(part);
+                let fields = json!(projection);
                 let names: Vec<_> =
-                    all.as_object().into_iter().flatten().map(|(it, _)| it).collect();
+                    fields.as_object().into_iter().flatten().map(|(name, _)| name).collect();
                 return Err(format!("projected {names:?} is not served on this host"));
             }
         }
@@ -107,23 +120,23 @@ fn files(
 }
 
 /// Adds the values of a Secret or ConfigMap: all of them, or those that are listed.
-fn take(
+fn add_object_values(
     files: &mut VolumeFiles,
-    found: Option<&ObjectData>,
+    data: Option<&ObjectData>,
     items: Option<&[KeyToPath]>,
     mode: Option<i32>,
     optional: Option<bool>,
 ) -> Result<(), String> {
-    let Some(data) = found else { return Ok(()) };
+    let Some(data) = data else { return Ok(()) };
     let Some(items) = items.filter(|items| !items.is_empty()) else {
         for (key, value) in data {
-            add(files, key, value.clone(), mode)?;
+            add_file(files, key, value.clone(), mode)?;
         }
         return Ok(());
     };
-    for KeyToPath { key, path, mode: own } in items {
+    for KeyToPath { key, path, mode: file_mode } in items {
         match data.get(key) {
-            Some(value) => add(files, path, value.clone(), own.or(mode))?,
+            Some(value) => add_file(files, path, value.clone(), file_mode.or(mode))?,
             None if optional == Some(true) => {}
             None => return Err(format!("references non-existent key {key:?}")),
         }
@@ -132,30 +145,33 @@ fn take(
 }
 
 /// Adds files with fields of the pod, by their paths in the downward API.
-fn tell(
+fn add_pod_fields(
     files: &mut VolumeFiles,
-    place: &LaunchContext<'_>,
+    context: &LaunchContext<'_>,
     pod: &Pod,
     items: &[DownwardAPIVolumeFile],
     mode: Option<i32>,
 ) -> Result<(), String> {
     let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
-    for DownwardAPIVolumeFile { path, field_ref, resource_field_ref, mode: own } in items {
+    for DownwardAPIVolumeFile { path, field_ref, resource_field_ref, mode: file_mode } in items {
         let text = if let Some(field_ref) = field_ref {
-            field(place, pod, &field_ref.field_path)?
+            pod_field(context, pod, &field_ref.field_path)?
         } else if let Some(selector) = resource_field_ref {
             let name = selector.container_name.as_deref().unwrap_or_default();
             let container = containers.iter().find(|container| container.name == name);
-            amount(container.ok_or_else(|| format!("container {name:?} not found"))?, selector)?
+            resource_amount(
+                container.ok_or_else(|| format!("container {name:?} not found"))?,
+                selector,
+            )?
         } else {
             return Err(format!("nothing says {path:?}"));
         };
-        add(files, path, text.into_bytes(), own.or(mode))?;
+        add_file(files, path, text.into_bytes(), file_mode.or(mode))?;
     }
     Ok(())
 }
 
-fn add(
+fn add_file(
     files: &mut VolumeFiles,
     path: &str,
     value: Vec<u8>,
@@ -172,7 +188,7 @@ fn add(
 }
 
 /// Returns the user and group that the pod's programs run as.
-fn owner(pod: &Pod) -> Option<(u32, u32)> {
+fn pod_owner(pod: &Pod) -> Option<(u32, u32)> {
     let context = pod.spec.as_ref()?.security_context.as_ref()?;
     let user = context.run_as_user?;
     let group = context.fs_group.or(context.run_as_group).unwrap_or(user);
@@ -181,34 +197,35 @@ fn owner(pod: &Pod) -> Option<(u32, u32)> {
 
 /// Writes the files of a volume. A changed file is replaced as a whole. Only the folder's owner can
 /// enter it.
-fn write(folder: &Path, files: &VolumeFiles, owner: Option<(u32, u32)>) -> io::Result<()> {
-    let own = |path: &Path| match owner {
+fn write_files(folder: &Path, files: &VolumeFiles, owner: Option<(u32, u32)>) -> io::Result<()> {
+    let set_owner = |path: &Path| match owner {
         Some((user, group)) => chown(path, Some(user), Some(group)),
         None => Ok(()),
     };
     fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
-    own(folder)?;
+    set_owner(folder)?;
     for path in all_files(folder)? {
-        if path.strip_prefix(folder).is_ok_and(|inside| !files.contains_key(inside)) {
+        if path.strip_prefix(folder).is_ok_and(|relative_path| !files.contains_key(relative_path)) {
             fs::remove_file(path)?;
         }
     }
-    for (inside, (content, mode)) in files {
-        let path = folder.join(inside);
-        let known = fs::metadata(&path).is_ok_and(|it| it.permissions().mode() & 0o777 == *mode);
-        if known && fs::read(&path)? == *content {
+    for (relative_path, (content, mode)) in files {
+        let path = folder.join(relative_path);
+        let has_mode = fs::metadata(&path)
+            .is_ok_and(|metadata| metadata.permissions().mode() & 0o777 == *mode);
+        if has_mode && fs::read(&path)? == *content {
             continue;
         }
-        let above = path.parent().unwrap_or(folder);
-        fs::create_dir_all(above)?;
-        if above != folder {
-            own(above)?;
+        let parent = path.parent().unwrap_or(folder);
+        fs::create_dir_all(parent)?;
+        if parent != folder {
+            set_owner(parent)?;
         }
-        let new = tempfile_beside(&path);
-        fs::write(&new, content)?;
-        fs::set_permissions(&new, fs::Permissions::from_mode(*mode))?;
-        own(&new)?;
-        fs::rename(&new, &path)?;
+        let temporary_path = tempfile_beside(&path);
+        fs::write(&temporary_path, content)?;
+        fs::set_permissions(&temporary_path, fs::Permissions::from_mode(*mode))?;
+        set_owner(&temporary_path)?;
+        fs::rename(&temporary_path, &path)?;
     }
     Ok(())
 }
@@ -220,16 +237,16 @@ fn tempfile_beside(path: &Path) -> PathBuf {
 }
 
 fn all_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
+    let mut paths = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         if path.is_dir() {
-            found.extend(all_files(&path)?);
+            paths.extend(all_files(&path)?);
         } else {
-            found.push(path);
+            paths.push(path);
         }
     }
-    Ok(found)
+    Ok(paths)
 }
 
 #[cfg(test)]
@@ -266,7 +283,7 @@ mod tests {
             root: false,
         };
         let volume: Volume = serde_json::from_value(volume).unwrap();
-        make(&place, &pod(), &volume, given)?;
+        write_volume(&place, &pod(), &volume, given)?;
         let at = folder.pod("shop", "demo-0").join(&volume.name);
         assert_eq!(fs::metadata(&at).unwrap().permissions().mode() & 0o777, 0o700);
         let mut files = all_files(&at).unwrap();
@@ -354,7 +371,7 @@ mod tests {
         let pod = pod();
         let containers = &pod.spec.as_ref().unwrap().containers;
         let names = |containers: &[Container]| {
-            let all = mounted(&pod, containers);
+            let all = mounted_volumes(&pod, containers);
             all.into_iter().map(|volume| volume.name).collect::<Vec<_>>()
         };
         assert_eq!(names(&containers[..1]), ["keys"]);

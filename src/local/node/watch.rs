@@ -23,19 +23,19 @@ use crate::{error::chain, runtime::Runtime};
 pub(crate) struct ChangeNotifier(Arc<Notify>);
 
 impl ChangeNotifier {
-    pub(crate) fn ring(&self) {
+    pub(crate) fn notify(&self) {
         self.0.notify_one();
     }
 
     /// Waits for a notification since the last wait. One task waits at a time.
-    pub(crate) async fn rung(&self) {
+    pub(crate) async fn wait_for_change(&self) {
         self.0.notified().await;
     }
 }
 
 /// Starts a cache that is kept for as long as the process runs. Each of the notifiers is rung when
 /// the cache was filled, and with every change.
-pub(crate) fn watch<K>(
+pub(crate) fn watch_objects<K>(
     rt: &Runtime,
     task: &'static str,
     api: Api<K>,
@@ -51,7 +51,7 @@ where
     let bells: Vec<ChangeNotifier> = bells.iter().map(|&bell| bell.clone()).collect();
     let shutdown = rt.shutdown();
     rt.tasks().spawn_vital(task, async move {
-        let mut last = String::new();
+        let mut last_error = String::new();
         let mut events = Box::pin(watcher(api, watcher::Config::default()).default_backoff());
         loop {
             let event = tokio::select! {
@@ -63,9 +63,9 @@ where
                 None => return,
                 Some(Err(error)) => {
                     let text = chain(&error).to_string();
-                    if text != last {
+                    if text != last_error {
                         warn!(watch = task, error = text, "Watch failed, trying again");
-                        last = text;
+                        last_error = text;
                     }
                 }
                 Some(Ok(event)) => {
@@ -73,8 +73,8 @@ where
                     if matches!(event, watcher::Event::Init | watcher::Event::InitApply(_)) {
                         continue;
                     }
-                    last.clear();
-                    bells.iter().for_each(ChangeNotifier::ring);
+                    last_error.clear();
+                    bells.iter().for_each(ChangeNotifier::notify);
                 }
             }
         }

@@ -39,59 +39,61 @@ const LIST: usize = 128;
 const ITEM: usize = 64;
 
 /// Returns the memory that an allocation of `bytes` bytes takes, in bytes.
-pub(super) fn heap(bytes: usize) -> usize {
+pub(super) fn heap_bytes(bytes: usize) -> usize {
     if bytes == 0 { 0 } else { (bytes + 16).max(32) }
 }
 
 /// Returns the memory that the entry `key` adds to a map of `others` entries, without its value.
-pub(super) fn entry(others: usize, key: &str) -> usize {
-    heap(key.len()) + if others == 0 { MAP } else { ENTRY }
+pub(super) fn entry_bytes(others: usize, key: &str) -> usize {
+    heap_bytes(key.len()) + if others == 0 { MAP } else { ENTRY }
 }
 
 /// Returns the memory that one more item adds to a list of `others` items, without what the item
 /// holds.
-pub(super) fn item(others: usize) -> usize {
+pub(super) fn item_bytes(others: usize) -> usize {
     if others == 0 { LIST } else { ITEM }
 }
 
 /// Returns the bytes of heap memory that a value takes, without the `Value` itself.
-pub fn of(value: &Value) -> usize {
+pub fn value_bytes(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
-        Value::String(text) => heap(text.len()),
-        Value::Array(items) => {
-            items.iter().enumerate().map(|(others, value)| item(others) + of(value)).sum()
-        }
+        Value::String(text) => heap_bytes(text.len()),
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .map(|(others, value)| item_bytes(others) + value_bytes(value))
+            .sum(),
         Value::Object(fields) => fields
             .iter()
             .enumerate()
-            .map(|(others, (key, value))| entry(others, key) + of(value))
+            .map(|(others, (key, value))| entry_bytes(others, key) + value_bytes(value))
             .sum(),
     }
 }
 
 /// Returns how many levels of lists and maps are nested in a value.
-pub fn depth(value: &Value) -> usize {
+pub fn nesting_depth(value: &Value) -> usize {
     match value {
-        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or_default(),
-        Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or_default(),
+        Value::Array(items) => 1 + items.iter().map(nesting_depth).max().unwrap_or_default(),
+        Value::Object(fields) => 1 + fields.values().map(nesting_depth).max().unwrap_or_default(),
         _ => 0,
     }
 }
 
 /// Returns how many levels of lists and maps are nested in a text of valid JSON.
 pub(super) fn depth_of_text(json: &str) -> usize {
-    let (mut depth, mut deepest, mut quoted) = (0_usize, 0, false);
+    let (mut depth, mut deepest, mut is_quoted) = (0_usize, 0, false);
     let mut bytes = json.bytes();
     while let Some(byte) = bytes.next() {
         match byte {
-            b'\\' if quoted => drop(bytes.next()),
-            b'"' => quoted = !quoted,
-            b'{' | b'[' if !quoted => {
+            b'\\' if is_quoted => drop(bytes.next()),
+            b'"' => is_quoted = !is_quoted,
+            b'{' | b'[' if !is_quoted => {
                 depth += 1;
                 deepest = deepest.max(depth);
             }
-            b'}' | b']' if !quoted => depth = depth.saturating_sub(1),
+            b'}' | b']' if !is_quoted => depth = depth.saturating_sub(1),
             _ => {}
         }
     }
@@ -99,21 +101,21 @@ pub(super) fn depth_of_text(json: &str) -> usize {
 }
 
 /// Checks a value that a patch produced against the limits of a request body.
-pub fn check(value: &Value) -> Result<(), Error> {
-    if depth(value) > MAX_DEPTH {
+pub fn check_limits(value: &Value) -> Result<(), Error> {
+    if nesting_depth(value) > MAX_DEPTH {
         return Err(Error::Malformed(too_deep()));
     }
     if longest_path(value) > MAX_PATH {
         return Err(Error::Malformed(long_path()));
     }
-    if of(value) > MAX_TREE { Err(Error::TooLarge(too_heavy())) } else { Ok(()) }
+    if value_bytes(value) > MAX_TREE { Err(Error::TooLarge(too_heavy())) } else { Ok(()) }
 }
 
 fn longest_path(value: &Value) -> usize {
     let longest = match value {
         Value::Array(items) => items.iter().map(|value| INDEX + longest_path(value)).max(),
         Value::Object(fields) => {
-            fields.iter().map(|(key, value)| step(key) + longest_path(value)).max()
+            fields.iter().map(|(key, value)| step_bytes(key) + longest_path(value)).max()
         }
         _ => None,
     };
@@ -124,26 +126,26 @@ fn longest_path(value: &Value) -> usize {
 pub(super) const INDEX: usize = 8;
 
 /// Returns the bytes that a key adds to a path.
-pub(super) fn step(key: &str) -> usize {
+pub(super) fn step_bytes(key: &str) -> usize {
     key.len() + 1
 }
 
 /// Estimates from above the memory that a JSON body will take, in bytes, without parsing it.
-pub fn foresee(json: &[u8]) -> usize {
+pub fn estimate_json(json: &[u8]) -> usize {
     let mut weight = 0;
-    let mut quoted = false;
+    let mut is_quoted = false;
     let mut bytes = json.iter();
     while let Some(byte) = bytes.next() {
         weight += match byte {
             b'"' => {
-                quoted = !quoted;
-                if quoted { 32 } else { 0 }
+                is_quoted = !is_quoted;
+                if is_quoted { 32 } else { 0 }
             }
-            b'\\' if quoted => {
+            b'\\' if is_quoted => {
                 bytes.next();
                 2
             }
-            _ if quoted => 1,
+            _ if is_quoted => 1,
             b'{' => MAP,
             b'[' => LIST,
             b',' => ENTRY,
@@ -155,7 +157,7 @@ pub fn foresee(json: &[u8]) -> usize {
 
 /// Estimates from above the memory that a YAML body will take, in bytes: aliases may turn a small
 /// body into a large tree.
-pub fn foresee_yaml(yaml: &[u8]) -> usize {
+pub fn estimate_yaml(yaml: &[u8]) -> usize {
     if yaml.contains(&b'*') { MAX_TREE } else { (yaml.len() * MAP / 4).min(MAX_TREE) }
 }
 
@@ -171,14 +173,14 @@ pub(super) fn check_yaml(yaml: &[u8]) -> Result<(), Error> {
     }
     // The YAML reader searches all open brackets for each further one, so many open brackets take
     // quadratic time.
-    let mut open = 0_usize;
+    let mut open_brackets = 0_usize;
     for byte in yaml {
         match byte {
-            b'[' | b'{' => open += 1,
-            b']' | b'}' => open = open.saturating_sub(1),
+            b'[' | b'{' => open_brackets += 1,
+            b']' | b'}' => open_brackets = open_brackets.saturating_sub(1),
             _ => {}
         }
-        if open > MAX_YAML_BRACKETS {
+        if open_brackets > MAX_YAML_BRACKETS {
             return Err(Error::Malformed(too_deep()));
         }
     }
@@ -231,7 +233,7 @@ mod tests {
         ] {
             let text = value.to_string();
             let parsed: Value = serde_json::from_str(&text).unwrap();
-            let (foreseen, estimate) = (foresee(text.as_bytes()), of(&parsed));
+            let (foreseen, estimate) = (estimate_json(text.as_bytes()), value_bytes(&parsed));
             let allocated = allocated(&parsed);
             assert!(allocated <= estimate, "{allocated} > {estimate}: {text}");
             assert!(estimate <= foreseen, "{estimate} > {foreseen}: {text}");
@@ -247,7 +249,7 @@ mod tests {
             json!({"[{\"\\": ["\\", "]]\"{", [[], {"a": {"{": "}"}}]], "b": {}}),
             json!([[[]], [[[[1]]]], []]),
         ] {
-            assert_eq!(depth_of_text(&value.to_string()), depth(&value), "{value}");
+            assert_eq!(depth_of_text(&value.to_string()), nesting_depth(&value), "{value}");
         }
     }
 
@@ -257,11 +259,11 @@ mod tests {
         for _ in 0..MAX_DEPTH {
             deep = json!([deep]);
         }
-        assert_eq!(check(&deep), Ok(()));
-        assert!(matches!(check(&json!([deep])), Err(Error::Malformed(_))));
+        assert_eq!(check_limits(&deep), Ok(()));
+        assert!(matches!(check_limits(&json!([deep])), Err(Error::Malformed(_))));
         let long = json!({"a".repeat(MAX_PATH / 2): {"b".repeat(MAX_PATH / 2): 1}});
-        assert!(matches!(check(&long), Err(Error::Malformed(_))));
+        assert!(matches!(check_limits(&long), Err(Error::Malformed(_))));
         let heavy = json!(vec![json!({"a": 0}); MAX_TREE / MAP]);
-        assert!(matches!(check(&heavy), Err(Error::TooLarge(_))));
+        assert!(matches!(check_limits(&heavy), Err(Error::TooLarge(_))));
     }
 }

@@ -56,72 +56,88 @@ const CREATED: &[(&str, &str)] = &[("200", "OK"), ("201", "Created"), ("202", "A
 const WRITTEN: &[(&str, &str)] = &[("200", "OK"), ("201", "Created")];
 const DELETED: &[(&str, &str)] = &[("200", "OK"), ("202", "Accepted")];
 
-const fn query(name: &'static str, type_: &'static str, description: &'static str) -> ApiParameter {
+const fn query_parameter(
+    name: &'static str,
+    type_: &'static str,
+    description: &'static str,
+) -> ApiParameter {
     ApiParameter { name, type_, in_path: false, description }
 }
 
-pub(super) const DRY_RUN: ApiParameter = query(
+pub(super) const DRY_RUN: ApiParameter = query_parameter(
     "dryRun",
     "string",
     "When present, indicates that modifications should not be persisted. Valid values are: All: \
      all stages are processed, nothing is stored.",
 );
-pub(super) const FIELD_MANAGER: ApiParameter = query(
+pub(super) const FIELD_MANAGER: ApiParameter = query_parameter(
     "fieldManager",
     "string",
     "Name associated with the actor or entity that is making these changes, at most 128 characters.",
 );
-pub(super) const FIELD_VALIDATION: ApiParameter = query(
+pub(super) const FIELD_VALIDATION: ApiParameter = query_parameter(
     "fieldValidation",
     "string",
     "How unknown and duplicate fields are handled: Ignore drops them, Warn (default) drops them \
      with a Warning header for each, Strict fails the request and names all of them.",
 );
-pub(super) const FORCE: ApiParameter =
-    query("force", "boolean", "Force takes over fields that others own. Only for apply patches.");
+pub(super) const FORCE: ApiParameter = query_parameter(
+    "force",
+    "boolean",
+    "Force takes over fields that others own. Only for apply patches.",
+);
 const LIST: &[ApiParameter] = &[
-    query("allowWatchBookmarks", "boolean", "Ask for watch events of type BOOKMARK."),
-    query("continue", "string", "Token of the previous page, when retrieving further pages."),
-    query(
+    query_parameter("allowWatchBookmarks", "boolean", "Ask for watch events of type BOOKMARK."),
+    query_parameter(
+        "continue",
+        "string",
+        "Token of the previous page, when retrieving further pages.",
+    ),
+    query_parameter(
         "fieldSelector",
         "string",
         "Restricts the objects by their fields. Defaults to everything.",
     ),
-    query(
+    query_parameter(
         "labelSelector",
         "string",
         "Restricts the objects by their labels. Defaults to everything.",
     ),
-    query("limit", "integer", "Most items of one page."),
-    query("resourceVersion", "string", "Which resourceVersion the answer is of, or at least of."),
-    query(
+    query_parameter("limit", "integer", "Most items of one page."),
+    query_parameter(
+        "resourceVersion",
+        "string",
+        "Which resourceVersion the answer is of, or at least of.",
+    ),
+    query_parameter(
         "resourceVersionMatch",
         "string",
         "How resourceVersion applies to a list: Exact or NotOlderThan.",
     ),
-    query(
+    query_parameter(
         "sendInitialEvents",
         "boolean",
         "Begin a watch with the objects that exist, then a bookmark.",
     ),
-    query("timeoutSeconds", "integer", "Ends the call after this many seconds."),
-    query("watch", "boolean", "Stream changes as add, update and delete events."),
+    query_parameter("timeoutSeconds", "integer", "Ends the call after this many seconds."),
+    query_parameter("watch", "boolean", "Stream changes as add, update and delete events."),
 ];
 const DELETE: &[ApiParameter] = &[
     DRY_RUN,
-    query(
+    query_parameter(
         "gracePeriodSeconds",
         "integer",
         "Seconds before the object should be deleted; 0 deletes immediately.",
     ),
-    query("orphanDependents", "boolean", "Deprecated: use propagationPolicy."),
-    query(
+    query_parameter("orphanDependents", "boolean", "Deprecated: use propagationPolicy."),
+    query_parameter(
         "propagationPolicy",
         "string",
         "What becomes of dependents: Orphan, Background or Foreground.",
     ),
 ];
-const PRETTY: ApiParameter = query("pretty", "string", "If 'true', the output is indented.");
+const PRETTY: ApiParameter =
+    query_parameter("pretty", "string", "If 'true', the output is indented.");
 pub(super) const NAMESPACE: ApiParameter = ApiParameter {
     name: "namespace",
     type_: "string",
@@ -136,20 +152,20 @@ pub(super) const NAME: ApiParameter = ApiParameter {
 };
 
 /// Returns the paths of `version`, its discovery included.
-pub(super) fn routes(served: &ServedKinds, version: ServedVersion) -> Vec<PathItem> {
-    let group = served.group();
-    let mut routes = vec![discovery(group, version)];
-    for kind in served.served(group.name, version) {
+pub(super) fn build_routes(served_kinds: &ServedKinds, version: ServedVersion) -> Vec<PathItem> {
+    let group = served_kinds.group();
+    let mut routes = vec![discovery_path(group, version)];
+    for kind in served_kinds.group_kinds(group.name, version) {
         routes.extend(kind_routes(group, version, kind));
     }
     routes
 }
 
-fn discovery(group: &ServedGroup, version: ServedVersion) -> PathItem {
+fn discovery_path(group: &ServedGroup, version: ServedVersion) -> PathItem {
     let operation = ApiOperation {
         method: "get",
-        id: format!("get{}{}APIResources", camel(group.name), capital(version.as_str())),
-        tag: tag(group, version),
+        id: format!("get{}{}APIResources", camel_case(group.name), capitalize(version.as_str())),
+        tag: group_tag(group, version),
         description: "get available resources".into(),
         acts_on: None,
         parameters: Vec::new(),
@@ -174,36 +190,36 @@ fn kind_routes(
 ) -> Vec<PathItem> {
     let base = format!("/apis/{}/{version}", group.name);
     let plural = kind.plural();
-    let make = OperationBuilder { group, version, kind };
-    let list = |id: &str| ApiOperation {
+    let builder = OperationBuilder { group, version, kind };
+    let list_operation = |id: &str| ApiOperation {
         produces: LIST_TYPES,
         parameters: LIST.to_vec(),
-        answer: format!("{}List", make.object()),
-        ..make.operation("get", "list", id, "list or watch objects of kind")
+        answer: format!("{}List", builder.definition_name()),
+        ..builder.build_operation("get", "list", id, "list or watch objects of kind")
     };
     let mut routes = vec![
         PathItem {
             path: format!("{base}/{plural}"),
             parameters: vec![PRETTY],
             operations: vec![ApiOperation {
-                id: format!("{}ForAllNamespaces", make.id("list", "", "")),
-                ..list("")
+                id: format!("{}ForAllNamespaces", builder.operation_id("list", "", "")),
+                ..list_operation("")
             }],
         },
         PathItem {
             path: format!("{base}/namespaces/{{namespace}}/{plural}"),
             parameters: vec![NAMESPACE, PRETTY],
             operations: vec![
-                list(&make.id("list", "Namespaced", "")),
+                list_operation(&builder.operation_id("list", "Namespaced", "")),
                 ApiOperation {
-                    body: Some(make.object()),
+                    body: Some(builder.definition_name()),
                     body_required: true,
                     parameters: vec![DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION],
                     codes: CREATED,
-                    ..make.operation(
+                    ..builder.build_operation(
                         "post",
                         "post",
-                        &make.id("create", "Namespaced", ""),
+                        &builder.operation_id("create", "Namespaced", ""),
                         "create a",
                     )
                 },
@@ -218,10 +234,10 @@ fn kind_routes(
                         .cloned()
                         .collect(),
                     answer: format!("{META}Status"),
-                    ..make.operation(
+                    ..builder.build_operation(
                         "delete",
                         "deletecollection",
-                        &make.id("delete", "CollectionNamespaced", ""),
+                        &builder.operation_id("delete", "CollectionNamespaced", ""),
                         "delete collection of",
                     )
                 },
@@ -230,7 +246,7 @@ fn kind_routes(
         PathItem {
             path: format!("{base}/namespaces/{{namespace}}/{plural}/{{name}}"),
             parameters: vec![NAME, NAMESPACE, PRETTY],
-            operations: make.object_operations(""),
+            operations: builder.object_operations(""),
         },
     ];
     let delete = ApiOperation {
@@ -238,14 +254,19 @@ fn kind_routes(
         parameters: DELETE.to_vec(),
         codes: DELETED,
         answer: format!("{META}Status"),
-        ..make.operation("delete", "delete", &make.id("delete", "Namespaced", ""), "delete a")
+        ..builder.build_operation(
+            "delete",
+            "delete",
+            &builder.operation_id("delete", "Namespaced", ""),
+            "delete a",
+        )
     };
     routes[2].operations.push(delete);
     if kind.has_status() {
         routes.push(PathItem {
             path: format!("{base}/namespaces/{{namespace}}/{plural}/{{name}}/status"),
             parameters: vec![NAME, NAMESPACE, PRETTY],
-            operations: make.object_operations("Status"),
+            operations: builder.object_operations("Status"),
         });
     }
     routes
@@ -259,18 +280,18 @@ struct OperationBuilder<'a> {
 }
 
 impl OperationBuilder<'_> {
-    fn object(&self) -> String {
-        self.group.definition(self.version, self.kind.kind())
+    fn definition_name(&self) -> String {
+        self.group.definition_name(self.version, self.kind.kind())
     }
 
-    fn id(&self, verb: &str, scope: &str, suffix: &str) -> String {
-        let version = capital(self.version.as_str());
-        let group = camel(self.group.name);
+    fn operation_id(&self, verb: &str, scope: &str, suffix: &str) -> String {
+        let version = capitalize(self.version.as_str());
+        let group = camel_case(self.group.name);
         format!("{verb}{group}{version}{scope}{}{suffix}", self.kind.kind())
     }
 
     /// Returns an operation that answers with an object.
-    fn operation(
+    fn build_operation(
         &self,
         method: &'static str,
         action: &'static str,
@@ -280,7 +301,7 @@ impl OperationBuilder<'_> {
         ApiOperation {
             method,
             id: id.into(),
-            tag: tag(self.group, self.version),
+            tag: group_tag(self.group, self.version),
             description: format!("{description} {}", self.kind.kind()),
             acts_on: Some((action, self.kind.kind(), self.version)),
             parameters: Vec::new(),
@@ -289,22 +310,22 @@ impl OperationBuilder<'_> {
             consumes: OBJECT_TYPES,
             produces: OBJECT_TYPES,
             codes: READ,
-            answer: self.object(),
+            answer: self.definition_name(),
         }
     }
 
     /// Returns get, put and patch of an object, or of its status.
     fn object_operations(&self, suffix: &str) -> Vec<ApiOperation> {
         let part = if suffix.is_empty() { "" } else { "status of " };
-        let id = |verb: &str| self.id(verb, "Namespaced", suffix);
+        let id = |verb: &str| self.operation_id(verb, "Namespaced", suffix);
         vec![
-            self.operation("get", "get", &id("read"), &format!("read {part}the specified")),
+            self.build_operation("get", "get", &id("read"), &format!("read {part}the specified")),
             ApiOperation {
-                body: Some(self.object()),
+                body: Some(self.definition_name()),
                 body_required: true,
                 parameters: vec![DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION],
                 codes: WRITTEN,
-                ..self.operation(
+                ..self.build_operation(
                     "put",
                     "put",
                     &id("replace"),
@@ -317,7 +338,7 @@ impl OperationBuilder<'_> {
                 parameters: vec![DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION, FORCE],
                 consumes: PATCH_TYPES,
                 codes: WRITTEN,
-                ..self.operation(
+                ..self.build_operation(
                     "patch",
                     "patch",
                     &id("patch"),
@@ -329,18 +350,18 @@ impl OperationBuilder<'_> {
 }
 
 /// Returns the tag of the operations of a version: `exampleCom_v1` for `example.com`.
-fn tag(group: &ServedGroup, version: ServedVersion) -> String {
-    let name = camel(group.name);
+fn group_tag(group: &ServedGroup, version: ServedVersion) -> String {
+    let name = camel_case(group.name);
     let (first, rest) = name.split_at(name.len().min(1));
     format!("{}{rest}_{version}", first.to_lowercase())
 }
 
 /// Returns a group's name as one word: `ExampleCom` for `example.com`.
-fn camel(group: &str) -> String {
-    group.split(['.', '-']).map(capital).collect()
+fn camel_case(group: &str) -> String {
+    group.split(['.', '-']).map(capitalize).collect()
 }
 
-fn capital(text: &str) -> String {
+fn capitalize(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }

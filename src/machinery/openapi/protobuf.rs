@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::machinery::protobuf_wire::{bytes, double, varint};
+use crate::machinery::protobuf_wire::{write_bytes, write_double, write_varint};
 
 /// The type of a message's field.
 #[derive(Clone, Copy)]
@@ -47,18 +47,18 @@ struct MessageDescriptor {
 }
 
 /// Describes a map, whose entries have free names.
-const fn map(form: FieldType) -> MessageDescriptor {
+const fn describe_map(form: FieldType) -> MessageDescriptor {
     MessageDescriptor { fields: &[], named: Some((1, form)), extensions: 0 }
 }
 
-const fn fields(
+const fn describe_message(
     fields: &'static [(&'static str, u32, FieldType)],
     extensions: u32,
 ) -> MessageDescriptor {
     MessageDescriptor { fields, named: None, extensions }
 }
 
-static DOCUMENT: MessageDescriptor = fields(
+static DOCUMENT: MessageDescriptor = describe_message(
     &[
         ("openapi", 1, Text),
         ("info", 2, One(&INFO)),
@@ -69,9 +69,9 @@ static DOCUMENT: MessageDescriptor = fields(
     9,
 );
 static INFO: MessageDescriptor =
-    fields(&[("title", 1, Text), ("description", 2, Text), ("version", 6, Text)], 7);
-static PATHS: MessageDescriptor = MessageDescriptor { extensions: 2, ..map(One(&PATH)) };
-static PATH: MessageDescriptor = fields(
+    describe_message(&[("title", 1, Text), ("description", 2, Text), ("version", 6, Text)], 7);
+static PATHS: MessageDescriptor = MessageDescriptor { extensions: 2, ..describe_map(One(&PATH)) };
+static PATH: MessageDescriptor = describe_message(
     &[
         ("summary", 2, Text),
         ("description", 3, Text),
@@ -86,7 +86,7 @@ static PATH: MessageDescriptor = fields(
     ],
     14,
 );
-static OPERATION: MessageDescriptor = fields(
+static OPERATION: MessageDescriptor = describe_message(
     &[
         ("tags", 1, Texts),
         ("summary", 2, Text),
@@ -100,7 +100,7 @@ static OPERATION: MessageDescriptor = fields(
     ],
     13,
 );
-static PARAMETER: MessageDescriptor = fields(
+static PARAMETER: MessageDescriptor = describe_message(
     &[
         ("name", 1, Text),
         ("in", 2, Text),
@@ -110,28 +110,34 @@ static PARAMETER: MessageDescriptor = fields(
     ],
     14,
 );
-static BODY: MessageDescriptor =
-    fields(&[("description", 1, Text), ("content", 2, One(&CONTENT)), ("required", 3, Flag)], 4);
-static CONTENT: MessageDescriptor = map(One(&MEDIA_TYPE));
-static MEDIA_TYPE: MessageDescriptor = fields(&[("schema", 1, Or(&SCHEMA))], 5);
+static BODY: MessageDescriptor = describe_message(
+    &[("description", 1, Text), ("content", 2, One(&CONTENT)), ("required", 3, Flag)],
+    4,
+);
+static CONTENT: MessageDescriptor = describe_map(One(&MEDIA_TYPE));
+static MEDIA_TYPE: MessageDescriptor = describe_message(&[("schema", 1, Or(&SCHEMA))], 5);
 static RESPONSES: MessageDescriptor = MessageDescriptor {
     fields: &[("default", 1, Or(&RESPONSE))],
     named: Some((2, Or(&RESPONSE))),
     extensions: 3,
 };
 static RESPONSE: MessageDescriptor =
-    fields(&[("description", 1, Text), ("content", 3, One(&CONTENT))], 5);
-static COMPONENTS: MessageDescriptor =
-    fields(&[("schemas", 1, One(&SCHEMAS)), ("securitySchemes", 7, One(&SECURITY_SCHEMES))], 10);
-static SCHEMAS: MessageDescriptor = map(Or(&SCHEMA));
-static SECURITY_SCHEMES: MessageDescriptor = map(Or(&SECURITY_SCHEME));
-static SECURITY_SCHEME: MessageDescriptor =
-    fields(&[("type", 1, Text), ("description", 2, Text), ("name", 3, Text), ("in", 4, Text)], 9);
-static SECURITY: MessageDescriptor = map(One(&SCOPES));
+    describe_message(&[("description", 1, Text), ("content", 3, One(&CONTENT))], 5);
+static COMPONENTS: MessageDescriptor = describe_message(
+    &[("schemas", 1, One(&SCHEMAS)), ("securitySchemes", 7, One(&SECURITY_SCHEMES))],
+    10,
+);
+static SCHEMAS: MessageDescriptor = describe_map(Or(&SCHEMA));
+static SECURITY_SCHEMES: MessageDescriptor = describe_map(Or(&SECURITY_SCHEME));
+static SECURITY_SCHEME: MessageDescriptor = describe_message(
+    &[("type", 1, Text), ("description", 2, Text), ("name", 3, Text), ("in", 4, Text)],
+    9,
+);
+static SECURITY: MessageDescriptor = describe_map(One(&SCOPES));
 /// Scopes are a list in the document, and a message with one field in protobuf.
-static SCOPES: MessageDescriptor = fields(&[("", 1, Texts)], 0);
-static REFERENCE: MessageDescriptor = fields(&[("$ref", 1, Text)], 0);
-static SCHEMA: MessageDescriptor = fields(
+static SCOPES: MessageDescriptor = describe_message(&[("", 1, Texts)], 0);
+static REFERENCE: MessageDescriptor = describe_message(&[("$ref", 1, Text)], 0);
+static SCHEMA: MessageDescriptor = describe_message(
     &[
         ("nullable", 1, Flag),
         ("title", 9, Text),
@@ -167,29 +173,29 @@ static SCHEMA: MessageDescriptor = fields(
 );
 
 /// Encodes an OpenAPI document as a `Document` message.
-pub fn v3(document: &Value) -> Vec<u8> {
-    message(&DOCUMENT, document)
+pub fn encode_document(document: &Value) -> Vec<u8> {
+    encode_message(&DOCUMENT, document)
 }
 
-fn message(form: &MessageDescriptor, value: &Value) -> Vec<u8> {
-    let given = match value {
-        Value::Object(given) => given,
+fn encode_message(form: &MessageDescriptor, value: &Value) -> Vec<u8> {
+    let fields = match value {
+        Value::Object(fields) => fields,
         // `SCOPES` alone stands for a list.
         Value::Array(_) => &Map::from_iter([(String::new(), value.clone())]),
         _ => &Map::new(),
     };
     let mut parts = Vec::new();
-    for (name, value) in given {
+    for (name, value) in fields {
         let mut part = Vec::new();
-        let known = form.fields.iter().find(|(known, ..)| known == name);
-        let number = if let Some((_, number, form)) = known {
-            field(&mut part, *number, *form, value);
+        let descriptor = form.fields.iter().find(|(field_name, ..)| field_name == name);
+        let number = if let Some((_, number, form)) = descriptor {
+            write_field(&mut part, *number, *form, value);
             *number
         } else if name.starts_with("x-") && form.extensions > 0 {
-            bytes(&mut part, form.extensions, &entry(name, Any, value));
+            write_bytes(&mut part, form.extensions, &encode_entry(name, Any, value));
             form.extensions
         } else if let Some((number, form)) = form.named {
-            bytes(&mut part, number, &entry(name, form, value));
+            write_bytes(&mut part, number, &encode_entry(name, form, value));
             number
         } else {
             continue;
@@ -202,83 +208,91 @@ fn message(form: &MessageDescriptor, value: &Value) -> Vec<u8> {
 }
 
 /// Encodes a name and its value, as one entry of a map.
-fn entry(name: &str, form: FieldType, value: &Value) -> Vec<u8> {
+fn encode_entry(name: &str, form: FieldType, value: &Value) -> Vec<u8> {
     let mut out = Vec::new();
-    bytes(&mut out, 1, name.as_bytes());
-    field(&mut out, 2, form, value);
+    write_bytes(&mut out, 1, name.as_bytes());
+    write_field(&mut out, 2, form, value);
     out
 }
 
 /// Writes the message as field 1, or a reference as field 2.
-fn or_reference(form: &MessageDescriptor, value: &Value) -> Vec<u8> {
+fn encode_or_reference(form: &MessageDescriptor, value: &Value) -> Vec<u8> {
     let mut out = Vec::new();
     if value.get("$ref").is_some() {
-        bytes(&mut out, 2, &message(&REFERENCE, value));
+        write_bytes(&mut out, 2, &encode_message(&REFERENCE, value));
     } else {
-        bytes(&mut out, 1, &message(form, value));
+        write_bytes(&mut out, 1, &encode_message(form, value));
     }
     out
 }
 
-fn yaml(value: &Value) -> Vec<u8> {
+fn encode_yaml(value: &Value) -> Vec<u8> {
     let mut out = Vec::new();
-    bytes(&mut out, 2, format!("{value}\n").as_bytes());
+    write_bytes(&mut out, 2, format!("{value}\n").as_bytes());
     out
 }
 
-fn field(out: &mut Vec<u8>, number: u32, form: FieldType, value: &Value) {
+fn write_field(out: &mut Vec<u8>, number: u32, form: FieldType, value: &Value) {
     let list = value.as_array().map_or(&[][..], Vec::as_slice);
     match form {
         // Empty, false and zero values are left out: a reader takes an absent field for them.
         Text => match value.as_str() {
             None | Some("") => {}
-            Some(text) => bytes(out, number, text.as_bytes()),
+            Some(text) => write_bytes(out, number, text.as_bytes()),
         },
         Texts => {
             let texts = list.iter().filter_map(Value::as_str);
-            texts.for_each(|text| bytes(out, number, text.as_bytes()));
+            texts.for_each(|text| write_bytes(out, number, text.as_bytes()));
         }
         Flag => {
             if value == &Value::Bool(true) {
-                varint(out, number, 1);
+                write_varint(out, number, 1);
             }
         }
         Integer => match value.as_u64() {
             None | Some(0) => {}
-            Some(count) => varint(out, number, count),
+            Some(count) => write_varint(out, number, count),
         },
         Number => match value.as_f64() {
-            Some(value) if value != 0.0 => double(out, number, value),
+            Some(value) if value != 0.0 => write_double(out, number, value),
             _ => {}
         },
-        Any => bytes(out, number, &yaml(value)),
-        Anys => list.iter().for_each(|value| bytes(out, number, &yaml(value))),
-        One(form) => bytes(out, number, &message(form, value)),
-        Messages(form) => list.iter().for_each(|value| bytes(out, number, &message(form, value))),
-        Or(form) => bytes(out, number, &or_reference(form, value)),
-        Ors(form) => list.iter().for_each(|value| bytes(out, number, &or_reference(form, value))),
+        Any => write_bytes(out, number, &encode_yaml(value)),
+        Anys => list.iter().for_each(|value| write_bytes(out, number, &encode_yaml(value))),
+        One(form) => write_bytes(out, number, &encode_message(form, value)),
+        Messages(form) => {
+            for value in list {
+                write_bytes(out, number, &encode_message(form, value));
+            }
+        }
+        Or(form) => write_bytes(out, number, &encode_or_reference(form, value)),
+        Ors(form) => list
+            .iter()
+            .for_each(|value| write_bytes(out, number, &encode_or_reference(form, value))),
         Items => {
             let mut items = Vec::new();
-            bytes(&mut items, 1, &or_reference(&SCHEMA, value));
-            bytes(out, number, &items);
+            write_bytes(&mut items, 1, &encode_or_reference(&SCHEMA, value));
+            write_bytes(out, number, &items);
         }
         Additional => {
             let mut choice = Vec::new();
             match value {
-                Value::Bool(more) => varint(&mut choice, 2, u64::from(*more)),
-                schema => bytes(&mut choice, 1, &or_reference(&SCHEMA, schema)),
+                Value::Bool(is_allowed) => write_varint(&mut choice, 2, u64::from(*is_allowed)),
+                schema => write_bytes(&mut choice, 1, &encode_or_reference(&SCHEMA, schema)),
             }
-            bytes(out, number, &choice);
+            write_bytes(out, number, &choice);
         }
         Default => {
             let mut scalar = Vec::new();
             match value {
-                Value::Number(value) => double(&mut scalar, 1, value.as_f64().unwrap_or_default()),
-                Value::Bool(value) => varint(&mut scalar, 2, u64::from(*value)),
-                Value::String(text) => bytes(&mut scalar, 3, text.as_bytes()),
+                Value::Number(value) => {
+                    write_double(&mut scalar, 1, value.as_f64().unwrap_or_default());
+                }
+                Value::Bool(value) => write_varint(&mut scalar, 2, u64::from(*value)),
+                Value::String(text) => write_bytes(&mut scalar, 3, text.as_bytes()),
                 Value::Null | Value::Array(_) | Value::Object(_) => {}
             }
-            bytes(out, number, &scalar);
+            write_bytes(out, number, &scalar);
         }
     }
 }

@@ -10,7 +10,7 @@ use super::{
     path_set::PathSet,
     schema_mismatch::{MismatchCollector, SchemaMismatches},
     validate::{NO_FORM, scalar_problem},
-    value_order::same,
+    value_order::is_same_value,
 };
 use crate::machinery::schema::compiled::{ListSchema, MapSchema, Schema, SchemaForm, TypeRef};
 
@@ -30,7 +30,7 @@ impl ObjectComparison {
 
     /// Returns the comparison without `paths` and the paths below them.
     #[must_use]
-    pub fn without(self, paths: &PathSet) -> Self {
+    pub fn without_paths(self, paths: &PathSet) -> Self {
         if paths.is_empty() {
             return self;
         }
@@ -43,12 +43,12 @@ impl ObjectComparison {
 }
 
 /// Returns how `new` differs from `old`.
-pub fn compare(
+pub fn compare_objects(
     schema: &Schema,
     old: &Value,
     new: &Value,
 ) -> Result<ObjectComparison, SchemaMismatches> {
-    Ok(ComparingWalker { schema }.pair(Some(schema.root()), Some(old), Some(new))?.below)
+    Ok(ComparingWalker { schema }.compare_pair(Some(schema.root()), Some(old), Some(new))?.below)
 }
 
 /// What differs at a path and below it.
@@ -61,23 +61,23 @@ struct PathComparison {
 }
 
 impl PathComparison {
-    fn leaf(old: Option<&Value>, new: Option<&Value>) -> Self {
-        let modified = old.zip(new).is_some_and(|(old, new)| !same(old, new));
-        Self { modified, ..Self::presence(old, new, ObjectComparison::default()) }
+    fn for_leaf(old: Option<&Value>, new: Option<&Value>) -> Self {
+        let modified = old.zip(new).is_some_and(|(old, new)| !is_same_value(old, new));
+        Self { modified, ..Self::for_presence(old, new, ObjectComparison::default()) }
     }
 
-    fn presence(old: Option<&Value>, new: Option<&Value>, below: ObjectComparison) -> Self {
+    fn for_presence(old: Option<&Value>, new: Option<&Value>, below: ObjectComparison) -> Self {
         Self { removed: new.is_none(), added: old.is_none(), modified: false, below }
     }
 
-    fn add_to(self, element: &PathElement, all: &mut ObjectComparison) {
+    fn add_to(self, element: &PathElement, comparison: &mut ObjectComparison) {
         let ObjectComparison { removed, modified, added } = self.below;
-        all.removed.add(element.clone(), self.removed, removed);
-        all.modified.add(element.clone(), self.modified, modified);
-        all.added.add(element.clone(), self.added, added);
+        comparison.removed.add_step(element.clone(), self.removed, removed);
+        comparison.modified.add_step(element.clone(), self.modified, modified);
+        comparison.added.add_step(element.clone(), self.added, added);
     }
 
-    fn and(self, other: &Self) -> Self {
+    fn combined_with(self, other: &Self) -> Self {
         Self {
             removed: self.removed || other.removed,
             modified: self.modified || other.modified,
@@ -96,24 +96,28 @@ struct ComparingWalker<'a> {
 }
 
 impl<'a> ComparingWalker<'a> {
-    fn pair(
+    fn compare_pair(
         &self,
         type_: Option<TypeRef>,
         old: Option<&Value>,
         new: Option<&Value>,
     ) -> Result<PathComparison, SchemaMismatches> {
-        let by_old = self.schema.form(type_, old).ok_or_else(|| SchemaMismatches::new(NO_FORM))?;
-        let by_new = self.schema.form(type_, new).ok_or_else(|| SchemaMismatches::new(NO_FORM))?;
+        let old_form =
+            self.schema.form(type_, old).ok_or_else(|| SchemaMismatches::new(NO_FORM))?;
+        let new_form =
+            self.schema.form(type_, new).ok_or_else(|| SchemaMismatches::new(NO_FORM))?;
         match (old, new) {
-            (_, None) => self.form(by_old, old, new),
-            (None, _) => self.form(by_new, old, new),
-            _ if by_old.is_like(by_new) => self.form(by_new, old, new),
+            (_, None) => self.compare_form(old_form, old, new),
+            (None, _) => self.compare_form(new_form, old, new),
+            _ if old_form.is_like(new_form) => self.compare_form(new_form, old, new),
             // The value changed its form: the old content is removed, the new content is added.
-            _ => Ok(self.form(by_old, old, new)?.and(&self.form(by_new, old, new)?)),
+            _ => Ok(self
+                .compare_form(old_form, old, new)?
+                .combined_with(&self.compare_form(new_form, old, new)?)),
         }
     }
 
-    fn form(
+    fn compare_form(
         &self,
         form: SchemaForm<'a>,
         old: Option<&Value>,
@@ -125,29 +129,33 @@ impl<'a> ComparingWalker<'a> {
                     (Some(old), Some(new)) => {
                         Err(SchemaMismatches::new(format!("old: {old}, new: {new}")))
                     }
-                    _ => Ok(PathComparison::leaf(old, new)),
+                    _ => Ok(PathComparison::for_leaf(old, new)),
                 }
             }
             SchemaForm::List(list) => {
-                let (before, after) = (items(old), items(new));
-                if list.atomic || before.is_empty() && after.is_empty() {
-                    return Ok(PathComparison::leaf(old, new));
+                let (old_items, new_items) = (array_items(old), array_items(new));
+                if list.atomic || old_items.is_empty() && new_items.is_empty() {
+                    return Ok(PathComparison::for_leaf(old, new));
                 }
-                Ok(PathComparison::presence(old, new, self.list(list, before, after)?))
+                Ok(PathComparison::for_presence(
+                    old,
+                    new,
+                    self.compare_list(list, old_items, new_items)?,
+                ))
             }
             SchemaForm::Map(map) => {
-                let empty = |value: Option<&Value>| {
+                let is_empty = |value: Option<&Value>| {
                     value.and_then(Value::as_object).is_none_or(serde_json::Map::is_empty)
                 };
-                if map.atomic || empty(old) && empty(new) {
-                    return Ok(PathComparison::leaf(old, new));
+                if map.atomic || is_empty(old) && is_empty(new) {
+                    return Ok(PathComparison::for_leaf(old, new));
                 }
-                Ok(PathComparison::presence(old, new, self.map(map, old, new)?))
+                Ok(PathComparison::for_presence(old, new, self.compare_map(map, old, new)?))
             }
         }
     }
 
-    fn map(
+    fn compare_map(
         &self,
         map: &MapSchema,
         old: Option<&Value>,
@@ -155,89 +163,100 @@ impl<'a> ComparingWalker<'a> {
     ) -> Result<ObjectComparison, SchemaMismatches> {
         let old = old.and_then(Value::as_object);
         let new = new.and_then(Value::as_object);
-        let mut found = MismatchCollector::default();
-        let mut all = ObjectComparison::default();
-        for name in names(old, new) {
+        let mut mismatches = MismatchCollector::default();
+        let mut comparison = ObjectComparison::default();
+        for name in field_names(old, new) {
             let element = PathElement::field(name);
             let (old, new) = (old.and_then(|o| o.get(name)), new.and_then(|n| n.get(name)));
             if let (Some(old), Some(new)) = (old, new)
                 && old == new
-                && map.of_field(name).is_some()
+                && map.field_type(name).is_some()
             {
                 continue;
             }
-            let differs = self.pair(map.of_field(name), old, new).map_err(|p| p.below(&element));
-            if let Some(differs) = found.take(differs) {
-                differs.add_to(&element, &mut all);
+            let difference = self
+                .compare_pair(map.field_type(name), old, new)
+                .map_err(|p| p.prefix_path(&element));
+            if let Some(difference) = mismatches.record_mismatches(difference) {
+                difference.add_to(&element, &mut comparison);
             }
         }
-        found.end()?;
-        Ok(all)
+        mismatches.into_result()?;
+        Ok(comparison)
     }
 
-    fn list(
+    fn compare_list(
         &self,
         list: &ListSchema,
         old: &[Value],
         new: &[Value],
     ) -> Result<ObjectComparison, SchemaMismatches> {
-        let mut found = MismatchCollector::default();
+        let mut mismatches = MismatchCollector::default();
         let mut by_element: BTreeMap<PathElement, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
         let places = [old, new].into_iter().enumerate();
-        for (side, at, item) in places
-            .flat_map(|(side, items)| items.iter().enumerate().map(move |(at, i)| (side, at, i)))
-        {
+        for (side, position, item) in places.flat_map(|(side, items)| {
+            items.iter().enumerate().map(move |(position, i)| (side, position, i))
+        }) {
             let element = element_of(self.schema, list, item)
-                .map_err(|why| SchemaMismatches::new(format!("element {at}: {why}")));
-            if let Some(element) = found.take(element) {
-                let (before, after) = by_element.entry(element).or_default();
-                if side == 0 { before.push(item) } else { after.push(item) }
+                .map_err(|reason| SchemaMismatches::new(format!("element {position}: {reason}")));
+            if let Some(element) = mismatches.record_mismatches(element) {
+                let (old_items, new_items) = by_element.entry(element).or_default();
+                if side == 0 { old_items.push(item) } else { new_items.push(item) }
             }
         }
-        let mut all = ObjectComparison::default();
-        for (element, (before, after)) in by_element {
-            let mut pair =
-                |old: Option<&Value>, new: Option<&Value>, all: &mut ObjectComparison| {
-                    let differs = self.pair(list.items, old, new).map_err(|p| p.below(&element));
-                    if let Some(differs) = found.take(differs) {
-                        differs.add_to(&element, all);
+        let mut comparison = ObjectComparison::default();
+        for (element, (old_items, new_items)) in by_element {
+            let mut compare_items =
+                |old: Option<&Value>, new: Option<&Value>, target: &mut ObjectComparison| {
+                    let difference = self
+                        .compare_pair(list.items, old, new)
+                        .map_err(|p| p.prefix_path(&element));
+                    if let Some(difference) = mismatches.record_mismatches(difference) {
+                        difference.add_to(&element, target);
                     }
                 };
-            match (&before[..], &after[..]) {
+            match (&old_items[..], &new_items[..]) {
                 ([] | [_], [] | [_]) => {
-                    pair(before.first().copied(), after.first().copied(), &mut all);
+                    compare_items(
+                        old_items.first().copied(),
+                        new_items.first().copied(),
+                        &mut comparison,
+                    );
                 }
                 // Items that are there several times are compared together, as one leaf.
                 ([_, _, ..], [_, _, ..]) => {
-                    let equal = before.len() == after.len()
-                        && before.iter().zip(&after).all(|(old, new)| same(old, new));
-                    all.modified.add(element, !equal, PathSet::default());
+                    let is_equal = old_items.len() == new_items.len()
+                        && old_items
+                            .iter()
+                            .zip(&new_items)
+                            .all(|(old, new)| is_same_value(old, new));
+                    comparison.modified.add_step(element, !is_equal, PathSet::default());
                 }
                 ([_, _, ..], rest) => {
-                    if let [only] = rest {
-                        pair(None, Some(only), &mut all);
+                    if let [only_item] = rest {
+                        compare_items(None, Some(only_item), &mut comparison);
                     }
-                    all.removed.add(element, true, PathSet::default());
+                    comparison.removed.add_step(element, true, PathSet::default());
                 }
                 (rest, [_, _, ..]) => {
-                    if let [only] = rest {
-                        pair(Some(only), None, &mut all);
+                    if let [only_item] = rest {
+                        compare_items(Some(only_item), None, &mut comparison);
                     }
-                    all.added.add(element, true, PathSet::default());
+                    comparison.added.add_step(element, true, PathSet::default());
                 }
             }
         }
-        found.end()?;
-        Ok(all)
+        mismatches.into_result()?;
+        Ok(comparison)
     }
 }
 
-fn items(value: Option<&Value>) -> &[Value] {
+fn array_items(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 /// Returns the field names of both objects, sorted, each once.
-pub(super) fn names<'a>(
+pub(super) fn field_names<'a>(
     left: Option<&'a serde_json::Map<String, Value>>,
     right: Option<&'a serde_json::Map<String, Value>>,
 ) -> Vec<&'a str> {

@@ -82,7 +82,7 @@ impl<'de> Deserialize<'de> for ParsedFields {
                         PathElement::parse(&key).map_err(A::Error::custom)?
                     {
                         let below: ParsedFields = fields.next_value()?;
-                        set.add(element, below.member, below.set);
+                        set.add_step(element, below.member, below.set);
                     } else {
                         fields.next_value::<IgnoredAny>()?;
                     }

@@ -48,10 +48,10 @@ pub struct ManagedFields {
 
 impl ManagedFields {
     /// Parses the entries of an object; refuses entries that no server would have written.
-    pub fn read(entries: &RawManagedFields) -> Result<Self, String> {
-        let mut managed = Self::default();
-        let read = entries.read().map_err(|error| error.to_string())?;
-        for (at, entry) in read.into_iter().enumerate() {
+    pub fn from_raw(entries: &RawManagedFields) -> Result<Self, String> {
+        let mut managed_fields = Self::default();
+        let parsed_entries = entries.parse_entries().map_err(|error| error.to_string())?;
+        for (position, entry) in parsed_entries.into_iter().enumerate() {
             let operation = match entry.operation.as_deref() {
                 Some("Apply") => ManagerOperation::Apply,
                 Some("Update") => ManagerOperation::Update,
@@ -63,10 +63,10 @@ impl ManagedFields {
             }
             match entry.fields_type.as_deref().unwrap_or_default() {
                 FIELDS => {}
-                "" => return Err(format!("missing fieldsType in managed fields entry {at}")),
+                "" => return Err(format!("missing fieldsType in managed fields entry {position}")),
                 other => {
                     return Err(format!(
-                        "invalid fieldsType {other:?} in managed fields entry {at}"
+                        "invalid fieldsType {other:?} in managed fields entry {position}"
                     ));
                 }
             }
@@ -77,30 +77,31 @@ impl ManagedFields {
             let (name, part) = (name.unwrap_or_default(), part.unwrap_or_default());
             let manager = FieldManager::new(name, operation, &version, part);
             if let Some(time) = entry.time.and_then(|time| time.parse::<Timestamp>().ok()) {
-                managed.times.insert(manager.clone(), time.as_second());
+                managed_fields.times.insert(manager.clone(), time.as_second());
             }
-            managed.managers.insert(manager, VersionedSet { version, set });
+            managed_fields.managers.insert(manager, VersionedSet { version, set });
         }
-        Ok(managed)
+        Ok(managed_fields)
     }
 
     /// Returns the entries as they are stored and shown; `None` when no manager owns a field.
-    pub fn write(&self) -> Option<RawManagedFields> {
+    pub fn to_raw(&self) -> Option<RawManagedFields> {
         let time = |manager: &FieldManager| self.times.get(manager).copied();
-        let mut sorted: Vec<(&FieldManager, &VersionedSet)> = self.managers.iter().collect();
-        sorted.sort_by_key(|(manager, owned)| {
+        let mut sorted_managers: Vec<(&FieldManager, &VersionedSet)> =
+            self.managers.iter().collect();
+        sorted_managers.sort_by_key(|(manager, owned_set)| {
             let seconds = time(manager).unwrap_or_default();
-            (manager.operation, seconds, &manager.name, &owned.version, &manager.subresource)
+            (manager.operation, seconds, &manager.name, &owned_set.version, &manager.subresource)
         });
-        let written: Vec<WrittenEntry<'_>> = sorted
+        let entries: Vec<WrittenEntry<'_>> = sorted_managers
             .into_iter()
-            .map(|(manager, owned)| {
+            .map(|(manager, owned_set)| {
                 let seconds = time(manager);
                 let time = seconds.and_then(|seconds| Timestamp::from_second(seconds).ok());
                 WrittenEntry {
-                    api_version: &owned.version,
+                    api_version: &owned_set.version,
                     fields_type: FIELDS,
-                    fields: &owned.set,
+                    fields: &owned_set.set,
                     manager: &manager.name,
                     operation: manager.operation.as_str(),
                     subresource: &manager.subresource,
@@ -108,23 +109,23 @@ impl ManagedFields {
                 }
             })
             .collect();
-        (!written.is_empty()).then(|| RawManagedFields::from_written(&written))
+        (!entries.is_empty()).then(|| RawManagedFields::from_written(&entries))
     }
 
     /// Merges the oldest managers that only update, per version, until there are at most `most`.
-    pub(super) fn cap(&mut self, most: usize) {
+    pub(super) fn cap_updaters(&mut self, max_updaters: usize) {
         let mut updaters: Vec<FieldManager> = self.managers.keys().cloned().collect();
         updaters.retain(|manager| manager.operation == ManagerOperation::Update);
         updaters.sort_by_key(|manager| self.times.get(manager).copied().unwrap_or_default());
-        let mut left = updaters.len();
-        let mut first_of: BTreeMap<String, FieldManager> = BTreeMap::new();
+        let mut remaining_count = updaters.len();
+        let mut first_by_version: BTreeMap<String, FieldManager> = BTreeMap::new();
         for manager in updaters {
-            if left <= most {
+            if remaining_count <= max_updaters {
                 return;
             }
             let version = self.managers[&manager].version.clone();
-            let Some(first) = first_of.get(&version) else {
-                first_of.insert(version, manager);
+            let Some(first_manager) = first_by_version.get(&version) else {
+                first_by_version.insert(version, manager);
                 continue;
             };
             let bucket = FieldManager::new(
@@ -134,18 +135,18 @@ impl ManagedFields {
                 String::new(),
             );
             if !self.managers.contains_key(&bucket)
-                && let Some(owned) = self.managers.remove(first)
+                && let Some(owned_set) = self.managers.remove(first_manager)
             {
-                self.managers.insert(bucket.clone(), owned);
+                self.managers.insert(bucket.clone(), owned_set);
             }
-            let Some(owned) = self.managers.remove(&manager) else { continue };
-            if let Some(kept) = self.managers.get_mut(&bucket) {
-                kept.set = kept.set.union(&owned.set);
+            let Some(owned_set) = self.managers.remove(&manager) else { continue };
+            if let Some(bucket_set) = self.managers.get_mut(&bucket) {
+                bucket_set.set = bucket_set.set.union(&owned_set.set);
             }
             if let Some(time) = self.times.get(&manager).copied() {
                 self.times.insert(bucket, time);
             }
-            left -= 1;
+            remaining_count -= 1;
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map as Object, Value};
 
 use super::{
-    compare::names,
+    compare::field_names,
     list_items::element_of,
     path_element::PathElement,
     schema_mismatch::{MismatchCollector, SchemaMismatches},
@@ -15,9 +15,14 @@ use crate::machinery::schema::compiled::{ListSchema, MapSchema, Schema, SchemaFo
 
 /// Returns `live` with `applied` merged into it. In a list that both have, items of the applied
 /// list keep its order.
-pub fn merge(schema: &Schema, live: &Value, applied: &Value) -> Result<Value, SchemaMismatches> {
-    let merged = MergingWalker { schema }.pair(Some(schema.root()), Some(live), Some(applied))?;
-    Ok(merged.unwrap_or_default())
+pub fn merge_objects(
+    schema: &Schema,
+    live: &Value,
+    applied: &Value,
+) -> Result<Value, SchemaMismatches> {
+    let merged_value =
+        MergingWalker { schema }.merge_pair(Some(schema.root()), Some(live), Some(applied))?;
+    Ok(merged_value.unwrap_or_default())
 }
 
 struct MergingWalker<'a> {
@@ -25,21 +30,21 @@ struct MergingWalker<'a> {
 }
 
 impl<'a> MergingWalker<'a> {
-    fn pair(
+    fn merge_pair(
         &self,
         type_: Option<TypeRef>,
         live: Option<&Value>,
         applied: Option<&Value>,
     ) -> Result<Option<Value>, SchemaMismatches> {
-        let by_live =
+        let live_form =
             self.schema.form(type_, live).ok_or_else(|| SchemaMismatches::new(NO_FORM))?;
-        let by_applied =
+        let applied_form =
             self.schema.form(type_, applied).ok_or_else(|| SchemaMismatches::new(NO_FORM))?;
-        let form = if applied.is_none() { by_live } else { by_applied };
-        self.form(form, live, applied)
+        let form = if applied.is_none() { live_form } else { applied_form };
+        self.merge_form(form, live, applied)
     }
 
-    fn form(
+    fn merge_form(
         &self,
         form: SchemaForm<'a>,
         live: Option<&Value>,
@@ -63,104 +68,113 @@ impl<'a> MergingWalker<'a> {
                 if list.atomic || old.is_empty() && new.is_empty() {
                     return Ok(leaf());
                 }
-                let merged = self.list(list, old, new)?;
-                Ok((!merged.is_empty()).then_some(Value::Array(merged)))
+                let merged_items = self.merge_list(list, old, new)?;
+                Ok((!merged_items.is_empty()).then_some(Value::Array(merged_items)))
             }
             SchemaForm::Map(map) => {
                 let old = live.and_then(Value::as_object);
                 let new = applied.and_then(Value::as_object);
-                let empty =
+                let is_empty =
                     |object: Option<&Object<String, Value>>| object.is_none_or(Object::is_empty);
-                if map.atomic || empty(old) && empty(new) {
+                if map.atomic || is_empty(old) && is_empty(new) {
                     return Ok(leaf());
                 }
-                let merged = self.map(map, old, new)?;
-                Ok((!merged.is_empty()).then_some(Value::Object(merged)))
+                let merged_fields = self.merge_map(map, old, new)?;
+                Ok((!merged_fields.is_empty()).then_some(Value::Object(merged_fields)))
             }
         }
     }
 
-    fn map(
+    fn merge_map(
         &self,
         map: &MapSchema,
         live: Option<&Object<String, Value>>,
         applied: Option<&Object<String, Value>>,
     ) -> Result<Object<String, Value>, SchemaMismatches> {
-        let mut found = MismatchCollector::default();
-        let mut merged = Object::new();
-        for name in names(live, applied) {
+        let mut mismatches = MismatchCollector::default();
+        let mut merged_fields = Object::new();
+        for name in field_names(live, applied) {
             let (old, new) = (live.and_then(|o| o.get(name)), applied.and_then(|n| n.get(name)));
-            let value = match (old, new, map.of_field(name)) {
+            let value = match (old, new, map.field_type(name)) {
                 // The live value has nothing to be merged with, so it is copied without a walk.
                 (Some(old), None, Some(_)) => Ok(Some(old.clone())),
-                (old, new, type_) => self.pair(type_, old, new),
+                (old, new, type_) => self.merge_pair(type_, old, new),
             };
-            let value = found.take(value.map_err(|p| p.below(&PathElement::field(name))));
+            let value = mismatches
+                .record_mismatches(value.map_err(|p| p.prefix_path(&PathElement::field(name))));
             if let Some(value) = value.flatten() {
-                merged.insert(name.to_owned(), value);
+                merged_fields.insert(name.to_owned(), value);
             }
         }
-        found.end()?;
-        Ok(merged)
+        mismatches.into_result()?;
+        Ok(merged_fields)
     }
 
-    fn list(
+    fn merge_list(
         &self,
         list: &ListSchema,
         live: &[Value],
         applied: &[Value],
     ) -> Result<Vec<Value>, SchemaMismatches> {
-        let new = ListItems::read(self.schema, list, applied, false)?;
-        let old = ListItems::read(self.schema, list, live, true)?;
-        let mut merged = Vec::with_capacity(live.len().max(applied.len()));
-        let mut put = |element: &PathElement, live: Option<&Value>, applied: Option<&Value>| {
-            let item = self.pair(list.items, live, applied).map_err(|p| p.below(element))?;
-            merged.extend(item);
+        let applied_items = ListItems::from_items(self.schema, list, applied, false)?;
+        let live_items = ListItems::from_items(self.schema, list, live, true)?;
+        let mut merged_items = Vec::with_capacity(live.len().max(applied.len()));
+        let mut merge_item = |element: &PathElement,
+                              live: Option<&Value>,
+                              applied: Option<&Value>| {
+            let item =
+                self.merge_pair(list.items, live, applied).map_err(|p| p.prefix_path(element))?;
+            merged_items.extend(item);
             Ok::<(), SchemaMismatches>(())
         };
 
         // Items that are in both lists, in the order of the applied list.
-        let mut shared = new.elements.iter().filter(|element| old.by_element.contains_key(element));
-        let mut next_shared = shared.next();
-        let mut done: Vec<bool> = vec![false; new.elements.len()];
+        let mut shared_elements = applied_items
+            .elements
+            .iter()
+            .filter(|element| live_items.by_element.contains_key(element));
+        let mut next_shared = shared_elements.next();
+        let mut merged_flags: Vec<bool> = vec![false; applied_items.elements.len()];
         let (mut l, mut a) = (0, 0);
-        while l < old.elements.len() || a < new.elements.len() {
-            if let (Some(live), Some(applied)) = (old.elements.get(l), new.elements.get(a)) {
+        while l < live_items.elements.len() || a < applied_items.elements.len() {
+            if let (Some(live), Some(applied)) =
+                (live_items.elements.get(l), applied_items.elements.get(a))
+            {
                 if live == applied {
-                    put(live, old.item(live), new.item(live))?;
-                    done[a] = true;
+                    merge_item(live, live_items.item(live), applied_items.item(live))?;
+                    merged_flags[a] = true;
                     (l, a) = (l + 1, a + 1);
-                    next_shared = shared.next();
+                    next_shared = shared_elements.next();
                     continue;
                 }
-                let due = next_shared.is_none_or(|next| next == live);
-                if new.by_element.contains_key(live) && !due {
+                let is_next = next_shared.is_none_or(|element| element == live);
+                if applied_items.by_element.contains_key(live) && !is_next {
                     // The item is added later, at its place in the applied list.
                     l += 1;
                     continue;
                 }
             }
-            if let Some(live) = old.elements.get(l) {
-                match new.by_element.get(live) {
+            if let Some(live) = live_items.elements.get(l) {
+                match applied_items.by_element.get(live) {
                     None => {
-                        put(live, Some(old.values[l]), None)?;
+                        merge_item(live, Some(live_items.values[l]), None)?;
                         l += 1;
                         continue;
                     }
-                    Some(&(at, _)) if done[at] => l += 1,
+                    Some(&(position, _)) if merged_flags[position] => l += 1,
                     Some(_) => {}
                 }
             }
-            if let Some(applied) = new.elements.get(a) {
-                put(applied, old.item(applied), new.item(applied))?;
-                done[a] = true;
+            if let Some(applied) = applied_items.elements.get(a) {
+                merge_item(applied, live_items.item(applied), applied_items.item(applied))?;
+                merged_flags[a] = true;
                 a += 1;
                 if next_shared == Some(applied) {
-                    next_shared = shared.next();
+                    next_shared = shared_elements.next();
                 }
             }
         }
-        Ok(merged)
+        Ok(merged_items)
     }
 }
 
@@ -174,36 +188,36 @@ struct ListItems<'a> {
 }
 
 impl<'a> ListItems<'a> {
-    fn read(
+    fn from_items(
         schema: &Schema,
         list: &ListSchema,
         items: &'a [Value],
-        twice: bool,
+        allows_duplicates: bool,
     ) -> Result<Self, SchemaMismatches> {
-        let mut found = MismatchCollector::default();
-        let mut read =
+        let mut mismatches = MismatchCollector::default();
+        let mut list_items =
             Self { elements: Vec::new(), values: Vec::new(), by_element: BTreeMap::new() };
-        for (at, item) in items.iter().enumerate() {
+        for (position, item) in items.iter().enumerate() {
             let element = element_of(schema, list, item)
-                .map_err(|why| SchemaMismatches::new(format!("element {at}: {why}")));
-            let Some(element) = found.take(element) else { continue };
-            match read.by_element.get_mut(&element) {
+                .map_err(|reason| SchemaMismatches::new(format!("element {position}: {reason}")));
+            let Some(element) = mismatches.record_mismatches(element) else { continue };
+            match list_items.by_element.get_mut(&element) {
                 None => {
-                    let place = read.elements.len();
-                    read.by_element.insert(element.clone(), (place, Some(item)));
+                    let place = list_items.elements.len();
+                    list_items.by_element.insert(element.clone(), (place, Some(item)));
                 }
-                Some((_, item)) if twice => *item = None,
+                Some((_, item)) if allows_duplicates => *item = None,
                 Some(_) => {
                     let text = format!("duplicate entries for key {element}");
-                    found.take::<()>(Err(SchemaMismatches::new(text)));
+                    mismatches.record_mismatches::<()>(Err(SchemaMismatches::new(text)));
                     continue;
                 }
             }
-            read.elements.push(element);
-            read.values.push(item);
+            list_items.elements.push(element);
+            list_items.values.push(item);
         }
-        found.end()?;
-        Ok(read)
+        mismatches.into_result()?;
+        Ok(list_items)
     }
 
     /// Returns the item with `element`; `null` where several items have it, so that nothing is

@@ -7,7 +7,7 @@ use std::{cmp::Ordering, fmt};
 
 use serde_json::Value;
 
-use super::value_order::{order, text};
+use super::value_order::{order_values, value_text};
 
 /// A step from a value to one below it.
 #[derive(Clone, Debug)]
@@ -48,13 +48,13 @@ impl PathElement {
         if !kind.ends_with(':') {
             return Err(format!("missing colon: {key}"));
         }
-        let unread = |error: serde_json::Error| format!("{key}: {error}");
+        let parse_error = |error: serde_json::Error| format!("{key}: {error}");
         Ok(Some(match kind {
             "f:" => Self::field(rest),
-            "v:" => Self::Value(serde_json::from_str(rest).map_err(unread)?),
+            "v:" => Self::Value(serde_json::from_str(rest).map_err(parse_error)?),
             "k:" => {
                 let fields: serde_json::Map<String, Value> =
-                    serde_json::from_str(rest).map_err(unread)?;
+                    serde_json::from_str(rest).map_err(parse_error)?;
                 Self::key(fields.into_iter().map(|(name, value)| (name.into(), value)).collect())
             }
             "i:" => Self::Index(rest.parse().map_err(|error| format!("{key}: {error}"))?),
@@ -68,19 +68,19 @@ impl PathElement {
             Self::Field(name) => format!("f:{name}"),
             Self::Key(fields) => {
                 let mut key = String::from("k:{");
-                for (at, (name, value)) in fields.iter().enumerate() {
-                    if at > 0 {
+                for (index, (name, value)) in fields.iter().enumerate() {
+                    if index > 0 {
                         key.push(',');
                     }
                     key.push_str(&Value::from(&**name).to_string());
                     key.push(':');
-                    key.push_str(&escaped(value));
+                    key.push_str(&to_go_json(value));
                 }
                 key.push('}');
                 key
             }
-            Self::Value(value) => format!("v:{}", escaped(value)),
-            Self::Index(at) => format!("i:{at}"),
+            Self::Value(value) => format!("v:{}", to_go_json(value)),
+            Self::Index(index) => format!("i:{index}"),
         }
     }
 
@@ -95,7 +95,7 @@ impl PathElement {
 }
 
 /// Returns JSON as Go writes it: `<`, `>`, `&` and the line separators are escaped.
-fn escaped(value: &Value) -> String {
+fn to_go_json(value: &Value) -> String {
     let json = value.to_string();
     if !json.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) {
         return json;
@@ -117,12 +117,13 @@ impl fmt::Display for PathElement {
         match self {
             Self::Field(name) => write!(f, ".{name}"),
             Self::Key(fields) => {
-                let pair = |(name, value): &(Box<str>, Value)| format!("{name}={}", text(value));
+                let pair =
+                    |(name, value): &(Box<str>, Value)| format!("{name}={}", value_text(value));
                 let pairs: Vec<String> = fields.iter().map(pair).collect();
                 write!(f, "[{}]", pairs.join(","))
             }
-            Self::Value(value) => write!(f, "[={}]", text(value)),
-            Self::Index(at) => write!(f, "[{at}]"),
+            Self::Value(value) => write!(f, "[={}]", value_text(value)),
+            Self::Index(index) => write!(f, "[{index}]"),
         }
     }
 }
@@ -133,12 +134,12 @@ impl Ord for PathElement {
             (Self::Field(left), Self::Field(right)) => left.cmp(right),
             (Self::Key(left), Self::Key(right)) => {
                 let pairs = left.iter().zip(right).map(|((name, value), (other, right))| {
-                    name.cmp(other).then_with(|| order(value, right))
+                    name.cmp(other).then_with(|| order_values(value, right))
                 });
-                let first = pairs.into_iter().find(|order| order.is_ne());
-                first.unwrap_or(Ordering::Equal).then(left.len().cmp(&right.len()))
+                let first_difference = pairs.into_iter().find(|order| order.is_ne());
+                first_difference.unwrap_or(Ordering::Equal).then(left.len().cmp(&right.len()))
             }
-            (Self::Value(left), Self::Value(right)) => order(left, right),
+            (Self::Value(left), Self::Value(right)) => order_values(left, right),
             (Self::Index(left), Self::Index(right)) => left.cmp(right),
             _ => self.rank().cmp(&other.rank()),
         }

@@ -32,7 +32,7 @@ impl PathSet {
     }
 
     /// Returns the set of dotted paths of fields, such as `metadata.name`.
-    pub fn of_fields(paths: &[&str]) -> Self {
+    pub fn from_fields(paths: &[&str]) -> Self {
         let mut set = Self::default();
         for path in paths {
             set.insert(&path.split('.').map(PathElement::field).collect::<Vec<_>>());
@@ -42,45 +42,45 @@ impl PathSet {
 
     pub fn insert(&mut self, path: &[PathElement]) {
         let Some((element, rest)) = path.split_first() else { return };
-        let at = match self.find(element) {
-            Ok(at) => at,
-            Err(at) => {
+        let position = match self.find_position(element) {
+            Ok(position) => position,
+            Err(position) => {
                 let step =
                     PathNode { element: element.clone(), member: false, below: Self::default() };
-                self.steps.insert(at, step);
-                at
+                self.steps.insert(position, step);
+                position
             }
         };
         if rest.is_empty() {
-            self.steps[at].member = true;
+            self.steps[position].member = true;
         } else {
-            self.steps[at].below.insert(rest);
+            self.steps[position].below.insert(rest);
         }
     }
 
     /// Adds a step and the set below it.
-    pub(super) fn add(&mut self, element: PathElement, member: bool, below: Self) {
+    pub(super) fn add_step(&mut self, element: PathElement, member: bool, below: Self) {
         if !member && below.is_empty() {
             return;
         }
-        let last = self.steps.last().is_none_or(|last| last.element < element);
-        let at = if last { Err(self.steps.len()) } else { self.find(&element) };
-        match at {
-            Err(at) => self.steps.insert(at, PathNode { element, member, below }),
-            Ok(at) => {
-                let step = &mut self.steps[at];
+        let is_last = self.steps.last().is_none_or(|step| step.element < element);
+        let position = if is_last { Err(self.steps.len()) } else { self.find_position(&element) };
+        match position {
+            Err(position) => self.steps.insert(position, PathNode { element, member, below }),
+            Ok(position) => {
+                let step = &mut self.steps[position];
                 step.member |= member;
                 step.below = step.below.union(&below);
             }
         }
     }
 
-    fn find(&self, element: &PathElement) -> Result<usize, usize> {
+    fn find_position(&self, element: &PathElement) -> Result<usize, usize> {
         self.steps.binary_search_by(|step| step.element.cmp(element))
     }
 
-    fn step(&self, element: &PathElement) -> Option<&PathNode> {
-        self.find(element).ok().map(|at| &self.steps[at])
+    fn find_step(&self, element: &PathElement) -> Option<&PathNode> {
+        self.find_position(element).ok().map(|position| &self.steps[position])
     }
 
     pub fn is_empty(&self) -> bool {
@@ -94,19 +94,19 @@ impl PathSet {
 
     pub fn contains(&self, path: &[PathElement]) -> bool {
         let Some((element, rest)) = path.split_first() else { return false };
-        self.step(element).is_some_and(|step| {
+        self.find_step(element).is_some_and(|step| {
             if rest.is_empty() { step.member } else { step.below.contains(rest) }
         })
     }
 
     /// Is the step `element` a member?
-    pub(super) fn has(&self, element: &PathElement) -> bool {
-        self.step(element).is_some_and(|step| step.member)
+    pub(super) fn has_element(&self, element: &PathElement) -> bool {
+        self.find_step(element).is_some_and(|step| step.member)
     }
 
     /// Returns the set below a step; `None` when it is empty.
-    pub fn below(&self, element: &PathElement) -> Option<&Self> {
-        self.step(element).map(|step| &step.below).filter(|below| !below.is_empty())
+    pub fn set_below(&self, element: &PathElement) -> Option<&Self> {
+        self.find_step(element).map(|step| &step.below).filter(|below| !below.is_empty())
     }
 
     /// Iterates over the steps: element, whether it is a member, the set below it.
@@ -117,22 +117,22 @@ impl PathSet {
     /// Returns all members; a step comes before the members below it.
     pub fn paths(&self) -> Vec<ElementPath> {
         let mut paths = Vec::new();
-        self.collect(&mut Vec::new(), &mut paths);
+        self.collect_paths(&mut Vec::new(), &mut paths);
         paths
     }
 
-    fn collect(&self, prefix: &mut ElementPath, paths: &mut Vec<ElementPath>) {
-        let with = |prefix: &ElementPath, element: &PathElement| {
+    fn collect_paths(&self, prefix: &mut ElementPath, paths: &mut Vec<ElementPath>) {
+        let child_path = |prefix: &ElementPath, element: &PathElement| {
             let mut path = prefix.clone();
             path.push(element.clone());
             path
         };
         for step in self.steps.iter().filter(|step| step.member) {
-            paths.push(with(prefix, &step.element));
+            paths.push(child_path(prefix, &step.element));
         }
         for step in &self.steps {
             prefix.push(step.element.clone());
-            step.below.collect(prefix, paths);
+            step.below.collect_paths(prefix, paths);
             prefix.pop();
         }
     }
@@ -146,7 +146,7 @@ impl PathSet {
         if other.is_empty() {
             return self.clone();
         }
-        self.join(other, |left, right| match (left, right) {
+        self.join_steps(other, |left, right| match (left, right) {
             (Some(left), Some(right)) => Some(PathNode {
                 element: left.element.clone(),
                 member: left.member || right.member,
@@ -159,7 +159,7 @@ impl PathSet {
     /// Returns the paths that are in both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
-        self.join(other, |left, right| {
+        self.join_steps(other, |left, right| {
             let (left, right) = (left?, right?);
             let below = left.below.intersection(&right.below);
             Some(PathNode {
@@ -174,13 +174,13 @@ impl PathSet {
     /// paths below it.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
-        self.join(other, |left, right| {
-            let left = left?;
-            let Some(right) = right else { return Some(left.clone()) };
+        self.join_steps(other, |left, right| {
+            let left_node = left?;
+            let Some(right_node) = right else { return Some(left_node.clone()) };
             Some(PathNode {
-                element: left.element.clone(),
-                member: left.member && !right.member,
-                below: left.below.difference(&right.below),
+                element: left_node.element.clone(),
+                member: left_node.member && !right_node.member,
+                below: left_node.below.difference(&right_node.below),
             })
         })
     }
@@ -189,15 +189,15 @@ impl PathSet {
     /// it, too.
     #[must_use]
     pub fn recursive_difference(&self, other: &Self) -> Self {
-        self.join(other, |left, right| {
-            let left = left?;
+        self.join_steps(other, |left, right| {
+            let left_node = left?;
             match right {
-                None => Some(left.clone()),
+                None => Some(left_node.clone()),
                 Some(right) if right.member => None,
                 Some(right) => Some(PathNode {
-                    element: left.element.clone(),
-                    member: left.member,
-                    below: left.below.recursive_difference(&right.below),
+                    element: left_node.element.clone(),
+                    member: left_node.member,
+                    below: left_node.below.recursive_difference(&right.below),
                 }),
             }
         })
@@ -221,10 +221,10 @@ impl PathSet {
         let atom = type_.map(|type_| schema.atom(type_));
         let map = atom.and_then(|atom| atom.map.as_ref());
         let list = atom.and_then(|atom| atom.list.as_ref());
-        let named = |step: &PathNode| {
-            let (inner, is_named) = match (&step.element, map, list) {
+        let to_named_node = |step: &PathNode| {
+            let (inner_type, is_named) = match (&step.element, map, list) {
                 (PathElement::Field(name), Some(map), _) => {
-                    (map.of_field(name), map.fields.get(name).is_some())
+                    (map.field_type(name), map.fields.get(name).is_some())
                 }
                 (PathElement::Key(_), _, Some(list)) => (list.items, false),
                 _ => (None, false),
@@ -232,17 +232,17 @@ impl PathSet {
             PathNode {
                 element: step.element.clone(),
                 member: step.member || is_named,
-                below: step.below.with_named(schema, inner),
+                below: step.below.with_named(schema, inner_type),
             }
         };
-        Self { steps: self.steps.iter().map(named).collect() }
+        Self { steps: self.steps.iter().map(to_named_node).collect() }
     }
 
     /// Walks the steps of both sets in order, and collects the non-empty steps that `made` returns.
-    fn join(
+    fn join_steps(
         &self,
         other: &Self,
-        made: impl Fn(Option<&PathNode>, Option<&PathNode>) -> Option<PathNode>,
+        build_step: impl Fn(Option<&PathNode>, Option<&PathNode>) -> Option<PathNode>,
     ) -> Self {
         let (mut left, mut right) = (self.steps.iter().peekable(), other.steps.iter().peekable());
         let mut steps = Vec::new();
@@ -254,9 +254,9 @@ impl PathSet {
                 (None, None) => return Self { steps },
             };
             let step = match order {
-                Ordering::Less => made(left.next(), None),
-                Ordering::Greater => made(None, right.next()),
-                Ordering::Equal => made(left.next(), right.next()),
+                Ordering::Less => build_step(left.next(), None),
+                Ordering::Greater => build_step(None, right.next()),
+                Ordering::Equal => build_step(left.next(), right.next()),
             };
             steps.extend(step.filter(|step| step.member || !step.below.is_empty()));
         }

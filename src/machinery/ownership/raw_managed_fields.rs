@@ -52,7 +52,7 @@ impl RawManagedFields {
     }
 
     /// Removes `managedFields` from a tree of JSON values and returns it.
-    pub fn take(object: &mut Value) -> Option<Self> {
+    pub fn take_from(object: &mut Value) -> Option<Self> {
         let metadata = object.get_mut(METADATA)?.as_object_mut()?;
         let entries = metadata.remove(MANAGED).filter(|entries| !entries.is_null())?;
         Some(Self::from_written(&entries))
@@ -73,32 +73,39 @@ impl RawManagedFields {
     }
 
     /// Parses the text as a list of entries.
-    pub(super) fn read(&self) -> Result<Vec<ManagedEntry<'_>>, serde_json::Error> {
+    pub(super) fn parse_entries(&self) -> Result<Vec<ManagedEntry<'_>>, serde_json::Error> {
         serde_json::from_str(self.text())
     }
 
     /// Returns an error when the text is not a list of entries.
-    pub fn check(&self) -> Result<(), String> {
-        self.read().map(drop).map_err(|error| error.to_string())
+    pub fn check_entries(&self) -> Result<(), String> {
+        self.parse_entries().map(drop).map_err(|error| error.to_string())
     }
 
     /// Does the client ask to reset ownership? An empty list does, and a list of one empty entry.
     pub fn is_reset(&self) -> bool {
         let tree = serde_json::from_str::<Vec<Map<String, Value>>>;
-        let short = self.text().bytes().filter(|byte| !byte.is_ascii_whitespace()).take(5);
-        let short: Vec<u8> = short.collect();
-        short.len() < 5 && tree(self.text()).is_ok_and(|list| list.iter().all(Map::is_empty))
+        let prefix = self.text().bytes().filter(|byte| !byte.is_ascii_whitespace()).take(5);
+        let prefix: Vec<u8> = prefix.collect();
+        prefix.len() < 5 && tree(self.text()).is_ok_and(|list| list.iter().all(Map::is_empty))
     }
 
     /// Are both lists of entries equal, times aside?
-    pub fn same_but_times(&self, other: &Self) -> bool {
-        let (Ok(own), Ok(others)) = (self.read(), other.read()) else { return false };
-        own.len() == others.len() && own.iter().zip(&others).all(|(own, other)| own.same(other))
+    pub fn is_equal_but_times(&self, other: &Self) -> bool {
+        let (Ok(own_entries), Ok(other_entries)) = (self.parse_entries(), other.parse_entries())
+        else {
+            return false;
+        };
+        own_entries.len() == other_entries.len()
+            && own_entries
+                .iter()
+                .zip(&other_entries)
+                .all(|(entry, other)| entry.is_same_entry(other))
     }
 }
 
 impl ManagedEntry<'_> {
-    fn same(&self, other: &Self) -> bool {
+    fn is_same_entry(&self, other: &Self) -> bool {
         let Self { manager, operation, api_version, time: _, fields_type, fields, subresource } =
             self;
         *manager == other.manager
@@ -111,14 +118,14 @@ impl ManagedEntry<'_> {
 }
 
 /// Parses an object, and keeps the text of its `managedFields` apart.
-pub fn split(json: &[u8]) -> Result<(Value, Option<RawManagedFields>), serde_json::Error> {
+pub fn split_json(json: &[u8]) -> Result<(Value, Option<RawManagedFields>), serde_json::Error> {
     let SplitObject { object, entries } = serde_json::from_slice(json)?;
     Ok((object, entries))
 }
 
 /// Parses an object, with its `managedFields` as part of the tree.
-pub fn whole(json: &[u8]) -> Result<Value, serde_json::Error> {
-    let (mut object, entries) = split(json)?;
+pub fn parse_whole(json: &[u8]) -> Result<Value, serde_json::Error> {
+    let (mut object, entries) = split_json(json)?;
     if let Some(entries) = entries {
         entries.put_into(&mut object);
     }
@@ -127,8 +134,8 @@ pub fn whole(json: &[u8]) -> Result<Value, serde_json::Error> {
 
 /// Writes an object and its entries as one JSON text. Equal objects give equal texts: names are in
 /// order.
-pub fn join(json: &mut Vec<u8>, object: &Value, entries: Option<&RawManagedFields>) {
-    write(json, object, entries, RevisionMode::Kept);
+pub fn join_json(json: &mut Vec<u8>, object: &Value, entries: Option<&RawManagedFields>) {
+    write_object(json, object, entries, RevisionMode::Kept);
 }
 
 /// Writes an object and its entries without `resourceVersion`, and returns the gap where it
@@ -138,7 +145,7 @@ pub fn join_but_revision(
     entries: Option<&RawManagedFields>,
 ) -> (Vec<u8>, Option<RevisionGap>) {
     let mut json = Vec::with_capacity(2048 + entries.map_or(0, |entries| entries.text().len()));
-    let gap = write(&mut json, object, entries, RevisionMode::LeftOut);
+    let gap = write_object(&mut json, object, entries, RevisionMode::LeftOut);
     (json, gap)
 }
 
@@ -154,10 +161,10 @@ pub struct RevisionGap {
 
 impl RevisionGap {
     /// Returns the text that fills the gap with `revision`.
-    pub fn filling(self, revision: u64) -> String {
-        let before = if self.first { "" } else { "," };
-        let behind = if self.first && !self.last { "," } else { "" };
-        format!("{before}\"{REVISION}\":\"{revision}\"{behind}")
+    pub fn fill_text(self, revision: u64) -> String {
+        let leading_comma = if self.first { "" } else { "," };
+        let trailing_comma = if self.first && !self.last { "," } else { "" };
+        format!("{leading_comma}\"{REVISION}\":\"{revision}\"{trailing_comma}")
     }
 }
 
@@ -182,8 +189,9 @@ impl<'de> Deserialize<'de> for SplitObject {
                 while let Some(name) = fields.next_key::<String>()? {
                     let value = if name == METADATA {
                         let raw: &RawValue = fields.next_value()?;
-                        let (metadata, own) = metadata(raw).map_err(A::Error::custom)?;
-                        entries = own;
+                        let (metadata, own_entries) =
+                            parse_metadata(raw).map_err(A::Error::custom)?;
+                        entries = own_entries;
                         metadata
                     } else {
                         fields.next_value()?
@@ -199,7 +207,7 @@ impl<'de> Deserialize<'de> for SplitObject {
 }
 
 /// Parses metadata, and keeps the text of its `managedFields` apart.
-fn metadata(raw: &RawValue) -> Result<(Value, Option<RawManagedFields>), serde_json::Error> {
+fn parse_metadata(raw: &RawValue) -> Result<(Value, Option<RawManagedFields>), serde_json::Error> {
     struct MetadataVisitor;
 
     impl<'de> Visitor<'de> for MetadataVisitor {
@@ -236,7 +244,7 @@ enum RevisionMode {
     LeftOut,
 }
 
-fn write(
+fn write_object(
     json: &mut Vec<u8>,
     object: &Value,
     entries: Option<&RawManagedFields>,
@@ -272,25 +280,25 @@ fn write_metadata(
     revision: RevisionMode,
 ) -> RevisionGap {
     json.push(b'{');
-    let begin = json.len();
-    let mut own = entries;
+    let start = json.len();
+    let mut pending_entries = entries;
     let mut gap = None;
-    let between = |json: &mut Vec<u8>| {
-        if json.len() > begin {
+    let write_separator = |json: &mut Vec<u8>| {
+        if json.len() > start {
             json.push(b',');
         }
     };
-    let entry = |json: &mut Vec<u8>, entries: &RawManagedFields| {
-        between(json);
+    let write_entries = |json: &mut Vec<u8>, entries: &RawManagedFields| {
+        write_separator(json);
         write_value(json, MANAGED);
         json.push(b':');
         json.extend_from_slice(entries.text().as_bytes());
     };
     for (name, value) in metadata {
         if name.as_str() > MANAGED
-            && let Some(entries) = own.take()
+            && let Some(entries) = pending_entries.take()
         {
-            entry(json, entries);
+            write_entries(json, entries);
         }
         if name.as_str() >= REVISION && gap.is_none() {
             gap = Some(json.len());
@@ -298,16 +306,16 @@ fn write_metadata(
         if name == REVISION && revision == RevisionMode::LeftOut {
             continue;
         }
-        between(json);
+        write_separator(json);
         write_value(json, name);
         json.push(b':');
         write_value(json, value);
     }
-    if let Some(entries) = own {
-        entry(json, entries);
+    if let Some(entries) = pending_entries {
+        write_entries(json, entries);
     }
-    let at = gap.unwrap_or(json.len());
-    let gap = RevisionGap { at, first: at == begin, last: at == json.len() };
+    let position = gap.unwrap_or(json.len());
+    let gap = RevisionGap { at: position, first: position == start, last: position == json.len() };
     json.push(b'}');
     gap
 }
@@ -337,21 +345,21 @@ mod tests {
         ] {
             let object = json!({"kind": "K", "metadata": metadata, "spec": {"managedFields": 1}});
             let text = object.to_string();
-            let (mut tree, own) = split(text.as_bytes()).unwrap();
+            let (mut tree, own) = split_json(text.as_bytes()).unwrap();
             assert_eq!(own.is_some(), apart, "{text}");
             assert!(tree["metadata"].get("managedFields").is_none(), "{tree}");
             let mut joined = Vec::new();
-            join(&mut joined, &tree, own.as_ref());
+            join_json(&mut joined, &tree, own.as_ref());
             assert_eq!(String::from_utf8(joined).unwrap(), text);
             if let Some(own) = own {
                 own.put_into(&mut tree);
                 assert_eq!(tree, object);
-                assert_eq!(RawManagedFields::take(&mut tree), Some(own));
+                assert_eq!(RawManagedFields::take_from(&mut tree), Some(own));
             }
         }
-        let (_, none) = split(br#"{"metadata":{"managedFields":null}}"#).unwrap();
+        let (_, none) = split_json(br#"{"metadata":{"managedFields":null}}"#).unwrap();
         assert_eq!(none, None);
-        assert!(split(b"[]").is_err() && split(b"{} {}").is_err());
+        assert!(split_json(b"[]").is_err() && split_json(b"{} {}").is_err());
     }
 
     #[test]
@@ -374,12 +382,12 @@ mod tests {
             };
             for before in [None, Some("6")] {
                 let mut tree = object(before);
-                let own = RawManagedFields::take(&mut tree);
+                let own = RawManagedFields::take_from(&mut tree);
                 let (json, gap) = join_but_revision(&tree, own.as_ref());
                 let text = String::from_utf8(json).unwrap();
                 assert_eq!(text, object(None).to_string());
                 let gap = gap.unwrap();
-                let filled = [&text[..gap.at], &gap.filling(71), &text[gap.at..]].concat();
+                let filled = [&text[..gap.at], &gap.fill_text(71), &text[gap.at..]].concat();
                 assert_eq!(filled, object(Some("71")).to_string());
             }
         }
@@ -393,7 +401,7 @@ mod tests {
         for (levels, kept) in [(125, true), (130, false)] {
             let deep = "[".repeat(levels) + &"]".repeat(levels);
             let json = format!("{{\"metadata\":{{\"managedFields\":{deep},\"name\":\"a\"}}}}");
-            let tree = whole(json.as_bytes()).unwrap();
+            let tree = parse_whole(json.as_bytes()).unwrap();
             assert_eq!(tree["metadata"]["name"], "a");
             assert_eq!(tree["metadata"].get(MANAGED).is_some(), kept, "{levels}");
         }

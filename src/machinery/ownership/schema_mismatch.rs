@@ -20,7 +20,7 @@ impl SchemaMismatches {
     }
 
     /// Prefixes the path of each problem with `element`, for the caller one level above.
-    pub(super) fn below(mut self, element: &PathElement) -> Self {
+    pub(super) fn prefix_path(mut self, element: &PathElement) -> Self {
         for problem in &mut self.0 {
             problem.path.insert_str(0, &element.to_string());
         }
@@ -34,11 +34,14 @@ pub(super) struct MismatchCollector(Vec<SchemaMismatch>);
 
 impl MismatchCollector {
     /// Returns the value, or records the problems and returns `None`.
-    pub(super) fn take<T>(&mut self, result: Result<T, SchemaMismatches>) -> Option<T> {
+    pub(super) fn record_mismatches<T>(
+        &mut self,
+        result: Result<T, SchemaMismatches>,
+    ) -> Option<T> {
         result.map_err(|problems| self.0.extend(problems.0)).ok()
     }
 
-    pub(super) fn end(self) -> Result<(), SchemaMismatches> {
+    pub(super) fn into_result(self) -> Result<(), SchemaMismatches> {
         if self.0.is_empty() { Ok(()) } else { Err(SchemaMismatches(self.0)) }
     }
 }
@@ -54,8 +57,8 @@ impl fmt::Display for SchemaMismatch {
 
 impl fmt::Display for SchemaMismatches {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let [only] = &self.0[..] {
-            return only.fmt(f);
+        if let [mismatch] = &self.0[..] {
+            return mismatch.fmt(f);
         }
         f.write_str("errors:")?;
         self.0.iter().try_for_each(|problem| write!(f, "\n  {problem}"))

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use serde_json::{Value, json};
 
 use super::{
-    compare::{ObjectComparison, compare},
+    compare::{ObjectComparison, compare_objects},
     field_set::field_set,
     managed_fields::{MAX_UPDATERS, ManagedFields},
     path_element::path_text,
@@ -18,7 +18,7 @@ use super::{
         Error, FieldConflict, FieldManager, FieldManagers, ManagerOperation, OwnershipUpdater,
         VersionConverter, VersionedSet,
     },
-    validate::{DuplicatePolicy, validate},
+    validate::{DuplicatePolicy, validate_object},
 };
 
 /// Name of the manager that owns the fields of an object from before owners were tracked.
@@ -35,7 +35,7 @@ const MAX_ANNOTATIONS: usize = 256 * 1024;
 
 /// Fields that the server writes, which no manager owns.
 static STRIPPED: LazyLock<PathSet> = LazyLock::new(|| {
-    PathSet::of_fields(&[
+    PathSet::from_fields(&[
         "apiVersion",
         "kind",
         "metadata",
@@ -71,34 +71,34 @@ pub struct AppliedObject {
 impl<V: VersionConverter> OwnershipTracker<'_, V> {
     /// Returns the owners after `manager` wrote `new` over `live`, which is `null` for a new
     /// object. An object without tracked owners stays without them.
-    pub fn update(
+    pub fn track_update(
         &self,
         live: &Value,
         new: &Value,
-        managed: ManagedFields,
+        managed_fields: ManagedFields,
         manager: &str,
     ) -> Result<ManagedFields, Error<V::Error>> {
-        if managed.managers.is_empty() && !live.is_null() {
-            return Ok(managed);
+        if managed_fields.managers.is_empty() && !live.is_null() {
+            return Ok(managed_fields);
         }
-        self.track(live, new, managed, manager)
+        self.track_changes(live, new, managed_fields, manager)
     }
 
-    fn track(
+    fn track_changes(
         &self,
         live: &Value,
         new: &Value,
-        managed: ManagedFields,
+        managed_fields: ManagedFields,
         name: &str,
     ) -> Result<ManagedFields, Error<V::Error>> {
         let name = if name.is_empty() { "unknown" } else { name };
-        let manager = self.manager(name, ManagerOperation::Update);
+        let manager = self.build_manager(name, ManagerOperation::Update);
         // `current` counts as another manager than `manager`, so that what this write changes is
         // taken from the manager's earlier set, too.
-        let current = FieldManager { version: String::new(), ..manager.clone() };
-        let ManagedFields { managers, mut times } = managed;
+        let write_manager = FieldManager { version: String::new(), ..manager.clone() };
+        let ManagedFields { managers, mut times } = managed_fields;
         let updater = OwnershipUpdater::new(self.versions);
-        let changes = updater.compare(live, new, self.version)?;
+        let changes = updater.find_changes(live, new, self.version)?;
         if self.is_own(&changes, &managers, &manager) {
             if !changes.modified.is_empty() {
                 times.insert(manager, self.now);
@@ -106,20 +106,21 @@ impl<V: VersionConverter> OwnershipTracker<'_, V> {
             return Ok(ManagedFields { managers, times });
         }
         let mut managers =
-            updater.update((live, new), changes, self.version, managers, &current)?;
-        if let Some(VersionedSet { version, set }) = managers.remove(&current) {
+            updater.update_owners((live, new), changes, self.version, managers, &write_manager)?;
+        if let Some(VersionedSet { version, set }) = managers.remove(&write_manager) {
             let set = set.difference(&STRIPPED);
             if !set.is_empty() {
-                let before = managers.remove(&manager).map(|owned| owned.set).unwrap_or_default();
-                let more = !set.difference(&before).is_empty();
-                let set = if more { set.union(&before) } else { before };
+                let old_set =
+                    managers.remove(&manager).map(|owned_set| owned_set.set).unwrap_or_default();
+                let has_new_fields = !set.difference(&old_set).is_empty();
+                let set = if has_new_fields { set.union(&old_set) } else { old_set };
                 managers.insert(manager.clone(), VersionedSet { version, set });
                 times.insert(manager, self.now);
             }
         }
-        let mut managed = ManagedFields { managers, times };
-        managed.cap(MAX_UPDATERS);
-        Ok(managed)
+        let mut managed_fields = ManagedFields { managers, times };
+        managed_fields.cap_updaters(MAX_UPDATERS);
+        Ok(managed_fields)
     }
 
     /// Does the write only set new values of fields that `own` alone owns? Then no set changes.
@@ -128,69 +129,69 @@ impl<V: VersionConverter> OwnershipTracker<'_, V> {
         &self,
         changes: &ObjectComparison,
         managers: &FieldManagers,
-        own: &FieldManager,
+        own_manager: &FieldManager,
     ) -> bool {
         let ObjectComparison { removed, modified, added } = changes;
-        let nothing = |set: &PathSet| set.difference(&STRIPPED).is_empty();
-        nothing(removed)
-            && nothing(added)
-            && managers.iter().all(|(manager, owned)| {
-                owned.version == self.version
-                    && (manager == own || owned.set.intersection(modified).is_empty())
+        let is_empty = |set: &PathSet| set.difference(&STRIPPED).is_empty();
+        is_empty(removed)
+            && is_empty(added)
+            && managers.iter().all(|(manager, owned_set)| {
+                owned_set.version == self.version
+                    && (manager == own_manager || owned_set.set.intersection(modified).is_empty())
             })
-            && managers
-                .get(own)
-                .map_or(modified.is_empty(), |owned| modified.difference(&owned.set).is_empty())
+            && managers.get(own_manager).map_or(modified.is_empty(), |owned_set| {
+                modified.difference(&owned_set.set).is_empty()
+            })
     }
 
     /// Applies `config` for `manager`; returns the object and its owners. `live` has neither
     /// managedFields nor fields that no version shows.
-    pub fn apply(
+    pub fn apply_config(
         &self,
         live: &Value,
         config: &Value,
-        managed: ManagedFields,
+        managed_fields: ManagedFields,
         manager: &str,
         force: bool,
     ) -> Result<AppliedObject, Error<V::Error>> {
         let schema =
             self.versions.schema(self.version).expect("the version of a request is served");
-        validate(schema, config, DuplicatePolicy::Refused)?;
-        let managed = if managed.managers.is_empty() {
-            let nothing = json!({"apiVersion": live["apiVersion"], "kind": live["kind"]});
-            self.track(&nothing, live, managed, BEFORE_FIRST_APPLY)?
+        validate_object(schema, config, DuplicatePolicy::Refused)?;
+        let managed_fields = if managed_fields.managers.is_empty() {
+            let empty_object = json!({"apiVersion": live["apiVersion"], "kind": live["kind"]});
+            self.track_changes(&empty_object, live, managed_fields, BEFORE_FIRST_APPLY)?
         } else {
-            managed
+            managed_fields
         };
-        let applied = self.apply_as(live, config, managed.clone(), manager, force);
-        let mut applied = match applied {
+        let apply_result = self.apply_as(live, config, managed_fields.clone(), manager, force);
+        let mut applied_object = match apply_result {
             Err(Error::Conflicts(conflicts)) if manager == KUBECTL => {
                 match self.not_applied_before(live, conflicts) {
-                    Ok(()) => self.apply_as(live, config, managed, manager, true)?,
+                    Ok(()) => self.apply_as(live, config, managed_fields, manager, true)?,
                     Err(conflicts) => return Err(Error::Conflicts(conflicts)),
                 }
             }
-            applied => applied?,
+            result => result?,
         };
         if manager == KUBECTL {
-            refresh_last_applied(&mut applied.object, config);
+            refresh_last_applied(&mut applied_object.object, config);
         }
-        Ok(applied)
+        Ok(applied_object)
     }
 
     fn apply_as(
         &self,
         live: &Value,
         config: &Value,
-        managed: ManagedFields,
+        managed_fields: ManagedFields,
         name: &str,
         force: bool,
     ) -> Result<AppliedObject, Error<V::Error>> {
-        let manager = self.manager(name, ManagerOperation::Apply);
-        let ManagedFields { managers, mut times } = managed;
+        let manager = self.build_manager(name, ManagerOperation::Apply);
+        let ManagedFields { managers, mut times } = managed_fields;
         let updater = OwnershipUpdater::new(self.versions);
         let (object, mut managers) =
-            updater.apply(live, config, self.version, managers, &manager, force)?;
+            updater.apply_config(live, config, self.version, managers, &manager, force)?;
         if let Some(VersionedSet { version, set }) = managers.remove(&manager) {
             let set = set.difference(&STRIPPED);
             if !set.is_empty() {
@@ -205,7 +206,7 @@ impl<V: VersionConverter> OwnershipTracker<'_, V> {
         Ok(AppliedObject { object, managed: ManagedFields { managers, times } })
     }
 
-    fn manager(&self, name: &str, operation: ManagerOperation) -> FieldManager {
+    fn build_manager(&self, name: &str, operation: ManagerOperation) -> FieldManager {
         FieldManager::new(name.to_owned(), operation, self.version, self.subresource.to_owned())
     }
 
@@ -216,24 +217,24 @@ impl<V: VersionConverter> OwnershipTracker<'_, V> {
         live: &Value,
         conflicts: Vec<FieldConflict>,
     ) -> Result<(), Vec<FieldConflict>> {
-        let Some(own) = self.last_applied(live) else { return Err(conflicts) };
-        let left: Vec<FieldConflict> =
-            conflicts.into_iter().filter(|conflict| !own.contains(&conflict.path)).collect();
-        if left.is_empty() { Ok(()) } else { Err(left) }
+        let Some(own_fields) = self.last_applied(live) else { return Err(conflicts) };
+        let remaining_conflicts: Vec<FieldConflict> =
+            conflicts.into_iter().filter(|conflict| !own_fields.contains(&conflict.path)).collect();
+        if remaining_conflicts.is_empty() { Ok(()) } else { Err(remaining_conflicts) }
     }
 
     /// Returns the fields in kubectl's annotation that the object still has unchanged.
     fn last_applied(&self, live: &Value) -> Option<PathSet> {
         let schema = self.versions.schema(self.version)?;
         let text = live["metadata"]["annotations"][LAST_APPLIED].as_str()?;
-        let last: Value = serde_json::from_str(text).ok()?;
-        validate(schema, live, DuplicatePolicy::Refused).ok()?;
-        validate(schema, &last, DuplicatePolicy::Refused).ok()?;
-        if last["apiVersion"] != self.version {
+        let last_config: Value = serde_json::from_str(text).ok()?;
+        validate_object(schema, live, DuplicatePolicy::Refused).ok()?;
+        validate_object(schema, &last_config, DuplicatePolicy::Refused).ok()?;
+        if last_config["apiVersion"] != self.version {
             return None;
         }
-        let changes = compare(schema, &last, live).ok()?;
-        let set = field_set(schema, &last).ok()?;
+        let changes = compare_objects(schema, &last_config, live).ok()?;
+        let set = field_set(schema, &last_config).ok()?;
         Some(
             set.difference(&changes.modified)
                 .difference(&changes.added)
@@ -250,8 +251,10 @@ fn refresh_last_applied(object: &mut Value, config: &Value) {
         return;
     }
     let mut config = config.clone();
-    if let Some(own) = config.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
-        own.remove(LAST_APPLIED);
+    if let Some(config_annotations) =
+        config.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
+    {
+        config_annotations.remove(LAST_APPLIED);
     }
     annotations.insert(LAST_APPLIED.into(), format!("{config}\n").into());
     let size = |(name, value): (&String, &Value)| name.len() + value.as_str().map_or(0, str::len);
@@ -269,27 +272,27 @@ impl FieldManager {
             "" => String::new(),
             subresource => format!(" with subresource {subresource:?}"),
         };
-        let using = match operation {
+        let version_text = match operation {
             ManagerOperation::Apply => String::new(),
             ManagerOperation::Update => format!(" using {version}"),
         };
-        format!("{name:?}{part}{using}")
+        format!("{name:?}{part}{version_text}")
     }
 }
 
 impl FieldConflict {
     /// Returns the message for a client about all conflicts of its apply.
     pub fn message(conflicts: &[Self]) -> String {
-        if let [only] = conflicts {
-            let (manager, path) = (only.manager.text(), path_text(&only.path));
+        if let [conflict] = conflicts {
+            let (manager, path) = (conflict.manager.text(), path_text(&conflict.path));
             return format!("Apply failed with 1 conflict: conflict with {manager}: {path}");
         }
         let mut lines = Vec::new();
-        let mut last = None;
+        let mut last_manager = None;
         for conflict in conflicts {
-            if last != Some(&conflict.manager) {
+            if last_manager != Some(&conflict.manager) {
                 lines.push(format!("conflicts with {}:", conflict.manager.text()));
-                last = Some(&conflict.manager);
+                last_manager = Some(&conflict.manager);
             }
             lines.push(format!("- {}", path_text(&conflict.path)));
         }
@@ -316,7 +319,7 @@ mod tests {
             Err(format!("no conversion of {from} to {to}"))
         }
 
-        fn reset(&self, _: &str) -> Option<&PathSet> {
+        fn reset_fields(&self, _: &str) -> Option<&PathSet> {
             None
         }
     }
@@ -326,7 +329,7 @@ mod tests {
     }
 
     fn free() -> Free {
-        Free(Schema::deduced())
+        Free(Schema::deduced_schema())
     }
 
     fn head(spec: &Value) -> Value {
@@ -337,17 +340,18 @@ mod tests {
     fn an_entry_keeps_its_time_until_its_set_changes() {
         let free = free();
         let first = head(&json!({"a": 1}));
-        let managed =
-            at(&free, 10).update(&Value::Null, &first, ManagedFields::default(), "m").unwrap();
+        let managed = at(&free, 10)
+            .track_update(&Value::Null, &first, ManagedFields::default(), "m")
+            .unwrap();
         let expected = json!([{
             "manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
             "time": "1970-01-01T00:00:10Z", "fieldsV1": {"f:spec": {".": {}, "f:a": {}}},
         }]);
-        assert_eq!(managed.write().unwrap().text(), expected.to_string());
-        let again = at(&free, 20).update(&first, &first, managed.clone(), "m").unwrap();
+        assert_eq!(managed.to_raw().unwrap().text(), expected.to_string());
+        let again = at(&free, 20).track_update(&first, &first, managed.clone(), "m").unwrap();
         assert_eq!(again, managed);
         let second = head(&json!({"a": 1, "b": 1}));
-        let other = at(&free, 30).update(&first, &second, managed, "other").unwrap();
+        let other = at(&free, 30).track_update(&first, &second, managed, "other").unwrap();
         let times: Vec<i64> = other.times.values().copied().collect();
         assert_eq!(times, [10, 30]);
     }
@@ -358,9 +362,9 @@ mod tests {
         let free = free();
         let live = head(&json!({"a": 1}));
         let managed =
-            at(&free, 10).update(&Value::Null, &live, ManagedFields::default(), "m").unwrap();
-        let applied = at(&free, 20).apply(&live, &live, managed, "other", false).unwrap();
-        let entries = applied.managed.write().unwrap();
+            at(&free, 10).track_update(&Value::Null, &live, ManagedFields::default(), "m").unwrap();
+        let applied = at(&free, 20).apply_config(&live, &live, managed, "other", false).unwrap();
+        let entries = applied.managed.to_raw().unwrap();
         let entries: Value = serde_json::from_str(entries.text()).unwrap();
         let times: Vec<(&str, &Value)> = ["m", "other"]
             .map(|name| {
@@ -392,17 +396,17 @@ mod tests {
         };
         let tracker = at(&free, 9);
         let managed = made(&["m"]);
-        let after = tracker.update(&first, &second, managed.clone(), "m").unwrap();
+        let after = tracker.track_update(&first, &second, managed.clone(), "m").unwrap();
         assert_eq!(after.managers, managed.managers);
         assert_eq!(after.times.values().collect::<Vec<_>>(), [&9]);
         // Sets change when another manager owns the fields too, or this manager owns nothing yet.
         for (names, own) in [(&["m", "n"][..], "m"), (&["m"][..], "n")] {
             let before = made(names);
-            let after = tracker.update(&first, &second, before.clone(), own).unwrap();
+            let after = tracker.track_update(&first, &second, before.clone(), own).unwrap();
             assert_ne!(after.managers, before.managers, "{names:?}");
         }
         let third = head(&json!({"b": 1}));
-        let after = tracker.update(&first, &third, managed.clone(), "m").unwrap();
+        let after = tracker.track_update(&first, &third, managed.clone(), "m").unwrap();
         assert_ne!(after.managers, managed.managers);
     }
 
@@ -410,18 +414,23 @@ mod tests {
     fn what_was_written_before_anybody_kept_owners_is_a_managers_too() {
         let free = free();
         let live = head(&json!({"a": 1}));
-        let untracked =
-            at(&free, 1).update(&live, &head(&json!({"a": 2})), ManagedFields::default(), "m");
+        let untracked = at(&free, 1).track_update(
+            &live,
+            &head(&json!({"a": 2})),
+            ManagedFields::default(),
+            "m",
+        );
         assert_eq!(untracked.unwrap(), ManagedFields::default());
         let config = head(&json!({"a": 2}));
-        let conflict = at(&free, 1).apply(&live, &config, ManagedFields::default(), "m", false);
+        let conflict =
+            at(&free, 1).apply_config(&live, &config, ManagedFields::default(), "m", false);
         let Err(Error::Conflicts(conflicts)) = conflict else { panic!("{conflict:?}") };
         assert_eq!(
             FieldConflict::message(&conflicts),
             "Apply failed with 1 conflict: conflict with \"before-first-apply\" using v1: .spec.a"
         );
         let forced =
-            at(&free, 1).apply(&live, &config, ManagedFields::default(), "m", true).unwrap();
+            at(&free, 1).apply_config(&live, &config, ManagedFields::default(), "m", true).unwrap();
         assert_eq!(forced.object["spec"], json!({"a": 2}));
     }
 
@@ -432,16 +441,22 @@ mod tests {
         let last = head(&json!({"a": 1})).to_string();
         live["metadata"]["annotations"] = json!({LAST_APPLIED: last});
         let managed = at(&free, 1)
-            .update(&Value::Null, &live, ManagedFields::default(), "kubectl-client-side-apply")
+            .track_update(
+                &Value::Null,
+                &live,
+                ManagedFields::default(),
+                "kubectl-client-side-apply",
+            )
             .unwrap();
         let own = head(&json!({"a": 2}));
-        let applied = at(&free, 2).apply(&live, &own, managed.clone(), "kubectl", false).unwrap();
+        let applied =
+            at(&free, 2).apply_config(&live, &own, managed.clone(), "kubectl", false).unwrap();
         assert_eq!(applied.object["spec"], json!({"a": 2, "b": 1}));
         let annotation = &applied.object["metadata"]["annotations"][LAST_APPLIED];
         assert_eq!(*annotation, format!("{own}\n"));
         for (manager, config) in [("kubectl", json!({"b": 2})), ("other", json!({"a": 2}))] {
             let refused =
-                at(&free, 2).apply(&live, &head(&config), managed.clone(), manager, false);
+                at(&free, 2).apply_config(&live, &head(&config), managed.clone(), manager, false);
             assert!(matches!(refused, Err(Error::Conflicts(_))), "{manager}: {config}");
         }
     }
@@ -450,13 +465,14 @@ mod tests {
     fn the_oldest_managers_become_one() {
         let free = free();
         let mut live = head(&json!({}));
-        let mut managed =
-            at(&free, 0).update(&Value::Null, &live, ManagedFields::default(), "first").unwrap();
+        let mut managed = at(&free, 0)
+            .track_update(&Value::Null, &live, ManagedFields::default(), "first")
+            .unwrap();
         for number in 1..15 {
             let mut next = live.clone();
             next["spec"][format!("f{number}")] = json!(number);
             let manager = format!("m{number}");
-            managed = at(&free, number).update(&live, &next, managed, &manager).unwrap();
+            managed = at(&free, number).track_update(&live, &next, managed, &manager).unwrap();
             live = next;
         }
         let names: Vec<String> =

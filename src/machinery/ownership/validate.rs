@@ -10,7 +10,7 @@ use super::{
     list_items::element_of,
     path_element::PathElement,
     schema_mismatch::{MismatchCollector, SchemaMismatches},
-    value_order::text,
+    value_order::value_text,
 };
 use crate::machinery::schema::compiled::{
     ListSchema, MapSchema, ScalarType, Schema, SchemaForm, TypeRef,
@@ -24,12 +24,12 @@ pub enum DuplicatePolicy {
 }
 
 /// Checks a whole object against its schema.
-pub fn validate(
+pub fn validate_object(
     schema: &Schema,
     value: &Value,
     duplicates: DuplicatePolicy,
 ) -> Result<(), SchemaMismatches> {
-    ValidatingWalker { schema, duplicates }.value(Some(schema.root()), value)
+    ValidatingWalker { schema, duplicates }.validate_value(Some(schema.root()), value)
 }
 
 pub(super) const NO_FORM: &str = "schema error: invalid atom: inlined";
@@ -47,15 +47,15 @@ pub(super) fn scalar_problem(scalar: ScalarType, value: Option<&Value>) -> Optio
         (ScalarType::Boolean, _) => "boolean",
         (ScalarType::Any, _) => "any scalar",
     };
-    let got = match (scalar, value) {
+    let actual = match (scalar, value) {
         // Upstream names Go's type here.
         (ScalarType::Numeric, Value::String(_)) => "string".to_owned(),
         (ScalarType::Numeric, Value::Bool(_)) => "bool".to_owned(),
         (ScalarType::Numeric, Value::Array(_)) => "[]interface {}".to_owned(),
         (ScalarType::Numeric, Value::Object(_)) => "map[string]interface {}".to_owned(),
-        _ => text(value),
+        _ => value_text(value),
     };
-    Some(format!("expected {expected}, got {got}"))
+    Some(format!("expected {expected}, got {actual}"))
 }
 
 struct ValidatingWalker<'a> {
@@ -64,63 +64,80 @@ struct ValidatingWalker<'a> {
 }
 
 impl ValidatingWalker<'_> {
-    fn value(&self, type_: Option<TypeRef>, value: &Value) -> Result<(), SchemaMismatches> {
+    fn validate_value(
+        &self,
+        type_: Option<TypeRef>,
+        value: &Value,
+    ) -> Result<(), SchemaMismatches> {
         match self.schema.form(type_, Some(value)) {
             None => Err(SchemaMismatches::new(NO_FORM)),
             Some(SchemaForm::Scalar(scalar)) => scalar_problem(scalar, Some(value))
                 .map_or(Ok(()), |text| Err(SchemaMismatches::new(text))),
-            Some(SchemaForm::List(list)) => self.list(list, value),
-            Some(SchemaForm::Map(map)) => self.map(map, value),
+            Some(SchemaForm::List(list)) => self.validate_list(list, value),
+            Some(SchemaForm::Map(map)) => self.validate_map(map, value),
         }
     }
 
-    fn list(&self, list: &ListSchema, value: &Value) -> Result<(), SchemaMismatches> {
+    fn validate_list(&self, list: &ListSchema, value: &Value) -> Result<(), SchemaMismatches> {
         let items = match value {
             Value::Null => return Ok(()),
             Value::Array(items) => items,
             other => {
-                return Err(SchemaMismatches::new(format!("expected list, got {}", text(other))));
+                return Err(SchemaMismatches::new(format!(
+                    "expected list, got {}",
+                    value_text(other)
+                )));
             }
         };
-        let mut found = MismatchCollector::default();
-        let mut seen = BTreeSet::new();
-        for (at, item) in items.iter().enumerate() {
+        let mut mismatches = MismatchCollector::default();
+        let mut seen_elements = BTreeSet::new();
+        for (index, item) in items.iter().enumerate() {
             let element = if list.atomic {
-                PathElement::Index(i64::try_from(at).unwrap_or(i64::MAX))
+                PathElement::Index(i64::try_from(index).unwrap_or(i64::MAX))
             } else {
                 let element = element_of(self.schema, list, item)
-                    .map_err(|why| SchemaMismatches::new(format!("element {at}: {why}")));
-                let Some(element) = found.take(element) else { break };
+                    .map_err(|reason| SchemaMismatches::new(format!("element {index}: {reason}")));
+                let Some(element) = mismatches.record_mismatches(element) else { break };
                 element
             };
-            found.take(self.value(list.items, item).map_err(|problems| problems.below(&element)));
+            mismatches.record_mismatches(
+                self.validate_value(list.items, item)
+                    .map_err(|problems| problems.prefix_path(&element)),
+            );
             let key = element.to_string();
-            if !list.atomic && !seen.insert(element) && self.duplicates == DuplicatePolicy::Refused
+            if !list.atomic
+                && !seen_elements.insert(element)
+                && self.duplicates == DuplicatePolicy::Refused
             {
-                found.take::<()>(Err(SchemaMismatches::new(format!(
+                mismatches.record_mismatches::<()>(Err(SchemaMismatches::new(format!(
                     "duplicate entries for key {key}"
                 ))));
             }
         }
-        found.end()
+        mismatches.into_result()
     }
 
-    fn map(&self, map: &MapSchema, value: &Value) -> Result<(), SchemaMismatches> {
+    fn validate_map(&self, map: &MapSchema, value: &Value) -> Result<(), SchemaMismatches> {
         let fields = match value {
             Value::Null => return Ok(()),
             Value::Object(fields) => fields,
             other => {
-                return Err(SchemaMismatches::new(format!("expected map, got {}", text(other))));
+                return Err(SchemaMismatches::new(format!(
+                    "expected map, got {}",
+                    value_text(other)
+                )));
             }
         };
-        let mut found = MismatchCollector::default();
+        let mut mismatches = MismatchCollector::default();
         for (name, value) in fields {
-            let outcome = match map.of_field(name) {
+            let outcome = match map.field_type(name) {
                 None => Err(SchemaMismatches::new("field not declared in schema")),
-                type_ => self.value(type_, value),
+                type_ => self.validate_value(type_, value),
             };
-            found.take(outcome.map_err(|problems| problems.below(&PathElement::field(name))));
+            mismatches.record_mismatches(
+                outcome.map_err(|problems| problems.prefix_path(&PathElement::field(name))),
+            );
         }
-        found.end()
+        mismatches.into_result()
     }
 }

@@ -27,10 +27,10 @@ pub(super) type MaxBytes<'a> = &'a dyn Fn(&str, &str) -> Option<usize>;
 impl Schema {
     /// Compiles a root schema of Navigator's with its `definitions`.
     pub fn from_openapi(root: &Value) -> Self {
-        let mut compile = SchemaCompiler::new(root["definitions"].as_object(), &|_, _| None);
-        let within = EnclosingSchema { origin: TypeOrigin::Ours, type_name: "", free: false };
-        let root = compile.inline(root, within);
-        Self::new(compile.atoms, root)
+        let mut compiler = SchemaCompiler::new(root["definitions"].as_object(), &|_, _| None);
+        let context = EnclosingSchema { origin: TypeOrigin::Ours, type_name: "", free: false };
+        let root = compiler.compile_inline(root, context);
+        Self::new(compiler.atoms, root)
     }
 
     /// Compiles definitions; returns one schema for each of `roots`. The schemas share the types
@@ -40,11 +40,11 @@ impl Schema {
         roots: impl IntoIterator<Item = (&'n str, String)>,
         max_bytes: MaxBytes<'_>,
     ) -> BTreeMap<&'n str, Self> {
-        let mut compile = SchemaCompiler::new(Some(definitions), max_bytes);
+        let mut compiler = SchemaCompiler::new(Some(definitions), max_bytes);
         let roots: Vec<_> =
-            roots.into_iter().map(|(key, name)| (key, compile.named(&name))).collect();
-        let all = Self::new(compile.atoms, Self::UNTYPED);
-        roots.into_iter().map(|(key, root)| (key, all.with_root(root))).collect()
+            roots.into_iter().map(|(key, name)| (key, compiler.compile_named(&name))).collect();
+        let shared_schema = Self::new(compiler.atoms, Self::UNTYPED);
+        roots.into_iter().map(|(key, root)| (key, shared_schema.with_root(root))).collect()
     }
 }
 
@@ -71,56 +71,58 @@ struct EnclosingSchema<'n> {
 impl<'a> SchemaCompiler<'a> {
     fn new(definitions: Option<&'a Object<String, Value>>, max_bytes: MaxBytes<'a>) -> Self {
         let (places, scalars) = Default::default();
-        Self { definitions, max_bytes, atoms: Schema::free().into(), places, scalars }
+        Self { definitions, max_bytes, atoms: Schema::free_atoms().into(), places, scalars }
     }
 
     /// Returns the compiled type of a schema, or of the definition that it refers to.
-    fn type_of(&mut self, schema: &Value, within: EnclosingSchema<'_>) -> TypeRef {
-        let all_of = schema["allOf"].as_array().and_then(|all| match &all[..] {
-            [only] => only["$ref"].as_str(),
+    fn type_of(&mut self, schema: &Value, context: EnclosingSchema<'_>) -> TypeRef {
+        let all_of = schema["allOf"].as_array().and_then(|schemas| match &schemas[..] {
+            [only_schema] => only_schema["$ref"].as_str(),
             _ => None,
         });
         let name = schema["$ref"].as_str().or(all_of).and_then(|r| r.rsplit('/').next());
-        let Some(name) = name else { return self.inline(schema, within) };
-        let named = self.named(name);
+        let Some(name) = name else { return self.compile_inline(schema, context) };
+        let named_type = self.compile_named(name);
         match schema["x-kubernetes-map-type"].as_str() {
             Some(kind) => {
-                let mut atom = self.atoms[named.0].clone();
+                let mut atom = self.atoms[named_type.0].clone();
                 if let Some(map) = &mut atom.map {
                     map.atomic = kind == "atomic";
                 } else if let Some(list) = &mut atom.list {
                     list.atomic = kind == "atomic";
                 }
-                self.add(atom)
+                self.add_atom(atom)
             }
-            None => named,
+            None => named_type,
         }
     }
 
-    fn named(&mut self, name: &str) -> TypeRef {
+    fn compile_named(&mut self, name: &str) -> TypeRef {
         if let Some(place) = self.places.get(name) {
             return *place;
         }
         // The index of a type is reserved before its content is compiled: types may contain
         // themselves.
-        let place = self.add(SchemaAtom::default());
+        let place = self.add_atom(SchemaAtom::default());
         self.places.insert(name.to_owned(), place);
-        let definition = self.definitions.and_then(|all| all.get(name)).unwrap_or(&Value::Null);
+        let definition =
+            self.definitions.and_then(|definitions| definitions.get(name)).unwrap_or(&Value::Null);
         let origin = match name.strip_prefix(OURS) {
-            Some(ours) if ours.ends_with(".PodTemplate") => TypeOrigin::PodTemplate,
+            Some(suffix) if suffix.ends_with(".PodTemplate") => TypeOrigin::PodTemplate,
             Some(_) => TypeOrigin::Ours,
             None => TypeOrigin::Core,
         };
         let type_name = name.rsplit('.').next().filter(|_| origin == TypeOrigin::Ours);
         let type_name = type_name.unwrap_or_default();
-        let mut atom = self.atom(definition, EnclosingSchema { origin, type_name, free: false });
+        let mut atom =
+            self.build_atom(definition, EnclosingSchema { origin, type_name, free: false });
         match name {
             QUANTITY => {
                 let facts = SchemaFacts { format: ValueFormat::Quantity, ..atom.facts };
                 atom = SchemaAtom { scalar: Some(ScalarType::Any), facts, ..SchemaAtom::default() };
             }
             RAW => {
-                let [untyped, _] = Schema::free();
+                let [untyped, _] = Schema::free_atoms();
                 atom = SchemaAtom { facts: atom.facts, ..untyped };
             }
             _ => {}
@@ -129,33 +131,33 @@ impl<'a> SchemaCompiler<'a> {
         place
     }
 
-    fn inline(&mut self, schema: &Value, within: EnclosingSchema<'_>) -> TypeRef {
-        let atom = self.atom(schema, within);
+    fn compile_inline(&mut self, schema: &Value, context: EnclosingSchema<'_>) -> TypeRef {
+        let atom = self.build_atom(schema, context);
         if atom.list.is_some() || atom.map.is_some() {
-            return self.add(atom);
+            return self.add_atom(atom);
         }
-        if let Some(same) = self.scalars.iter().find(|place| self.atoms[place.0] == atom) {
-            return *same;
+        if let Some(equal_scalar) = self.scalars.iter().find(|place| self.atoms[place.0] == atom) {
+            return *equal_scalar;
         }
-        let place = self.add(atom);
+        let place = self.add_atom(atom);
         self.scalars.push(place);
         place
     }
 
-    fn add(&mut self, atom: SchemaAtom) -> TypeRef {
+    fn add_atom(&mut self, atom: SchemaAtom) -> TypeRef {
         self.atoms.push(atom);
         TypeRef(self.atoms.len() - 1)
     }
 
-    fn atom(&mut self, schema: &Value, within: EnclosingSchema<'_>) -> SchemaAtom {
-        let facts = facts(schema, within.origin);
-        let within = EnclosingSchema {
-            free: within.free || facts.unnamed == UnknownFieldPolicy::Kept,
-            ..within
+    fn build_atom(&mut self, schema: &Value, context: EnclosingSchema<'_>) -> SchemaAtom {
+        let facts = build_facts(schema, context.origin);
+        let context = EnclosingSchema {
+            free: context.free || facts.unnamed == UnknownFieldPolicy::Kept,
+            ..context
         };
         let (scalar, list, map) = match facts.word {
-            Some(JsonType::Object) => (None, None, Some(self.map(schema, within))),
-            Some(JsonType::Array) => (None, Some(self.list(schema, within)), None),
+            Some(JsonType::Object) => (None, None, Some(self.build_map(schema, context))),
+            Some(JsonType::Array) => (None, Some(self.build_list(schema, context)), None),
             Some(JsonType::Integer | JsonType::Number) => (Some(ScalarType::Numeric), None, None),
             Some(JsonType::Boolean) => (Some(ScalarType::Boolean), None, None),
             Some(JsonType::String) => match schema["format"].as_str() {
@@ -163,59 +165,61 @@ impl<'a> SchemaCompiler<'a> {
                 Some(_) => (Some(ScalarType::Any), None, None),
             },
             None => {
-                let (list, map) = (self.list(schema, within), self.map(schema, within));
+                let (list, map) =
+                    (self.build_list(schema, context), self.build_map(schema, context));
                 (Some(ScalarType::Any), Some(list), Some(map))
             }
         };
         SchemaAtom { scalar, list, map, facts }
     }
 
-    fn map(&mut self, schema: &Value, within: EnclosingSchema<'_>) -> MapSchema {
-        let inner = EnclosingSchema { type_name: "", ..within };
+    fn build_map(&mut self, schema: &Value, context: EnclosingSchema<'_>) -> MapSchema {
+        let field_context = EnclosingSchema { type_name: "", ..context };
         let mut fields = Vec::new();
         for (name, member) in schema["properties"].as_object().into_iter().flatten() {
             let field = FieldSchema {
-                type_: self.type_of(member, inner),
+                type_: self.type_of(member, field_context),
                 default: member.get("default").filter(|default| !default.is_null()).cloned(),
-                max_bytes: (self.max_bytes)(within.type_name, name),
+                max_bytes: (self.max_bytes)(context.type_name, name),
             };
             fields.push((name.as_str().into(), field));
         }
         let values = match &schema["additionalProperties"] {
-            Value::Null | Value::Bool(true) if within.free || fields.is_empty() => {
+            Value::Null | Value::Bool(true) if context.free || fields.is_empty() => {
                 Some(Schema::DEDUCED)
             }
             Value::Bool(true) => Some(Schema::DEDUCED),
             Value::Null | Value::Bool(false) => None,
-            values => Some(self.type_of(values, inner)),
+            values => Some(self.type_of(values, field_context)),
         };
         let atomic = schema["x-kubernetes-map-type"] == "atomic";
         MapSchema { fields: fields.into_iter().collect(), values, atomic }
     }
 
-    fn list(&mut self, schema: &Value, within: EnclosingSchema<'_>) -> ListSchema {
-        let merged = schema["x-kubernetes-patch-strategy"]
+    fn build_list(&mut self, schema: &Value, context: EnclosingSchema<'_>) -> ListSchema {
+        let is_merged = schema["x-kubernetes-patch-strategy"]
             .as_str()
             .is_some_and(|strategy| strategy.starts_with("merge"));
         let (atomic, keys) = match schema["x-kubernetes-list-type"].as_str() {
             Some("set") => (false, [].into()),
-            Some("map") => (false, texts(&schema["x-kubernetes-list-map-keys"])),
-            None if merged => {
+            Some("map") => (false, parse_texts(&schema["x-kubernetes-list-map-keys"])),
+            None if is_merged => {
                 let key = schema["x-kubernetes-patch-merge-key"].as_str();
                 (false, key.into_iter().map(Box::from).collect())
             }
             _ => (true, [].into()),
         };
         let items = match schema.get("items") {
-            Some(items) => self.type_of(items, EnclosingSchema { type_name: "", ..within }),
+            Some(items) => self.type_of(items, EnclosingSchema { type_name: "", ..context }),
             None => Schema::UNTYPED,
         };
         ListSchema { items: Some(items), atomic, keys }
     }
 }
 
-fn facts(schema: &Value, origin: TypeOrigin) -> SchemaFacts {
-    let most = |word: &str| schema[word].as_u64().and_then(|most| usize::try_from(most).ok());
+fn build_facts(schema: &Value, origin: TypeOrigin) -> SchemaFacts {
+    let max_count =
+        |keyword: &str| schema[keyword].as_u64().and_then(|number| usize::try_from(number).ok());
     SchemaFacts {
         word: schema["type"].as_str().and_then(JsonType::parse),
         format: match schema["format"].as_str() {
@@ -232,14 +236,14 @@ fn facts(schema: &Value, origin: TypeOrigin) -> SchemaFacts {
             UnknownFieldPolicy::Free
         },
         origin,
-        required: texts(&schema["required"]),
-        values: schema["enum"].is_array().then(|| texts(&schema["enum"])),
-        max_items: most("maxItems"),
-        max_properties: most("maxProperties"),
+        required: parse_texts(&schema["required"]),
+        values: schema["enum"].is_array().then(|| parse_texts(&schema["enum"])),
+        max_items: max_count("maxItems"),
+        max_properties: max_count("maxProperties"),
     }
 }
 
-fn texts(list: &Value) -> Box<[Box<str>]> {
+fn parse_texts(list: &Value) -> Box<[Box<str>]> {
     let items = list.as_array().into_iter().flatten();
     items.filter_map(Value::as_str).map(Box::from).collect()
 }
@@ -249,7 +253,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::machinery::ownership::{DuplicatePolicy, field_set, validate};
+    use crate::machinery::ownership::{DuplicatePolicy, field_set, validate_object};
 
     #[test]
     fn forms_come_from_openapi_and_its_extensions() {
@@ -284,7 +288,7 @@ mod tests {
             "free": {"a": {"b": [1]}},
             "amount": 5,
         });
-        validate(&schema, &object, DuplicatePolicy::Refused).unwrap();
+        validate_object(&schema, &object, DuplicatePolicy::Refused).unwrap();
         let expected = json!({
             "f:struct": {"f:name": {}, "f:child": {"f:name": {}}},
             "f:whole": {},
@@ -300,7 +304,7 @@ mod tests {
         });
         assert_eq!(json!(field_set(&schema, &object).unwrap()), expected);
         let wrong = json!({"set": [1, 1], "struct": {"other": 1}, "list": 5});
-        let problems = validate(&schema, &wrong, DuplicatePolicy::Refused).unwrap_err();
+        let problems = validate_object(&schema, &wrong, DuplicatePolicy::Refused).unwrap_err();
         assert_eq!(
             problems.to_string(),
             "errors:\n  .list: expected list, got 5\n  .set: duplicate entries for key [=1]\n  \

@@ -162,9 +162,9 @@ impl SchemaForm<'_> {
 
 impl JsonType {
     pub fn parse(word: &str) -> Option<Self> {
-        let all =
+        let types =
             [Self::Object, Self::Array, Self::String, Self::Integer, Self::Number, Self::Boolean];
-        all.into_iter().find(|known| known.as_str() == word)
+        types.into_iter().find(|candidate| candidate.as_str() == word)
     }
 
     pub fn as_str(self) -> &'static str {
@@ -181,15 +181,18 @@ impl JsonType {
 
 impl FieldSchemas {
     pub fn get(&self, name: &str) -> Option<&FieldSchema> {
-        let at = self.0.binary_search_by(|(known, _)| Self::order(known, name)).ok()?;
-        Some(&self.0[at].1)
+        let index = self
+            .0
+            .binary_search_by(|(field_name, _)| Self::compare_names(field_name, name))
+            .ok()?;
+        Some(&self.0[index].1)
     }
 
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    fn order(one: &str, other: &str) -> Ordering {
+    fn compare_names(one: &str, other: &str) -> Ordering {
         one.len().cmp(&other.len()).then_with(|| one.cmp(other))
     }
 }
@@ -197,14 +200,14 @@ impl FieldSchemas {
 impl FromIterator<(Box<str>, FieldSchema)> for FieldSchemas {
     fn from_iter<I: IntoIterator<Item = (Box<str>, FieldSchema)>>(fields: I) -> Self {
         let mut fields: Box<[_]> = fields.into_iter().collect();
-        fields.sort_by(|(one, _), (other, _)| Self::order(one, other));
+        fields.sort_by(|(one, _), (other, _)| Self::compare_names(one, other));
         Self(fields)
     }
 }
 
 impl MapSchema {
     /// Returns the type of the field or entry `name`.
-    pub fn of_field(&self, name: &str) -> Option<TypeRef> {
+    pub fn field_type(&self, name: &str) -> Option<TypeRef> {
         self.fields.get(name).map(|field| field.type_).or(self.values)
     }
 }
@@ -215,7 +218,7 @@ impl Schema {
     /// Index of the type for free content whose objects are merged field by field.
     pub const DEDUCED: TypeRef = TypeRef(1);
 
-    /// Makes a schema of `atoms`, the first two of which must be those of [`Self::free`].
+    /// Makes a schema of `atoms`, the first two of which must be those of [`Self::free_atoms`].
     pub fn new(atoms: impl Into<Arc<[SchemaAtom]>>, root: TypeRef) -> Self {
         Self { atoms: atoms.into(), root }
     }
@@ -226,19 +229,19 @@ impl Schema {
     }
 
     /// Returns the schema for a kind that has none: objects are merged, lists are taken whole.
-    pub fn deduced() -> Self {
-        Self::new(Self::free(), Self::DEDUCED)
+    pub fn deduced_schema() -> Self {
+        Self::new(Self::free_atoms(), Self::DEDUCED)
     }
 
     /// Returns the atoms of [`Self::UNTYPED`] and [`Self::DEDUCED`].
-    pub fn free() -> [SchemaAtom; 2] {
-        let of = |values: TypeRef, atomic: bool| SchemaAtom {
+    pub fn free_atoms() -> [SchemaAtom; 2] {
+        let free_atom = |values: TypeRef, atomic: bool| SchemaAtom {
             scalar: Some(ScalarType::Any),
             list: Some(ListSchema { items: Some(Self::UNTYPED), atomic: true, keys: [].into() }),
             map: Some(MapSchema { fields: FieldSchemas::default(), values: Some(values), atomic }),
             facts: SchemaFacts::default(),
         };
-        [of(Self::UNTYPED, true), of(Self::DEDUCED, false)]
+        [free_atom(Self::UNTYPED, true), free_atom(Self::DEDUCED, false)]
     }
 
     pub fn root(&self) -> TypeRef {
@@ -255,13 +258,13 @@ impl Schema {
         let (map, list) =
             (atom.map.as_ref().map(SchemaForm::Map), atom.list.as_ref().map(SchemaForm::List));
         let scalar = atom.scalar.map(SchemaForm::Scalar);
-        let own = match value {
+        let matching_form = match value {
             None | Some(Value::Null) => None,
             Some(Value::Object(_)) => map,
             Some(Value::Array(_)) => list,
             Some(_) => scalar,
         };
-        own.or(map).or(scalar).or(list)
+        matching_form.or(map).or(scalar).or(list)
     }
 
     /// Returns the default of a key field of a list item.
@@ -276,30 +279,30 @@ impl Schema {
     }
 
     /// Returns the type of a list's items; `None` where they may be anything.
-    pub fn items<'a>(&'a self, atom: &SchemaAtom) -> Option<&'a SchemaAtom> {
-        self.told(atom.list.as_ref()?.items?)
+    pub fn item_type<'a>(&'a self, atom: &SchemaAtom) -> Option<&'a SchemaAtom> {
+        self.typed_atom(atom.list.as_ref()?.items?)
     }
 
     /// Returns the type of a map's entries that are not named fields; `None` where they may be
     /// anything.
-    pub fn entries<'a>(&'a self, atom: &SchemaAtom) -> Option<&'a SchemaAtom> {
-        self.told(atom.map.as_ref()?.values?)
+    pub fn entry_type<'a>(&'a self, atom: &SchemaAtom) -> Option<&'a SchemaAtom> {
+        self.typed_atom(atom.map.as_ref()?.values?)
     }
 
     /// Looks up the type of the field or entry `name`.
-    pub fn known(&self, atom: &SchemaAtom, name: &str) -> FieldLookup<'_> {
+    pub fn find_field(&self, atom: &SchemaAtom, name: &str) -> FieldLookup<'_> {
         let Some(map) = &atom.map else { return FieldLookup::Free };
         if let Some(field) = map.fields.get(name) {
             return FieldLookup::Type(self.atom(field.type_));
         }
-        match (self.entries(atom), atom.facts.unnamed) {
+        match (self.entry_type(atom), atom.facts.unnamed) {
             (Some(entries), _) => FieldLookup::Type(entries),
             (None, UnknownFieldPolicy::Unknown) => FieldLookup::Unknown,
             (None, UnknownFieldPolicy::Free | UnknownFieldPolicy::Kept) => FieldLookup::Free,
         }
     }
 
-    fn told(&self, type_: TypeRef) -> Option<&SchemaAtom> {
+    fn typed_atom(&self, type_: TypeRef) -> Option<&SchemaAtom> {
         (type_ != Self::UNTYPED && type_ != Self::DEDUCED).then(|| self.atom(type_))
     }
 }

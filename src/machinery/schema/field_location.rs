@@ -17,9 +17,9 @@ impl FieldLocation<'_> {
     pub fn path(&self) -> FieldPath {
         match self {
             Self::Root(name) => FieldPath::new(name),
-            Self::Field(above, name) => above.path().child(name),
-            Self::Key(above, name) => above.path().key(name),
-            Self::Item(above, index) => above.path().index(*index),
+            Self::Field(parent, name) => parent.path().child(name),
+            Self::Key(parent, name) => parent.path().key(name),
+            Self::Item(parent, index) => parent.path().index(*index),
         }
     }
 }

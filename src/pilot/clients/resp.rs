@@ -61,20 +61,20 @@ impl fmt::Debug for RespServer {
 
 impl RespServer {
     /// A server that is asked in plain text, without a login.
-    pub fn plain(address: SocketAddr) -> Self {
+    pub fn without_tls(address: SocketAddr) -> Self {
         Self { address, tls: None, login: None }
     }
 
     /// A server that is asked over TLS, with a name and a password where there is one. `tls` says
     /// whom the client trusts.
-    pub fn secured(address: SocketAddr, tls: ClientConfig, login: Option<[&str; 2]>) -> Self {
+    pub fn with_tls(address: SocketAddr, tls: ClientConfig, login: Option<[&str; 2]>) -> Self {
         let login = login.map(|words| words.map(str::to_owned));
         Self { address, tls: Some(Arc::new(tls).into()), login }
     }
 
     /// Another server, which is asked in the same way.
     #[must_use]
-    pub fn at(&self, address: SocketAddr) -> Self {
+    pub fn with_address(&self, address: SocketAddr) -> Self {
         Self { address, ..self.clone() }
     }
 
@@ -83,52 +83,56 @@ impl RespServer {
     /// # Errors
     /// When there is no answer in time, or one of them is a refusal: [`Error::Refused`], for a login
     /// too.
-    pub async fn ask(&self, commands: &[&[&str]]) -> Result<Vec<RespReply>, Error> {
-        let silence = |source: io::Error| Error::Unreachable { source: source.into() };
+    pub async fn send_commands(&self, commands: &[&[&str]]) -> Result<Vec<RespReply>, Error> {
+        let unreachable_error = |source: io::Error| Error::Unreachable { source: source.into() };
         let login = self.login.as_ref().map(|[user, password]| ["AUTH", user, password]);
         let login = login.as_ref().map(<[&str; 3]>::as_slice);
-        let all: Vec<&[&str]> = login.into_iter().chain(commands.iter().copied()).collect();
-        let mut replies = timeout(LIMIT, self.exchange(&all)).await?.map_err(silence)?;
+        let all_commands: Vec<&[&str]> =
+            login.into_iter().chain(commands.iter().copied()).collect();
+        let mut replies =
+            timeout(LIMIT, self.open_and_send(&all_commands)).await?.map_err(unreachable_error)?;
         let refusal = replies.iter().find_map(|reply| match reply {
-            RespReply::Refusal(why) => Some(why.clone()),
+            RespReply::Refusal(reason) => Some(reason.clone()),
             _ => None,
         });
-        replies.drain(..all.len() - commands.len());
-        refusal.map_or(Ok(replies), |why| Err(Error::Refused(why)))
+        replies.drain(..all_commands.len() - commands.len());
+        refusal.map_or(Ok(replies), |reason| Err(Error::Refused(reason)))
     }
 
-    async fn exchange(&self, commands: &[&[&str]]) -> io::Result<Vec<RespReply>> {
+    async fn open_and_send(&self, commands: &[&[&str]]) -> io::Result<Vec<RespReply>> {
         let stream = TcpStream::connect(self.address).await?;
-        let Some(tls) = &self.tls else { return converse(stream, commands).await };
-        converse(tls.connect(self.address.ip().into(), stream).await?, commands).await
+        let Some(tls) = &self.tls else { return exchange_commands(stream, commands).await };
+        exchange_commands(tls.connect(self.address.ip().into(), stream).await?, commands).await
     }
 }
 
-async fn converse(
+async fn exchange_commands(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin,
     commands: &[&[&str]],
 ) -> io::Result<Vec<RespReply>> {
     let mut stream = BufReader::new(stream);
-    let mut sent = Vec::new();
+    let mut request = Vec::new();
     for words in commands {
-        sent.extend(format!("*{}\r\n", words.len()).bytes());
+        request.extend(format!("*{}\r\n", words.len()).bytes());
         for word in *words {
-            sent.extend(format!("${}\r\n{word}\r\n", word.len()).bytes());
+            request.extend(format!("${}\r\n{word}\r\n", word.len()).bytes());
         }
     }
-    stream.write_all(&sent).await?;
+    stream.write_all(&request).await?;
     stream.flush().await?;
     let mut replies = Vec::new();
     for _ in commands {
-        replies.push(reply(&mut stream).await?);
+        replies.push(read_reply(&mut stream).await?);
     }
     Ok(replies)
 }
 
-fn reply(read: &mut (dyn AsyncBufRead + Send + Unpin)) -> BoxFuture<'_, io::Result<RespReply>> {
+fn read_reply(
+    stream: &mut (dyn AsyncBufRead + Send + Unpin),
+) -> BoxFuture<'_, io::Result<RespReply>> {
     Box::pin(async move {
         let mut line = String::new();
-        read.read_line(&mut line).await?;
+        stream.read_line(&mut line).await?;
         let (kind, rest) =
             line.trim_end().split_at_checked(1).ok_or(io::ErrorKind::UnexpectedEof)?;
         let length = rest.parse::<usize>();
@@ -138,13 +142,13 @@ fn reply(read: &mut (dyn AsyncBufRead + Send + Unpin)) -> BoxFuture<'_, io::Resu
             }
             ("$", Ok(length)) => {
                 let mut bytes = vec![0; length + 2];
-                read.read_exact(&mut bytes).await?;
+                stream.read_exact(&mut bytes).await?;
                 RespReply::Text(String::from_utf8_lossy(&bytes[..length]).into_owned())
             }
             ("*", Ok(length)) => {
                 let mut list = Vec::new();
                 for _ in 0..length {
-                    list.push(reply(read).await?);
+                    list.push(read_reply(stream).await?);
                 }
                 RespReply::List(list)
             }
@@ -165,7 +169,8 @@ mod tests {
     async fn a_login_goes_ahead_and_the_answers_are_those_to_the_commands() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let login = Some(["pilot".to_owned(), "secret".to_owned()]);
-        let server = RespServer { login, ..RespServer::plain(listener.local_addr().unwrap()) };
+        let server =
+            RespServer { login, ..RespServer::without_tls(listener.local_addr().unwrap()) };
         assert!(!format!("{server:?}").contains("secret"));
         let expected = "*3\r\n$4\r\nAUTH\r\n$5\r\npilot\r\n$6\r\nsecret\r\n*1\r\n$4\r\nPING\r\n";
         let serve = async |answer: &str| {
@@ -176,10 +181,10 @@ mod tests {
             stream.write_all(answer.as_bytes()).await.unwrap();
         };
         let commands: &[&[&str]] = &[&["PING"]];
-        let ((), answer) = tokio::join!(serve("+OK\r\n+PONG\r\n"), server.ask(commands));
+        let ((), answer) = tokio::join!(serve("+OK\r\n+PONG\r\n"), server.send_commands(commands));
         assert_eq!(answer.unwrap(), [RespReply::Text("PONG".to_owned())]);
         let wrong = "-WRONGPASS no\r\n-NOAUTH no\r\n";
-        let ((), answer) = tokio::join!(serve(wrong), server.ask(commands));
+        let ((), answer) = tokio::join!(serve(wrong), server.send_commands(commands));
         assert!(matches!(answer, Err(Error::Refused(why)) if why == "WRONGPASS no"));
     }
 }

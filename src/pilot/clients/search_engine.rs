@@ -33,7 +33,7 @@ pub use self::{
     allocation_explain::StuckShard,
     cluster_settings::AllocationExclusion,
     cluster_tables::{ClusterTables, Shard, ShardCopy},
-    index_settings::{ReplicaRange, batches},
+    index_settings::{ReplicaRange, batch_names},
     node_capacity::NodeCapacity,
     node_view::{
         CLUSTER_STATE, ClusterHealth, ElectedMaster, HealthStatus, NodePlugin, NodeUsage, NodeView,
@@ -121,7 +121,7 @@ struct NamedNode {
     name: String,
 }
 
-fn names(nodes: BTreeMap<String, NamedNode>) -> BTreeMap<String, String> {
+fn node_names(nodes: BTreeMap<String, NamedNode>) -> BTreeMap<String, String> {
     nodes.into_iter().map(|(id, node)| (id, node.name)).collect()
 }
 
@@ -136,28 +136,28 @@ impl SearchClient {
         let SearchLogin { authorization, tls } = login;
         let client = match tls {
             None => HttpClient::new(format!("http://{host}:{port}"), authorization),
-            Some(tls) => HttpClient::secured(format!("https://{host}:{port}"), authorization, tls),
+            Some(tls) => HttpClient::with_tls(format!("https://{host}:{port}"), authorization, tls),
         };
         Self { client, traits, tables: Arc::default(), voters_up: Arc::default() }
     }
 
     /// Asks the engine as whom it knows this client; returns the answer, whatever it is.
-    pub async fn authenticated(&self) -> Result<AuthenticatedUser, Error> {
+    pub async fn authenticate(&self) -> Result<AuthenticatedUser, Error> {
         #[derive(Deserialize)]
         struct UserAnswer {
             #[serde(default)]
             roles: Vec<String>,
         }
-        let answer = self.ask("/_security/_authenticate").await?;
+        let answer = self.get_answer("/_security/_authenticate").await?;
         if !answer.status.is_success() {
             return Ok(AuthenticatedUser::Refused(answer.status));
         }
-        let UserAnswer { roles } = answer.heard("/_security/_authenticate").or_fail()?;
+        let UserAnswer { roles } = answer.parse_body("/_security/_authenticate").or_fail()?;
         Ok(AuthenticatedUser::Known { roles })
     }
 
     /// Asks the engine whether this client has privileges; an engine that is not ready is an error.
-    pub async fn privileges(&self, question: &Value) -> Result<PrivilegesAnswer, Error> {
+    pub async fn check_privileges(&self, question: &Value) -> Result<PrivilegesAnswer, Error> {
         let path = "/_security/user/_has_privileges";
         let answer = self.send(Method::POST, path, Some(question), PATIENCE).await?;
         if answer.status.is_client_error() {
@@ -174,29 +174,29 @@ impl SearchClient {
     }
 
     /// Sends a request that any answer satisfies: whatever the answer says, the node lives.
-    pub async fn ask(&self, path: &str) -> Result<HttpAnswer, Error> {
+    pub async fn get_answer(&self, path: &str) -> Result<HttpAnswer, Error> {
         self.send(Method::GET, path, None, PATIENCE).await
     }
 
     /// Returns the nodes of the cluster, by the master's answer.
-    pub async fn nodes(&self) -> Result<ClusterNodes, Error> {
-        let NodesAnswer { master_node, nodes } = self.hear(NODES).await.or_fail()?;
-        Ok(ClusterNodes { has_master: master_node.is_some(), names: names(nodes) })
+    pub async fn read_nodes(&self) -> Result<ClusterNodes, Error> {
+        let NodesAnswer { master_node, nodes } = self.query(NODES).await.or_fail()?;
+        Ok(ClusterNodes { has_master: master_node.is_some(), names: node_names(nodes) })
     }
 
     /// Writes out what only memory holds, so that the next start has nothing to replay.
     pub async fn flush(&self, limit: Duration) -> Result<(), Error> {
-        self.change(Method::POST, "/_flush", None, limit).await.map(drop)
+        self.send_change(Method::POST, "/_flush", None, limit).await.map(drop)
     }
 
     /// Sends a request that only a successful answer satisfies, one with all fields that `T`
     /// requires.
-    async fn hear<T: DeserializeOwned>(&self, path: &str) -> QueryAnswer<T> {
-        self.client.hear(&self.local(path), PATIENCE).await
+    async fn query<T: DeserializeOwned>(&self, path: &str) -> QueryAnswer<T> {
+        self.client.query(&self.local_path(path), PATIENCE).await
     }
 
     /// Returns the path by which a node answers for itself.
-    fn local<'a>(&self, path: &'a str) -> Cow<'a, str> {
+    fn local_path<'a>(&self, path: &'a str) -> Cow<'a, str> {
         if self.traits.answers_for_itself {
             return path.replace("local=true&", "").into();
         }
@@ -204,7 +204,7 @@ impl SearchClient {
     }
 
     /// Changes something in the cluster; a refusal is an error in the engine's words.
-    async fn change(
+    async fn send_change(
         &self,
         method: Method,
         path: &str,

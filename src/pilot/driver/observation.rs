@@ -70,7 +70,10 @@ pub struct DatabaseCondition {
 impl NodeObservation {
     /// Begins the observation of a database that answered. `unready`: why the node does not serve,
     /// as reason and message; `None` where it serves.
-    pub fn answered(version: Option<String>, unready: Option<(&'static str, String)>) -> Self {
+    pub fn from_readiness(
+        version: Option<String>,
+        unready: Option<(&'static str, String)>,
+    ) -> Self {
         let mut observation = Self { alive: true, serving: true, version, ..Self::default() };
         if let Some((reason, message)) = unready {
             observation.hold_back(reason, message);
@@ -90,23 +93,23 @@ impl NodeObservation {
     }
 
     /// Adds a rule that holds now, and what broke it.
-    pub fn block(&mut self, rule: &'static Predicate, why: impl Into<String>) {
-        self.blockers.push((rule, why.into()));
+    pub fn add_blocker(&mut self, rule: &'static Predicate, reason: impl Into<String>) {
+        self.blockers.push((rule, reason.into()));
     }
 
     /// Sets a gauge, where there is a figure for it.
-    pub fn gauge(&mut self, name: &'static str, figure: impl GaugeFigure) {
+    pub fn set_gauge(&mut self, name: &'static str, figure: impl GaugeFigure) {
         self.gauges.extend(figure.value().map(|value| (name, value)));
     }
 
     /// Adds an address at which the database listens.
-    pub fn endpoint(&mut self, name: &str, host: IpAddr, port: u16) {
+    pub fn add_endpoint(&mut self, name: &str, host: IpAddr, port: u16) {
         let (name, host) = (name.to_owned(), host.to_string());
         self.endpoints.push(Endpoint { name, host, port: port.into() });
     }
 
     /// Returns an answer; a question that the database left open is reported.
-    pub fn hear<T>(&mut self, answer: QueryAnswer<T>) -> Option<T> {
+    pub fn record_answer<T>(&mut self, answer: QueryAnswer<T>) -> Option<T> {
         answer.or_note(&mut self.not_heard)
     }
 
@@ -119,7 +122,7 @@ impl NodeObservation {
     }
 
     /// Reports the database's own part.
-    pub fn tell<P: PilotPart>(&mut self, part: &P::Status) {
+    pub fn set_part<P: PilotPart>(&mut self, part: &P::Status) {
         self.detail.set(P::NAMES.word, part);
     }
 }
@@ -161,12 +164,12 @@ mod tests {
 
     #[test]
     fn a_node_serves_unless_there_is_a_reason_and_a_gauge_needs_a_figure() {
-        let seen = NodeObservation::answered(Some("1.0".to_owned()), None);
+        let seen = NodeObservation::from_readiness(Some("1.0".to_owned()), None);
         assert!(seen.alive && seen.serving && seen.reason.is_none());
-        let mut seen = NodeObservation::answered(None, Some(("Joining", "joins".to_owned())));
+        let mut seen = NodeObservation::from_readiness(None, Some(("Joining", "joins".to_owned())));
         assert_eq!((seen.alive, seen.serving, seen.reason), (true, false, Some("Joining")));
-        seen.gauge("nodes", 3_usize);
-        seen.gauge("bytes", None::<i64>);
+        seen.set_gauge("nodes", 3_usize);
+        seen.set_gauge("bytes", None::<i64>);
         assert_eq!(seen.gauges, BTreeMap::from([("nodes", 3.0)]));
     }
 
@@ -174,8 +177,8 @@ mod tests {
     fn a_question_that_was_left_open_is_reported() {
         let mut seen = NodeObservation::default();
         let open = UnansweredQuery::new("/health", "no answer");
-        assert_eq!(seen.hear(QueryAnswer::Said(1)), Some(1));
-        assert_eq!(seen.hear(QueryAnswer::<u8>::Not(open.clone())), None);
+        assert_eq!(seen.record_answer(QueryAnswer::Said(1)), Some(1));
+        assert_eq!(seen.record_answer(QueryAnswer::<u8>::Not(open.clone())), None);
         assert_eq!(seen.not_heard, [open]);
     }
 }

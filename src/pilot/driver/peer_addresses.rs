@@ -22,12 +22,13 @@ pub enum PeerAddresses {
 
 impl PeerAddresses {
     /// Returns the hosts at which the peer's node listens for other nodes.
-    pub fn of(&self, peer: &Pilot) -> Vec<String> {
+    pub fn hosts_of(&self, peer: &Pilot) -> Vec<String> {
         match self {
             Self::AsReported => {
                 let mut endpoints = peer.status.endpoints.iter();
-                let found = endpoints.find(|one| one.name == TRANSPORT && !one.host.is_empty());
-                found.map(|endpoint| endpoint.host.clone()).into_iter().collect()
+                let transport = endpoints
+                    .find(|endpoint| endpoint.name == TRANSPORT && !endpoint.host.is_empty());
+                transport.map(|endpoint| endpoint.host.clone()).into_iter().collect()
             }
             Self::Current(hosts) => hosts.get(&peer.name_any()).cloned().unwrap_or_default(),
         }

@@ -41,7 +41,7 @@ pub struct RunningSecurity {
 pub trait SecuredDatabase: Send + Sync {
     /// Returns the files with which the database encrypts, in the form that it reads.
     fn tls_files(&self, keys: &TlsKeys, certificates: &NodeCertificates) -> Vec<TlsFile> {
-        TlsFile::apart(keys, certificates)
+        TlsFile::for_each_use(keys, certificates)
     }
     /// Writes, before a start and after [`Driver::configure`](crate::pilot::driver::Driver), who may
     /// log in; without a document the pilot alone.
@@ -51,9 +51,9 @@ pub trait SecuredDatabase: Send + Sync {
         users: Option<&UsersDocument>,
     ) -> Result<(), Error>;
     /// Says what the process that runs encrypts and asks for.
-    fn running(&self) -> RunningSecurity;
+    fn running_security(&self) -> RunningSecurity;
     /// The certificates that the pilot's own client accepts, and no others.
-    fn pins(&self) -> &PinnedLeaves;
+    fn pinned_leaves(&self) -> &PinnedLeaves;
     /// Has the running database read the files of [`Self::tls_files`] again. A database that
     /// watches them has nothing to do.
     fn reload_tls<'a>(&'a self, _node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
@@ -61,8 +61,8 @@ pub trait SecuredDatabase: Send + Sync {
     }
     /// Says how clients are connected; asked while both TLS and plain text are taken.
     fn client_connections(&self) -> DriverAnswer<'_, ClientConnections> {
-        let why = "this pilot cannot ask how clients are connected";
-        Box::pin(async move { Err(Error::NotYet(why.to_owned())) })
+        let message = "this pilot cannot ask how clients are connected";
+        Box::pin(async move { Err(Error::NotYet(message.to_owned())) })
     }
     /// After how long users that were applied are applied again: somebody else may have changed them.
     /// `None`: nobody can.

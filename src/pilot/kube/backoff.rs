@@ -22,7 +22,7 @@ pub struct RetryBackoff {
 
 impl RetryBackoff {
     /// Counts one more failure and returns how long to wait after it.
-    pub fn pause(&mut self) -> Duration {
+    pub fn next_pause(&mut self) -> Duration {
         let doubled = FIRST.saturating_mul(1 << self.failures.min(16));
         self.failures = self.failures.saturating_add(1);
         let dice = rand::random::<f64>();
@@ -44,7 +44,7 @@ impl Iterator for RetryBackoff {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        Some(self.pause())
+        Some(self.next_pause())
     }
 }
 
@@ -62,13 +62,13 @@ mod tests {
     fn pauses_grow_from_a_second_to_half_a_minute_and_never_agree() {
         let mut backoff = RetryBackoff::default();
         for seconds in [1.0, 2.0, 4.0, 8.0, 16.0] {
-            let pause = backoff.pause().as_secs_f64();
+            let pause = backoff.next_pause().as_secs_f64();
             assert!((seconds / 2.0..=seconds).contains(&pause), "{pause} of {seconds}");
         }
-        let longest: Vec<f64> = (0..100).map(|_| backoff.pause().as_secs_f64()).collect();
+        let longest: Vec<f64> = (0..100).map(|_| backoff.next_pause().as_secs_f64()).collect();
         assert!(longest.iter().all(|pause| (25.5..=34.5).contains(pause)), "{longest:?}");
         assert!(longest.windows(2).any(|two| (two[0] - two[1]).abs() > 1.0), "{longest:?}");
         backoff.reset();
-        assert!(backoff.pause() <= FIRST);
+        assert!(backoff.next_pause() <= FIRST);
     }
 }

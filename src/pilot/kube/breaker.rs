@@ -85,12 +85,12 @@ pub enum TrialRole {
 
 impl CircuitBreaker {
     /// Returns a client whose requests go through this breaker.
-    pub fn guard(&self, client: &Client, part: TrialRole) -> Client {
+    pub fn guard_client(&self, client: &Client, role: TrialRole) -> Client {
         let namespace = client.default_namespace().to_owned();
         let (breaker, client) = (self.clone(), client.clone());
         let service = tower::service_fn(move |request| {
             let (breaker, client) = (breaker.clone(), client.clone());
-            async move { breaker.pass(part, client.send(request)).await }
+            async move { breaker.send_request(role, client.send(request)).await }
         });
         Client::new(service, namespace)
     }
@@ -101,7 +101,7 @@ impl CircuitBreaker {
     }
 
     /// Returns when a request has a chance: the API answers, or may be tried again.
-    pub async fn passable(&self) {
+    pub async fn wait_until_passable(&self) {
         let mut state = self.0.subscribe();
         loop {
             let away = state.borrow_and_update().away;
@@ -118,63 +118,65 @@ impl CircuitBreaker {
 
     /// Waits for the turn of a request, then sends it. May be dropped at any await: a try that its
     /// caller gives up is still followed by a pause.
-    async fn pass<B>(
+    async fn send_request<B>(
         &self,
-        part: TrialRole,
+        role: TrialRole,
         answer: impl Future<Output = kube::Result<Response<B>>>,
     ) -> Result<Response<B>, BoxError> {
-        self.turn(part).await?;
+        self.wait_for_turn(role).await?;
         let sent = Instant::now();
         let result = timeout(PATIENCE, answer).await;
         match &result {
-            Ok(Ok(response)) if !says_away(response.status()) => {
-                self.answered();
-                self.recognised(response.status() != StatusCode::UNAUTHORIZED);
+            Ok(Ok(response)) if !is_outage_status(response.status()) => {
+                self.record_answer();
+                self.record_authentication(response.status() != StatusCode::UNAUTHORIZED);
             }
-            Ok(Ok(response)) => self.lost(sent, &response.status()),
-            Ok(Err(error)) => self.lost(sent, &chain(error)),
-            Err(_) => self.lost(sent, &Error::Late),
+            Ok(Ok(response)) => self.record_lost_request(sent, &response.status()),
+            Ok(Err(error)) => self.record_lost_request(sent, &chain(error)),
+            Err(_) => self.record_lost_request(sent, &Error::Late),
         }
         Ok(result.map_err(|_| Error::Late)??)
     }
 
-    async fn turn(&self, part: TrialRole) -> Result<(), Error> {
+    async fn wait_for_turn(&self, role: TrialRole) -> Result<(), Error> {
         let mut state = self.0.subscribe();
-        let lost = state.borrow().lost;
+        let lost_requests = state.borrow().lost;
         loop {
             let next = {
                 let state = state.borrow_and_update();
                 match state.away {
                     None => return Ok(()),
-                    Some(_) if state.lost > lost => return Err(Error::Away),
+                    Some(_) if state.lost > lost_requests => return Err(Error::Away),
                     Some(away) => away.next,
                 }
             };
             let turn = async {
-                match part {
+                match role {
                     TrialRole::Tries => sleep_until(next).await,
                     TrialRole::Defers => sleep_until(next + COURTESY).await,
                 }
             };
             tokio::select! {
                 _ = state.changed() => {}
-                () = turn => if self.claim(next) { return Ok(()) },
+                () = turn => if self.claim_turn(next) { return Ok(()) },
             }
         }
     }
 
     /// Gives the turn at `seen` to one of the requests that wait for it. False: another request has
     /// it, and the next turn is later.
-    fn claim(&self, seen: Instant) -> bool {
+    fn claim_turn(&self, turn_time: Instant) -> bool {
         self.0.send_if_modified(|BreakerState { away, backoff, .. }| {
-            let Some(away) = away.as_mut().filter(|away| away.next == seen) else { return false };
+            let Some(away) = away.as_mut().filter(|away| away.next == turn_time) else {
+                return false;
+            };
             // The pause counts from here, so that an answer that never comes makes no pause longer.
-            away.next = Instant::now() + backoff.pause();
+            away.next = Instant::now() + backoff.next_pause();
             true
         })
     }
 
-    fn answered(&self) {
+    fn record_answer(&self) {
         self.0.send_if_modified(|state| {
             let Some(ApiOutage { since, .. }) = state.away.take() else { return false };
             state.backoff.reset();
@@ -185,18 +187,18 @@ impl CircuitBreaker {
 
     /// Logs that the API turns the pilot away, again every `REMINDER`, and when that is over.
     /// `known`: the latest answer was not 401.
-    fn recognised(&self, known: bool) {
+    fn record_authentication(&self, is_accepted: bool) {
         let now = Instant::now();
         self.0.send_if_modified(|state| {
-            match (&mut state.refusal, known) {
+            match (&mut state.refusal, is_accepted) {
                 (None, true) => {}
                 (None, false) => {
                     warn!("{REFUSED}");
                     state.refusal = Some(TokenRefusal { since: now, said: now, over: false });
                 }
                 (Some(refusal), true) => {
-                    let told = !refusal.over && refusal.said >= refusal.since;
-                    if told {
+                    let has_been_logged = !refusal.over && refusal.said >= refusal.since;
+                    if has_been_logged {
                         let turned_away = refusal.since.elapsed();
                         info!(?turned_away, "The API accepts the pilot's token again");
                     }
@@ -223,12 +225,13 @@ impl CircuitBreaker {
         self.0.borrow().refusal.is_some_and(|refusal| !refusal.over)
     }
 
-    fn lost(&self, sent: Instant, why: &impl std::fmt::Display) {
-        debug!(error = %why, "API did not answer");
+    fn record_lost_request(&self, sent: Instant, reason: &impl std::fmt::Display) {
+        debug!(error = %reason, "API did not answer");
         self.0.send_modify(|state| {
             state.lost += 1;
             if state.away.is_none() {
-                state.away = Some(ApiOutage { since: sent, next: sent + state.backoff.pause() });
+                state.away =
+                    Some(ApiOutage { since: sent, next: sent + state.backoff.next_pause() });
             }
         });
     }
@@ -236,7 +239,7 @@ impl CircuitBreaker {
 
 /// Does this status say that the address has no server behind it, or that the server has no
 /// capacity for the request?
-fn says_away(status: StatusCode) -> bool {
+fn is_outage_status(status: StatusCode) -> bool {
     matches!(
         status,
         StatusCode::TOO_MANY_REQUESTS

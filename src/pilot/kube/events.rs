@@ -15,51 +15,51 @@ use crate::{
 /// Returns the events between the reports `before` and `after`: at most one for each reason.
 ///
 /// `preparation`: the condition about what the database needs before it starts, where it has one.
-pub fn of(
-    before: &PilotStatus,
-    after: &PilotStatus,
+pub fn build_notices(
+    old_status: &PilotStatus,
+    new_status: &PilotStatus,
     preparation: Option<&PreparationCondition>,
 ) -> Vec<EventNotice> {
     let mut notices = Vec::new();
-    notices.extend(ended(before, after));
-    notices.extend(started(before, after));
-    notices.extend(conditions(before, after, preparation));
-    notices.extend(fenced(before, after));
-    notices.extend(filling(before, after));
-    notices.extend(certificates(before, after));
+    notices.extend(end_notices(old_status, new_status));
+    notices.extend(start_notice(old_status, new_status));
+    notices.extend(condition_notices(old_status, new_status, preparation));
+    notices.extend(fence_notice(old_status, new_status));
+    notices.extend(filling_notice(old_status, new_status));
+    notices.extend(certificate_notice(old_status, new_status));
     // One change, a full disk for example, may show in more than one place.
-    let mut told = Vec::new();
-    notices.retain(|one: &EventNotice| {
-        let first = !told.contains(&one.reason);
-        told.push(one.reason);
-        first
+    let mut reported_reasons = Vec::new();
+    notices.retain(|notice: &EventNotice| {
+        let is_first = !reported_reasons.contains(&notice.reason);
+        reported_reasons.push(notice.reason);
+        is_first
     });
     notices
 }
 
-fn started(before: &PilotStatus, after: &PilotStatus) -> Option<EventNotice> {
-    let process = after.process.as_ref()?;
-    let run = |status: &PilotStatus| {
+fn start_notice(old_status: &PilotStatus, new_status: &PilotStatus) -> Option<EventNotice> {
+    let process = new_status.process.as_ref()?;
+    let run_id = |status: &PilotStatus| {
         status.process.as_ref().map(|process| (process.pid, process.start_time.clone()))
     };
     let note = match process.restarts {
         0 => format!("the database runs as process {}", process.pid),
         count => format!("the database runs as process {}; restart {count}", process.pid),
     };
-    (run(before) != run(after)).then(|| EventNotice::normal("ProcessStarted", note))
+    (run_id(old_status) != run_id(new_status)).then(|| EventNotice::normal("ProcessStarted", note))
 }
 
-fn ended(before: &PilotStatus, after: &PilotStatus) -> Vec<EventNotice> {
-    let Some(end) = &after.last_termination else { return Vec::new() };
+fn end_notices(old_status: &PilotStatus, new_status: &PilotStatus) -> Vec<EventNotice> {
+    let Some(end) = &new_status.last_termination else { return Vec::new() };
     // More may become known of one run's end later; only another reason is news then.
     let gist = |end: &Termination| (end.start_time.clone(), end.reason.clone());
-    if before.last_termination.as_ref().is_some_and(|known| gist(known) == gist(end)) {
+    if old_status.last_termination.as_ref().is_some_and(|old_end| gist(old_end) == gist(end)) {
         return Vec::new();
     }
     let reason = end.reason.as_deref().unwrap_or_default();
     let message = end.message.clone().unwrap_or_else(|| "the database ended".to_owned());
-    let killed = end.signal.as_deref() == Some("SIGKILL") || end.exit_code == Some(128 + 9);
-    let mut notices = vec![match (killed, reason) {
+    let is_killed = end.signal.as_deref() == Some("SIGKILL") || end.exit_code == Some(128 + 9);
+    let mut notices = vec![match (is_killed, reason) {
         (true, _) => EventNotice::warning("ProcessKilled", message.clone()),
         (false, "Stopped") => EventNotice::normal("ProcessExited", message.clone()),
         (false, _) => EventNotice::warning("ProcessExited", message.clone()),
@@ -70,9 +70,9 @@ fn ended(before: &PilotStatus, after: &PilotStatus) -> Vec<EventNotice> {
     notices
 }
 
-fn conditions(
-    before: &PilotStatus,
-    after: &PilotStatus,
+fn condition_notices(
+    old_status: &PilotStatus,
+    new_status: &PilotStatus,
     preparation: Option<&PreparationCondition>,
 ) -> Vec<EventNotice> {
     let mut notices = Vec::new();
@@ -94,26 +94,32 @@ fn conditions(
         ("UsersApplied", "UsersPending", ""),
         ("UsersApplied", "", "UsersFailed"),
     ];
-    let own = preparation.map(|told| (told.condition, told.failed, told.event));
-    for condition in &after.conditions {
-        let matching = WARNINGS.iter().chain(&own).find(|(type_, reason, _)| {
+    let preparation_warning =
+        preparation.map(|condition| (condition.condition, condition.failed, condition.event));
+    for condition in &new_status.conditions {
+        let matching = WARNINGS.iter().chain(&preparation_warning).find(|(type_, reason, _)| {
             *type_ == condition.type_ && (reason.is_empty() || *reason == condition.reason)
         });
         let Some((.., event)) = matching.filter(|(.., event)| !event.is_empty()) else { continue };
-        let known = find(before, &condition.type_);
-        if known.is_none_or(|known| gist(known) != gist(condition)) {
+        let old_condition = find_condition(old_status, &condition.type_);
+        if old_condition
+            .is_none_or(|old_condition| condition_gist(old_condition) != condition_gist(condition))
+        {
             notices.push(EventNotice::warning(event, condition.message.clone()));
         }
     }
-    let now = |status: &PilotStatus, type_: &str, reason: &str, truth: &str| {
-        find(status, type_).is_some_and(|c| c.reason == reason && c.status == truth)
+    let is_reported = |status: &PilotStatus, type_: &str, reason: &str, truth: &str| {
+        find_condition(status, type_).is_some_and(|c| c.reason == reason && c.status == truth)
     };
     for (type_, reason, truth, event) in [
         ("Decommissioned", "NodeDecommissioning", "False", "DecommissionStarted"),
         ("Decommissioned", "NodeDecommissioned", "True", "DecommissionFinished"),
     ] {
-        if now(after, type_, reason, truth) && !now(before, type_, reason, truth) {
-            let message = find(after, type_).map(|condition| condition.message.clone());
+        if is_reported(new_status, type_, reason, truth)
+            && !is_reported(old_status, type_, reason, truth)
+        {
+            let message =
+                find_condition(new_status, type_).map(|condition| condition.message.clone());
             notices.push(EventNotice::normal(event, message.unwrap_or_default()));
         }
     }
@@ -121,41 +127,49 @@ fn conditions(
 }
 
 /// Tells that a port shows another certificate than it did.
-fn certificates(before: &PilotStatus, after: &PilotStatus) -> Option<EventNotice> {
-    let (was, is) = (before.security.as_ref()?, after.security.as_ref()?);
-    let ports =
-        [("other nodes", &was.internode, &is.internode), ("clients", &was.client, &is.client)];
-    let changed = ports.into_iter().filter_map(|(port, was, is)| {
-        let (was, is) = (was.as_ref()?, is.as_ref()?);
-        let until = is.not_after.as_ref().map(|time| format!(", valid until {}", time.0));
-        (was.sha256 != is.sha256).then(|| {
+fn certificate_notice(old_status: &PilotStatus, new_status: &PilotStatus) -> Option<EventNotice> {
+    let (old_security, new_security) =
+        (old_status.security.as_ref()?, new_status.security.as_ref()?);
+    let ports = [
+        ("other nodes", &old_security.internode, &new_security.internode),
+        ("clients", &old_security.client, &new_security.client),
+    ];
+    let changes = ports.into_iter().filter_map(|(port, old_certificate, new_certificate)| {
+        let (old_certificate, new_certificate) =
+            (old_certificate.as_ref()?, new_certificate.as_ref()?);
+        let until =
+            new_certificate.not_after.as_ref().map(|time| format!(", valid until {}", time.0));
+        (old_certificate.sha256 != new_certificate.sha256).then(|| {
             format!("the port for {port} shows another certificate{}", until.unwrap_or_default())
         })
     });
-    let changed: Vec<_> = changed.collect();
-    (!changed.is_empty()).then(|| EventNotice::normal("CertificateShown", changed.join("; ")))
+    let changes: Vec<_> = changes.collect();
+    (!changes.is_empty()).then(|| EventNotice::normal("CertificateShown", changes.join("; ")))
 }
 
 /// Tells that a volume is filling, and what fills it: once, until it has room again.
-fn filling(before: &PilotStatus, after: &PilotStatus) -> Option<EventNotice> {
-    let fills = |status: &PilotStatus| {
+fn filling_notice(old_status: &PilotStatus, new_status: &PilotStatus) -> Option<EventNotice> {
+    let is_filling = |status: &PilotStatus| {
         status.storage.as_ref().is_some_and(|storage| !storage.contents.is_empty())
     };
-    let storage = after.storage.as_ref().filter(|_| fills(after) && !fills(before))?;
+    let storage = new_status
+        .storage
+        .as_ref()
+        .filter(|_| is_filling(new_status) && !is_filling(old_status))?;
     let percent = storage.used_bytes / (storage.capacity_bytes / 100).max(1);
-    let (mut note, held) = (
+    let (mut note, content_list) = (
         format!("{percent} % of the data volume are in use"),
-        contents::described(&storage.contents),
+        contents::describe_shares(&storage.contents),
     );
     if let Some(time) = &storage.full_time {
         note = format!("{note}, and it will be full at {} at the rate of the last hour", time.0);
     }
-    Some(EventNotice::warning("VolumeFilling", format!("{note}. It holds {held}")))
+    Some(EventNotice::warning("VolumeFilling", format!("{note}. It holds {content_list}")))
 }
 
-fn fenced(before: &PilotStatus, after: &PilotStatus) -> Option<EventNotice> {
-    let (was, is) = (before.phase.as_ref()?, after.phase.as_ref()?);
-    match (was, is) {
+fn fence_notice(old_status: &PilotStatus, new_status: &PilotStatus) -> Option<EventNotice> {
+    let (old_phase, new_phase) = (old_status.phase.as_ref()?, new_status.phase.as_ref()?);
+    match (old_phase, new_phase) {
         (PilotPhase::Fenced, PilotPhase::Fenced | PilotPhase::Stopping) => None,
         (_, PilotPhase::Fenced) => {
             Some(EventNotice::normal("Fenced", "the database is kept down for repair"))
@@ -167,13 +181,13 @@ fn fenced(before: &PilotStatus, after: &PilotStatus) -> Option<EventNotice> {
     }
 }
 
-fn find<'a>(status: &'a PilotStatus, type_: &str) -> Option<&'a Condition> {
+fn find_condition<'a>(status: &'a PilotStatus, type_: &str) -> Option<&'a Condition> {
     status.conditions.iter().find(|condition| condition.type_ == type_)
 }
 
 /// Returns the part of a condition whose change is news: its reason, and its message without the
 /// figures, which move all the time.
-fn gist(condition: &Condition) -> (&str, String) {
+fn condition_gist(condition: &Condition) -> (&str, String) {
     let words = condition.message.chars().filter(|c| !c.is_ascii_digit()).collect();
     (&condition.reason, words)
 }

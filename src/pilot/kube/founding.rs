@@ -106,10 +106,10 @@ pub struct StartApplicant<'a> {
 
 impl StartApplicant<'_> {
     /// Reads the mark on the volume, and whether data of a database lie there.
-    async fn found(&self) -> Result<(VolumeMark, bool), Error> {
-        let (data, holds) = (self.data.to_owned(), self.database.has_data);
+    async fn read_volume(&self) -> Result<(VolumeMark, bool), Error> {
+        let (data, has_data) = (self.data.to_owned(), self.database.has_data);
         let read = move |files: &PilotFiles| -> io::Result<_> {
-            Ok((files.mark()?.unwrap_or_default(), holds(&data)))
+            Ok((files.read_mark()?.unwrap_or_default(), has_data(&data)))
         };
         Ok(self.records.visit(read).await??)
     }
@@ -125,34 +125,34 @@ impl StartApplicant<'_> {
 pub async fn take_turn(
     cluster: Option<&PilotApi>,
     node: StartApplicant<'_>,
-    say: impl Fn(String),
+    report: impl Fn(String),
 ) -> StartTurn {
     let mut backoff = RetryBackoff::default();
     loop {
-        match look(cluster, node, &say).await {
+        match decide_turn(cluster, node, &report).await {
             Ok(FoundingOutcome::Turn(turn)) => return turn,
             Ok(FoundingOutcome::Wait { peers }) => {
                 backoff.reset();
-                let looked = async {
+                let peer_change = async {
                     match cluster {
-                        Some(cluster) => peers::changed(cluster, node.pilot, &peers).await,
+                        Some(cluster) => peers::wait_for_change(cluster, node.pilot, &peers).await,
                         None => std::future::pending().await,
                     }
                 };
                 // In either case the record is read again.
-                drop(timeout(jittered(LOOK), looked).await);
+                drop(timeout(add_jitter(LOOK), peer_change).await);
             }
-            Ok(FoundingOutcome::Again) => sleep(jittered(AGAIN)).await,
+            Ok(FoundingOutcome::Again) => sleep(add_jitter(AGAIN)).await,
             Err(error) => {
                 warn!(error = %chain(&error), "Turn to start cannot be taken");
-                say(format!("its turn cannot be taken: {}", chain(&error)));
-                sleep(backoff.pause()).await;
+                report(format!("its turn cannot be taken: {}", chain(&error)));
+                sleep(backoff.next_pause()).await;
             }
         }
     }
 }
 
-fn jittered(pause: Duration) -> Duration {
+fn add_jitter(pause: Duration) -> Duration {
     pause.mul_f64(1.0 + rand::random::<f64>() / 2.0)
 }
 
@@ -168,61 +168,61 @@ enum Error {
     Late,
 }
 
-async fn look(
+async fn decide_turn(
     cluster: Option<&PilotApi>,
     node: StartApplicant<'_>,
-    say: &impl Fn(String),
+    report: &impl Fn(String),
 ) -> Result<FoundingOutcome, Error> {
     let StartApplicant { database, pilot, data, .. } = node;
-    let (mark, holds) = node.found().await?;
+    let (mark, has_data) = node.read_volume().await?;
     if (database.joins_elsewhere)(pilot) {
         // The ring exists elsewhere, and its founding is recorded elsewhere.
         return Ok(StartPermit::default().into());
     }
     let (Some(cluster), Some(name)) = (cluster, &pilot.spec.cluster_ref) else {
         // Without an API or without a cluster the node agrees with no other.
-        if mark.node_id.is_some() && !holds {
-            say(emptied(data));
+        if mark.node_id.is_some() && !has_data {
+            report(emptied_volume_message(data));
             return Ok(FoundingOutcome::Wait { peers: Vec::new() });
         }
         return Ok(StartPermit { may_found: mark.node_id.is_none(), ring: None }.into());
     };
     let lease_name = (database.names.leader_lease)(&name.name);
-    if mark.node_id.is_some() && holds {
-        return rejoin(cluster, node, mark, &lease_name, say).await;
+    if mark.node_id.is_some() && has_data {
+        return rejoin_ring(cluster, node, mark, &lease_name, report).await;
     }
-    let lease = cluster.lease(&lease_name).await?;
+    let lease = cluster.get_lease(&lease_name).await?;
     if lease.as_ref().is_some_and(|lease| ring::is_former(lease, pilot)) {
-        say(former(&lease_name));
+        report(former_lease_message(&lease_name));
         return Ok(FoundingOutcome::Wait { peers: Vec::new() });
     }
-    let peers = cluster.peers(pilot).await?;
+    let peers = cluster.list_peers(pilot).await?;
     let record = lease.as_ref().and_then(|lease| lease.spec.founder.as_ref());
     // Data that an unfinished join received belong to the ring of that join only.
-    let foreign = match (record, &mark.ring) {
+    let is_foreign = match (record, &mark.ring) {
         (Some(record), Some(ring)) => *ring != record.id,
         (None, Some(_)) => mark.ring != mark.founding && !peers.iter().any(peers::is_member),
         (_, None) => false,
     };
-    if holds && foreign && !(record.is_some() && ring::is_adopted(pilot)) {
-        let refusal = ring::refusal(database.names, pilot, &mark, record, false);
+    if has_data && is_foreign && !(record.is_some() && ring::is_adopted(pilot)) {
+        let refusal = ring::build_refusal(database.names, pilot, &mark, record, false);
         return Ok(FoundingOutcome::Turn(StartTurn::Refused(refusal)));
     }
-    match decide(database.can_found, record, pilot, mark.founding.as_deref(), &peers) {
+    match decide_bootstrap(database.can_found, record, pilot, mark.founding.as_deref(), &peers) {
         FoundingDecision::Found | FoundingDecision::Claim if mark.node_id.is_some() => {
-            say(emptied(data));
+            report(emptied_volume_message(data));
             Ok(FoundingOutcome::Wait { peers })
         }
         FoundingDecision::Found => {
-            settle(node, &mark, record).await?;
-            Ok(StartPermit { may_found: true, ring: record.map(ring::of) }.into())
+            update_mark(node, &mark, record).await?;
+            Ok(StartPermit { may_found: true, ring: record.map(ring::from_record) }.into())
         }
         FoundingDecision::Join => {
-            settle(node, &mark, record).await?;
-            Ok(StartPermit { may_found: false, ring: record.map(ring::of) }.into())
+            update_mark(node, &mark, record).await?;
+            Ok(StartPermit { may_found: false, ring: record.map(ring::from_record) }.into())
         }
-        FoundingDecision::Wait(what) => {
-            say(what);
+        FoundingDecision::Wait(reason) => {
+            report(reason);
             Ok(FoundingOutcome::Wait { peers })
         }
         FoundingDecision::Claim => {
@@ -231,7 +231,8 @@ async fn look(
             node.write_down(VolumeMark { founding: Some(id.clone()), ..mark }).await?;
             let name = cluster.name().to_owned();
             let founder = Founder { name, id, formerly: Vec::new() };
-            claim(cluster, lease, &lease_name, pilot, founder, "Recorded as the founder").await
+            write_record(cluster, lease, &lease_name, pilot, founder, "Recorded as the founder")
+                .await
         }
     }
 }
@@ -239,52 +240,53 @@ async fn look(
 /// Decides on the start of a node with data of a member: it starts without regard to its peers,
 /// unless its data are of another ring or the lease is an earlier cluster's. With data that were
 /// this cluster's before, it starts even while the API does not answer.
-async fn rejoin(
+async fn rejoin_ring(
     cluster: &PilotApi,
     node: StartApplicant<'_>,
     mark: VolumeMark,
     lease_name: &str,
-    say: &impl Fn(String),
+    report: &impl Fn(String),
 ) -> Result<FoundingOutcome, Error> {
     let StartApplicant { database, pilot, .. } = node;
     let uid = ring::cluster_owner(pilot).map(|owner| owner.uid.clone());
-    let known = mark.cluster_uid == uid;
-    let lease = if known && cluster.breaker().is_away() {
+    let is_known_cluster = mark.cluster_uid == uid;
+    let lease = if is_known_cluster && cluster.breaker().is_away() {
         Err(Error::Late)
     } else {
-        let asked = timeout(PATIENCE, cluster.lease(lease_name)).await;
-        asked.map_err(|_| Error::Late).and_then(|answer| Ok(answer?))
+        let lease_answer = timeout(PATIENCE, cluster.get_lease(lease_name)).await;
+        lease_answer.map_err(|_| Error::Late).and_then(|answer| Ok(answer?))
     };
     let lease = match lease {
-        Err(error) if known => {
+        Err(error) if is_known_cluster => {
             info!(error = %chain(&error), "Starting without the founding record");
             return Ok(StartPermit::default().into());
         }
         lease => lease?,
     };
     if lease.as_ref().is_some_and(|lease| ring::is_former(lease, pilot)) {
-        say(former(lease_name));
+        report(former_lease_message(lease_name));
         return Ok(FoundingOutcome::Wait { peers: Vec::new() });
     }
     let record = lease.as_ref().and_then(|lease| lease.spec.founder.as_ref());
-    match ring::classify(&mark, cluster.name(), uid.as_deref(), record) {
+    match ring::classify_volume(&mark, cluster.name(), uid.as_deref(), record) {
         RingMembership::Unrecorded(founder) => {
-            claim(cluster, lease, lease_name, pilot, founder, "Recorded the ring again").await
+            write_record(cluster, lease, lease_name, pilot, founder, "Recorded the ring again")
+                .await
         }
         RingMembership::Elsewhere if !ring::is_adopted(pilot) => {
-            let refusal = ring::refusal(database.names, pilot, &mark, record, true);
+            let refusal = ring::build_refusal(database.names, pilot, &mark, record, true);
             Ok(FoundingOutcome::Turn(StartTurn::Refused(refusal)))
         }
         RingMembership::Here | RingMembership::Elsewhere => {
-            settle(node, &mark, record).await?;
-            Ok(StartPermit { may_found: false, ring: record.map(ring::of) }.into())
+            update_mark(node, &mark, record).await?;
+            Ok(StartPermit { may_found: false, ring: record.map(ring::from_record) }.into())
         }
     }
 }
 
 /// Writes the ring of `record` and the cluster's uid into the volume's mark, before the database
 /// starts.
-async fn settle(
+async fn update_mark(
     node: StartApplicant<'_>,
     mark: &VolumeMark,
     record: Option<&Founder>,
@@ -292,27 +294,27 @@ async fn settle(
     let pilot = node.pilot;
     let ring = record.map(|record| record.id.clone()).or_else(|| mark.ring.clone());
     let cluster_uid = ring::cluster_owner(pilot).map(|owner| owner.uid.clone());
-    let settled = VolumeMark { cluster_uid, ring, ..mark.clone() };
-    if settled != *mark {
+    let updated_mark = VolumeMark { cluster_uid, ring, ..mark.clone() };
+    if updated_mark != *mark {
         if mark.node_id.is_some() {
-            info!(ring = settled.ring, was = mark.ring, "Data of this node are of this ring");
+            info!(ring = updated_mark.ring, was = mark.ring, "Data of this node are of this ring");
         }
-        node.write_down(settled).await?;
+        node.write_down(updated_mark).await?;
     }
     Ok(())
 }
 
 /// Writes the founding record by compare-and-swap. The next look at it decides what follows.
-async fn claim(
+async fn write_record(
     cluster: &PilotApi,
     lease: Option<LeaderLease>,
     name: &str,
     pilot: &Pilot,
     founder: Founder,
-    done: &'static str,
+    log_message: &'static str,
 ) -> Result<FoundingOutcome, Error> {
     let ring = founder.id.clone();
-    let claimed = if let Some(mut lease) = lease {
+    let write_result = if let Some(mut lease) = lease {
         lease.spec.founder = Some(founder);
         cluster.replace_lease(&lease).await
     } else {
@@ -320,9 +322,9 @@ async fn claim(
         lease.spec.founder = Some(founder);
         cluster.create_lease(&lease).await
     };
-    match claimed {
+    match write_result {
         Ok(_) => {
-            info!(lease = name, ring, "{done}");
+            info!(lease = name, ring, "{log_message}");
             Ok(FoundingOutcome::Again)
         }
         // Another pilot was faster. Look again.
@@ -331,15 +333,15 @@ async fn claim(
     }
 }
 
-fn emptied(data: &Path) -> String {
-    let shown = data.display();
+fn emptied_volume_message(data: &Path) -> String {
+    let data_path = data.display();
     format!(
-        "the volume at {shown} carries the mark of a node that served, and its data are gone; put \
-         them back, or remove {shown}/{FOLDER} to let an empty node begin"
+        "the volume at {data_path} carries the mark of a node that served, and its data are gone; put \
+         them back, or remove {data_path}/{FOLDER} to let an empty node begin"
     )
 }
 
-fn former(lease: &str) -> String {
+fn former_lease_message(lease: &str) -> String {
     format!(
         "waits for LeaderLease {lease} of an earlier cluster of this name to be collected; delete \
          it when it stays"
@@ -347,32 +349,32 @@ fn former(lease: &str) -> String {
 }
 
 /// Decides what a node does whose volume holds no data of a member: claim, found, join or wait.
-fn decide(
+fn decide_bootstrap(
     can_found: fn(&Pilot) -> bool,
     record: Option<&Founder>,
     pilot: &Pilot,
     founding: Option<&str>,
     peers: &[Pilot],
 ) -> FoundingDecision {
-    let own = pilot.metadata.name.as_deref().unwrap_or_default();
+    let own_name = pilot.metadata.name.as_deref().unwrap_or_default();
     if let Some(founder) = record
-        && founder.name == own
+        && founder.name == own_name
         && founding == Some(founder.id.as_str())
         && can_found(pilot)
     {
         return FoundingDecision::Found;
     }
-    let silent = || {
-        let silent = peers.iter().filter(|peer| peers::holds_data(peer, pilot).is_none());
-        silent.filter_map(|peer| peer.metadata.name.as_deref()).collect::<Vec<_>>()
+    let find_silent = || {
+        let silent_peers = peers.iter().filter(|peer| peers::holds_data(peer, pilot).is_none());
+        silent_peers.filter_map(|peer| peer.metadata.name.as_deref()).collect::<Vec<_>>()
     };
     // The member that this node has to join, or may replace, is known when all peers have spoken.
-    let counts = record.is_none_or(ring::is_remade);
-    if let silent = silent()
-        && counts
-        && !silent.is_empty()
+    let needs_answers = record.is_none_or(ring::is_remade);
+    if let silent_names = find_silent()
+        && needs_answers
+        && !silent_names.is_empty()
     {
-        let names = silent.join(", ");
+        let names = silent_names.join(", ");
         return FoundingDecision::Wait(format!(
             "waits for {names} to say what its volume holds; no node founds while it may be data"
         ));
@@ -380,9 +382,9 @@ fn decide(
     if peers.iter().any(peers::is_member) {
         return FoundingDecision::Join;
     }
-    let mut holding = peers.iter().filter(|peer| peers::holds_data(peer, pilot) == Some(true));
+    let mut data_holders = peers.iter().filter(|peer| peers::holds_data(peer, pilot) == Some(true));
     let Some(founder) = record else {
-        return match holding.next() {
+        return match data_holders.next() {
             Some(peer) => {
                 let name = peer.metadata.name.as_deref().unwrap_or("a node");
                 FoundingDecision::Wait(format!("waits for {name}, whose volume holds data"))
@@ -393,27 +395,29 @@ fn decide(
             ),
         };
     };
-    let waits =
+    let wait_for_founder =
         || FoundingDecision::Wait(format!("waits for {} to found the cluster", founder.name));
-    if !silent().is_empty() || holding.next().is_some() {
-        return waits();
+    if !find_silent().is_empty() || data_holders.next().is_some() {
+        return wait_for_founder();
     }
-    let all = || [pilot].into_iter().chain(peers);
-    let recorded = all().find(|pilot| pilot.metadata.name.as_ref() == Some(&founder.name));
-    let lost = match recorded {
-        _ if all().any(peers::was_member) => RingLoss::Data,
+    let cluster_pilots = || [pilot].into_iter().chain(peers);
+    let founder_pilot =
+        cluster_pilots().find(|pilot| pilot.metadata.name.as_ref() == Some(&founder.name));
+    let loss = match founder_pilot {
+        _ if cluster_pilots().any(peers::was_member) => RingLoss::Data,
         // The founder's Pilot was deleted before its database had a member.
         None => RingLoss::Founder,
-        Some(recorded) if !can_found(recorded) => RingLoss::Role,
-        Some(_) if founder.name == own => RingLoss::Data,
-        Some(_) => return waits(),
+        Some(founder_pilot) if !can_found(founder_pilot) => RingLoss::Role,
+        Some(_) if founder.name == own_name => RingLoss::Data,
+        Some(_) => return wait_for_founder(),
     };
     if can_found(pilot) && ring::is_given_up(pilot, founder) {
         return FoundingDecision::Claim;
     }
-    let able =
-        all().filter(|pilot| can_found(pilot)).find_map(|able| able.metadata.name.as_deref());
-    FoundingDecision::Wait(without_data(founder, able.unwrap_or(own), lost))
+    let able_node = cluster_pilots()
+        .filter(|pilot| can_found(pilot))
+        .find_map(|candidate| candidate.metadata.name.as_deref());
+    FoundingDecision::Wait(without_data(founder, able_node.unwrap_or(own_name), loss))
 }
 
 /// Why no node can serve in the recorded ring.
@@ -429,9 +433,9 @@ enum RingLoss {
 
 /// Says that no node can serve in the recorded ring, and what a person can do. `able`: a node that can
 /// found another one.
-fn without_data(founder: &Founder, able: &str, lost: RingLoss) -> String {
+fn without_data(founder: &Founder, able_node: &str, loss: RingLoss) -> String {
     let Founder { name, id, .. } = founder;
-    let (what, first) = match lost {
+    let (history, remedy) = match loss {
         RingLoss::Data => (
             format!("was founded by {name} and no volume of the cluster holds its data any more"),
             "bring one back, or ",
@@ -445,7 +449,7 @@ fn without_data(founder: &Founder, able: &str, lost: RingLoss) -> String {
         ),
     };
     format!(
-        "ring {id} {what}; {first}found an empty ring: kubectl annotate pilot {able} {}={id}",
+        "ring {id} {history}; {remedy}found an empty ring: kubectl annotate pilot {able_node} {}={id}",
         annotation::FOUND_ANEW
     )
 }
@@ -498,7 +502,7 @@ mod tests {
         founding: Option<&str>,
         peers: &[Pilot],
     ) -> FoundingDecision {
-        super::decide(|_| true, record, pilot, founding, peers)
+        super::decide_bootstrap(|_| true, record, pilot, founding, peers)
     }
 
     #[test]
@@ -602,7 +606,7 @@ mod tests {
         let can_found = |pilot: &Pilot| pilot.metadata.name.as_deref() != Some("d");
         let (able, other) = (pilot("a", Some(false)), pilot("d", Some(false)));
         let decide = |record: Option<&Founder>, own: &Pilot, founding, peer: &Pilot| {
-            super::decide(can_found, record, own, founding, std::slice::from_ref(peer))
+            super::decide_bootstrap(can_found, record, own, founding, std::slice::from_ref(peer))
         };
         let told = decide(None, &other, None, &able);
         assert!(waits_for(&told, "waits for another node to found the cluster"), "{told:?}");

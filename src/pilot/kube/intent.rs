@@ -40,48 +40,53 @@ pub type IntentReceiver = watch::Receiver<Option<IntentSnapshot>>;
 /// Watches the node's own Pilot until shutdown. A deleted Pilot changes nothing: a client makes it
 /// again when the node is wanted, and a database does not stop because an object is gone. `absence`
 /// is notified each time that the API turns out to have no such object.
-pub async fn follow(
+pub async fn watch_intent(
     cluster: PilotApi,
     records: VolumeRecords,
-    seen: IntentSender,
+    intents: IntentSender,
     absence: Option<Arc<Notify>>,
     shutdown: Shutdown,
 ) {
     let mut presence = PilotPresence { listed: false, absence };
-    let own = watcher::Config::default().fields(&format!("metadata.name={}", cluster.name()));
+    let watch_config =
+        watcher::Config::default().fields(&format!("metadata.name={}", cluster.name()));
     let mut events =
-        std::pin::pin!(watcher(cluster.pilots(), own).backoff(RetryBackoff::of_watch()));
+        std::pin::pin!(watcher(cluster.pilots(), watch_config).backoff(RetryBackoff::of_watch()));
     let patience = Instant::now() + PATIENCE;
-    let mut troubled = false;
+    let mut is_failing = false;
     loop {
-        let known = seen.borrow().is_some();
+        let has_intent = intents.borrow().is_some();
         let next = async {
-            if known { Ok(events.next().await) } else { timeout_at(patience, events.next()).await }
+            if has_intent {
+                Ok(events.next().await)
+            } else {
+                timeout_at(patience, events.next()).await
+            }
         };
         let event = tokio::select! {
             () = shutdown.triggered() => return,
             event = next => event,
         };
         if let Ok(Some(Ok(event))) = &event {
-            presence.hear(event);
+            presence.observe_event(event);
         }
         match event {
             Ok(Some(Ok(Event::InitApply(pilot)))) => {
-                troubled = false;
-                take(&seen, pilot);
+                is_failing = false;
+                set_intent(&intents, pilot);
             }
             Ok(Some(Ok(Event::Apply(pilot)))) => {
-                troubled = false;
-                take_later(&seen, pilot, |_| true);
+                is_failing = false;
+                take_later(&intents, pilot, |_| true);
             }
-            Ok(Some(Ok(Event::InitDone))) if seen.borrow().is_none() => {
+            Ok(Some(Ok(Event::InitDone))) if intents.borrow().is_none() => {
                 info!(name = cluster.name(), "Waiting for the Pilot object");
             }
             Ok(Some(Ok(Event::Delete(_)))) => warn!("The Pilot object was deleted"),
             Ok(Some(Ok(_))) => {}
             Ok(Some(Err(error))) => {
                 // Each trouble is logged once: the backoff tries again for as long as it takes.
-                if !std::mem::replace(&mut troubled, true) {
+                if !std::mem::replace(&mut is_failing, true) {
                     warn!(error = %chain(&error), "API cannot be watched");
                 }
             }
@@ -89,11 +94,12 @@ pub async fn follow(
             Err(_) => {
                 tokio::select! {
                     () = shutdown.triggered() => return,
-                    () = remember(&seen, &records, (cluster.namespace(), cluster.name())) => {}
+                    () = restore_intent(&intents, &records, (cluster.namespace(), cluster.name())) => {}
                 }
                 // From here on the node waits for the API without a limit.
-                let unknown = seen.borrow().is_none();
-                if unknown && !wait_on(&mut events, &seen, &mut presence, &shutdown).await {
+                let has_no_intent = intents.borrow().is_none();
+                if has_no_intent && !wait_on(&mut events, &intents, &mut presence, &shutdown).await
+                {
                     return;
                 }
             }
@@ -104,27 +110,27 @@ pub async fn follow(
 /// Waits for the Pilot of a node that remembers no intent to start from. False: the watch is over.
 async fn wait_on(
     events: &mut (impl futures::Stream<Item = watcher::Result<Event<Pilot>>> + Unpin),
-    seen: &IntentSender,
+    intents: &IntentSender,
     presence: &mut PilotPresence,
     shutdown: &Shutdown,
 ) -> bool {
-    let mut troubled = false;
+    let mut is_failing = false;
     loop {
         let event = tokio::select! {
             () = shutdown.triggered() => return false,
             event = events.next() => event,
         };
         if let Some(Ok(event)) = &event {
-            presence.hear(event);
+            presence.observe_event(event);
         }
         match event {
             Some(Ok(Event::Apply(pilot) | Event::InitApply(pilot))) => {
-                take(seen, pilot);
+                set_intent(intents, pilot);
                 return true;
             }
             Some(Ok(_)) => {}
             Some(Err(error)) => {
-                if !std::mem::replace(&mut troubled, true) {
+                if !std::mem::replace(&mut is_failing, true) {
                     warn!(error = %chain(&error), "API cannot be watched");
                 }
             }
@@ -141,7 +147,7 @@ struct PilotPresence {
 }
 
 impl PilotPresence {
-    fn hear(&mut self, event: &Event<Pilot>) {
+    fn observe_event(&mut self, event: &Event<Pilot>) {
         let is_absent = match event {
             Event::Init => {
                 self.listed = false;
@@ -162,33 +168,33 @@ impl PilotPresence {
 
 /// Replaces the known Pilot by a listed one, even an older one: the store may have gone back to an
 /// earlier state.
-fn take(seen: &IntentSender, pilot: Pilot) {
-    seen.send_replace(Some(IntentSnapshot { pilot, remembered: false }));
+fn set_intent(intents: &IntentSender, pilot: Pilot) {
+    intents.send_replace(Some(IntentSnapshot { pilot, remembered: false }));
 }
 
 /// Takes the intent from the answer to a write, where that differs and is not older: a watch on a
 /// dead connection would tell of a new spec, or of another pilot, only after minutes.
-pub fn heed_answer(seen: &IntentSender, pilot: &Pilot) {
-    let differs = |known: &Pilot| {
-        known.spec != pilot.spec
-            || known.metadata.annotations != pilot.metadata.annotations
-            || known.status.instance != pilot.status.instance
+pub fn heed_answer(intents: &IntentSender, pilot: &Pilot) {
+    let differs = |cached: &Pilot| {
+        cached.spec != pilot.spec
+            || cached.metadata.annotations != pilot.metadata.annotations
+            || cached.status.instance != pilot.status.instance
     };
-    take_later(seen, pilot.clone(), differs);
+    take_later(intents, pilot.clone(), differs);
 }
 
 /// Takes a Pilot that is not older than the known version of the same object, where `also` holds.
-fn take_later(seen: &IntentSender, pilot: Pilot, also: impl FnOnce(&Pilot) -> bool) {
-    seen.send_if_modified(|known| {
-        let is_later = match known {
-            Some(IntentSnapshot { pilot: known, remembered: false }) => {
-                let is_same = known.metadata.uid == pilot.metadata.uid;
-                (!is_same || revision(&pilot) >= revision(known)) && also(known)
+fn take_later(intents: &IntentSender, pilot: Pilot, is_relevant: impl FnOnce(&Pilot) -> bool) {
+    intents.send_if_modified(|snapshot| {
+        let is_later = match snapshot {
+            Some(IntentSnapshot { pilot: cached, remembered: false }) => {
+                let is_same = cached.metadata.uid == pilot.metadata.uid;
+                (!is_same || revision(&pilot) >= revision(cached)) && is_relevant(cached)
             }
             _ => true,
         };
         if is_later {
-            *known = Some(IntentSnapshot { pilot, remembered: false });
+            *snapshot = Some(IntentSnapshot { pilot, remembered: false });
         }
         is_later
     });
@@ -202,16 +208,17 @@ pub fn revision(pilot: &Pilot) -> u64 {
 
 /// Reads the remembered intent. A volume may have been another node's, whose intent means nothing
 /// here. `own` is this node's namespace and name.
-async fn remember(seen: &IntentSender, records: &VolumeRecords, own: (&str, &str)) {
+async fn restore_intent(intents: &IntentSender, records: &VolumeRecords, own_name: (&str, &str)) {
     let read = |files: &PilotFiles| {
-        let known = files.mark().ok().flatten().is_some_and(|mark| mark.node_id.is_some());
-        files.intent().ok().flatten().filter(|_| known)
+        let has_node_id =
+            files.read_mark().ok().flatten().is_some_and(|mark| mark.node_id.is_some());
+        files.read_intent().ok().flatten().filter(|_| has_node_id)
     };
     let Ok(Some(pilot)) = records.visit(read).await else { return };
     let of = (pilot.metadata.namespace.as_deref(), pilot.metadata.name.as_deref());
-    if of == (Some(own.0), Some(own.1)) {
+    if of == (Some(own_name.0), Some(own_name.1)) {
         info!("API does not answer; starting from the intent that is remembered");
-        seen.send_replace(Some(IntentSnapshot { pilot, remembered: true }));
+        intents.send_replace(Some(IntentSnapshot { pilot, remembered: true }));
     } else {
         warn!(?of, "The intent that is remembered on the volume is not this node's; waiting");
     }
@@ -236,7 +243,7 @@ mod tests {
         };
         let (seen, mut heard) = watch::channel(None);
         let wanted = |seen: &IntentSender| seen.borrow().as_ref().unwrap().pilot.spec.phase.clone();
-        take(&seen, pilot("u", 5, PilotIntent::Running));
+        set_intent(&seen, pilot("u", 5, PilotIntent::Running));
         heard.mark_unchanged();
         heed_answer(&seen, &pilot("u", 6, PilotIntent::Running));
         assert!(!heard.has_changed().unwrap(), "nothing else is wanted");
@@ -248,14 +255,14 @@ mod tests {
         assert_eq!(wanted(&seen), Some(PilotIntent::Running));
         take_later(&seen, pilot("v", 2, PilotIntent::Fenced), |_| true);
         assert_eq!(wanted(&seen), Some(PilotIntent::Fenced), "it was made again");
-        take(&seen, pilot("v", 1, PilotIntent::Running));
+        set_intent(&seen, pilot("v", 1, PilotIntent::Running));
         assert_eq!(wanted(&seen), Some(PilotIntent::Running), "a list is what there is");
     }
 
     #[tokio::test]
     async fn an_intent_that_is_remembered_for_another_node_is_not_acted_upon() {
         let data = tempfile::tempdir().unwrap();
-        let files = PilotFiles::of(data.path());
+        let files = PilotFiles::for_directory(data.path());
         let mut pilot = Pilot::default();
         pilot.metadata.name = Some("cass-shop-a-0".into());
         pilot.metadata.namespace = Some("db".into());
@@ -268,7 +275,7 @@ mod tests {
         ] {
             let seen = IntentSender::new(None);
             let records = VolumeRecords::new(data.path(), &Volume::default());
-            remember(&seen, &records, (namespace, name)).await;
+            restore_intent(&seen, &records, (namespace, name)).await;
             assert_eq!(seen.borrow().is_some(), acted, "{namespace}/{name}");
         }
     }

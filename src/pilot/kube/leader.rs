@@ -72,7 +72,7 @@ pub enum LeaderEligibility {
 
 impl LeaderEligibility {
     /// Returns whether this pilot may compete for the lead, with this duty.
-    fn with(self, duty: LeaderDuty) -> Self {
+    fn for_duty(self, duty: LeaderDuty) -> Self {
         match (self, duty) {
             (_, LeaderDuty::None) | (Self::Departing, LeaderDuty::Cluster) => Self::No,
             (Self::Departing, LeaderDuty::Departure) => Self::Yes,
@@ -89,8 +89,10 @@ pub async fn compete_for_duties(
     shutdown: Shutdown,
 ) {
     loop {
-        let now = eligibility.borrow_and_update().with(*duty.borrow_and_update());
-        candidacy.send_if_modified(|known| std::mem::replace(known, now) != now);
+        let new_eligibility = eligibility.borrow_and_update().for_duty(*duty.borrow_and_update());
+        candidacy.send_if_modified(|current_eligibility| {
+            std::mem::replace(current_eligibility, new_eligibility) != new_eligibility
+        });
         tokio::select! {
             changed = eligibility.changed() => if changed.is_err() { return },
             changed = duty.changed() => if changed.is_err() { return },
@@ -128,13 +130,13 @@ pub async fn campaign(
             if let Some(elector) = &mut elector {
                 elector.run(&claim, term.clone()).await;
             } else {
-                claim.send_replace(LeaderClaim::unshared());
+                claim.send_replace(LeaderClaim::for_single_process());
                 term.triggered().await;
                 claim.send_replace(LeaderClaim::Lost);
             }
         };
         let withdrawal = async {
-            unable(&mut eligibility).await;
+            wait_until_ineligible(&mut eligibility).await;
             term.trigger();
             std::future::pending::<()>().await;
         };
@@ -162,17 +164,17 @@ pub async fn keep_record(
             }
             () = shutdown.triggered() => return,
         }
-        let pause = match lease.compare().await {
-            Ok(settled) => {
+        let pause = match lease.reconcile_record().await {
+            Ok(is_settled) => {
                 backoff.reset();
-                let every = if settled { RECORD_EVERY } else { RECORD_AGAIN };
-                every.mul_f64(1.0 + rand::random::<f64>() / 5.0)
+                let interval = if is_settled { RECORD_EVERY } else { RECORD_AGAIN };
+                interval.mul_f64(1.0 + rand::random::<f64>() / 5.0)
             }
             // Another pilot was faster.
             Err(error) if is_conflict(&error) => RECORD_AGAIN,
             Err(error) => {
                 debug!(error = %chain(&error), "The ring's record cannot be read or written");
-                backoff.pause()
+                backoff.next_pause()
             }
         };
         tokio::select! {
@@ -183,23 +185,23 @@ pub async fn keep_record(
 }
 
 /// Returns when the node may not lead any more, or has faltered for too long.
-async fn unable(eligibility: &mut watch::Receiver<LeaderEligibility>) {
+async fn wait_until_ineligible(eligibility: &mut watch::Receiver<LeaderEligibility>) {
     let mut patience = None;
     loop {
-        let now = *eligibility.borrow_and_update();
-        match now {
+        let current = *eligibility.borrow_and_update();
+        match current {
             LeaderEligibility::No | LeaderEligibility::Departing => return,
             LeaderEligibility::Yes => patience = None,
             LeaderEligibility::Faltering => {
                 patience = patience.or(Some(Instant::now() + FALTERING));
             }
         }
-        let changed = match patience {
-            Some(until) => timeout_at(until, eligibility.changed()).await.ok(),
+        let change = match patience {
+            Some(deadline) => timeout_at(deadline, eligibility.changed()).await.ok(),
             None => Some(eligibility.changed().await),
         };
         // The time to falter is over, or the runner is gone that says whether the node may lead.
-        if !matches!(changed, Some(Ok(()))) {
+        if !matches!(change, Some(Ok(()))) {
             return;
         }
     }
@@ -228,7 +230,7 @@ impl PilotsLease {
     /// Keeps the founding record, too: the leader writes it when it is missing, and the volumes of
     /// nodes that serve learn the ring's id.
     #[must_use]
-    pub fn keeping(self, records: VolumeRecords) -> Self {
+    pub fn with_records(self, records: VolumeRecords) -> Self {
         Self { records: Some(records), ..self }
     }
 
@@ -237,13 +239,13 @@ impl PilotsLease {
         self.records.is_some()
     }
 
-    fn uid(&self) -> Option<&str> {
+    fn cluster_uid(&self) -> Option<&str> {
         ring::cluster_owner(&self.pilot).map(|owner| owner.uid.as_str())
     }
 
     /// Writes the id of the ring in which the node serves into a volume that was marked before
     /// rings had ids. False: the volume was busy, or took nothing.
-    async fn learn(&self, lease: &LeaderLease) -> bool {
+    async fn record_ring(&self, lease: &LeaderLease) -> bool {
         let Some((records, founder)) = self
             .records
             .as_ref()
@@ -254,11 +256,11 @@ impl PilotsLease {
         if self.settled.load(Ordering::Relaxed) || ring::is_former(lease, &self.pilot) {
             return true;
         }
-        let uid = self.uid().map(str::to_owned);
-        let learned = records.glance(move |files| {
-            let Ok(Some(mark)) = files.mark() else { return false };
-            let unknown = mark.ring.is_none() && mark.node_id.is_some();
-            if unknown && mark.cluster_uid == uid {
+        let uid = self.cluster_uid().map(str::to_owned);
+        let is_recorded = records.try_visit(move |files| {
+            let Ok(Some(mark)) = files.read_mark() else { return false };
+            let is_ring_unknown = mark.ring.is_none() && mark.node_id.is_some();
+            if is_ring_unknown && mark.cluster_uid == uid {
                 match files.set_mark(&VolumeMark { ring: Some(founder.clone()), ..mark }) {
                     Ok(()) => info!(ring = founder, "Data of this node are of this ring"),
                     Err(error) => {
@@ -270,27 +272,27 @@ impl PilotsLease {
             true
         });
         // A busy volume is asked again at the next look at the lease.
-        let learned = learned.await == Ok(Some(true));
-        self.settled.fetch_or(learned, Ordering::Relaxed);
-        learned
+        let is_recorded = is_recorded.await == Ok(Some(true));
+        self.settled.fetch_or(is_recorded, Ordering::Relaxed);
+        is_recorded
     }
 
     /// Holds the record and the volume's mark together. False: look again soon.
-    async fn compare(&self) -> kube::Result<bool> {
-        let lease = self.cluster.lease(&self.name).await?;
+    async fn reconcile_record(&self) -> kube::Result<bool> {
+        let lease = self.cluster.get_lease(&self.name).await?;
         if let Some(lease) = lease.as_ref().filter(|lease| lease.spec.founder.is_some()) {
-            return Ok(self.learn(lease).await);
+            return Ok(self.record_ring(lease).await);
         }
-        let exists = lease.is_some();
+        let lease_exists = lease.is_some();
         let mut lease = lease.unwrap_or_else(|| new_lease(&self.name, &self.pilot));
-        let founder = match self.missing(&lease).await {
+        let founder = match self.missing_founder(&lease).await {
             Ok(Some(founder)) => founder,
             Ok(None) => return Ok(true),
             Err(VolumeBusy) => return Ok(false),
         };
         let ring = founder.id.clone();
         lease.spec.founder = Some(founder);
-        if exists {
+        if lease_exists {
             self.cluster.replace_lease(&lease).await?;
         } else {
             self.cluster.create_lease(&lease).await?;
@@ -300,16 +302,17 @@ impl PilotsLease {
     }
 
     /// Returns the founder to record, when none is recorded and this node has data of a member.
-    async fn missing(&self, lease: &LeaderLease) -> Result<Option<Founder>, VolumeBusy> {
+    async fn missing_founder(&self, lease: &LeaderLease) -> Result<Option<Founder>, VolumeBusy> {
         let Some(records) = &self.records else { return Ok(None) };
         if lease.spec.founder.is_some() || ring::is_former(lease, &self.pilot) {
             return Ok(None);
         }
-        let Ok(Some(mark)) = records.glance(|files| files.mark().ok().flatten()).await else {
+        let Ok(Some(mark)) = records.try_visit(|files| files.read_mark().ok().flatten()).await
+        else {
             return Err(VolumeBusy);
         };
         let Some(mark) = mark.filter(|mark| mark.node_id.is_some()) else { return Ok(None) };
-        Ok(match ring::classify(&mark, self.cluster.name(), self.uid(), None) {
+        Ok(match ring::classify_volume(&mark, self.cluster.name(), self.cluster_uid(), None) {
             RingMembership::Unrecorded(founder) => Some(founder),
             RingMembership::Here | RingMembership::Elsewhere => None,
         })
@@ -326,15 +329,15 @@ impl LeaseStore for PilotsLease {
         &self.name
     }
 
-    async fn read(&self) -> kube::Result<Option<LeaderLease>> {
-        let lease = self.cluster.lease(&self.name).await?;
+    async fn read_lease(&self) -> kube::Result<Option<LeaderLease>> {
+        let lease = self.cluster.get_lease(&self.name).await?;
         if let Some(lease) = &lease {
-            self.learn(lease).await;
+            self.record_ring(lease).await;
         }
         Ok(lease)
     }
 
-    fn record(lease: &LeaderLease) -> LeaseRecord {
+    fn lease_record(lease: &LeaderLease) -> LeaseRecord {
         let spec = lease.spec.clone();
         LeaseRecord {
             holder: spec.holder_identity,
@@ -345,17 +348,17 @@ impl LeaseStore for PilotsLease {
         }
     }
 
-    fn version(lease: &LeaderLease) -> String {
+    fn object_version(lease: &LeaderLease) -> String {
         lease.metadata.resource_version.clone().unwrap_or_default()
     }
 
-    async fn swap(
+    async fn swap_record(
         &self,
-        read: Option<LeaderLease>,
+        observed_lease: Option<LeaderLease>,
         record: LeaseRecord,
     ) -> kube::Result<LeaderLease> {
-        let exists = read.is_some();
-        let mut lease = read.unwrap_or_else(|| new_lease(&self.name, &self.pilot));
+        let lease_exists = observed_lease.is_some();
+        let mut lease = observed_lease.unwrap_or_else(|| new_lease(&self.name, &self.pilot));
         let LeaseRecord { holder, seconds, acquired, renewed, transitions } = record;
         let spec = &mut lease.spec;
         spec.holder_identity = holder;
@@ -363,17 +366,17 @@ impl LeaseStore for PilotsLease {
         spec.acquire_time = acquired;
         spec.renew_time = renewed;
         spec.lease_transitions = transitions;
-        if let Ok(Some(founder)) = self.missing(&lease).await {
+        if let Ok(Some(founder)) = self.missing_founder(&lease).await {
             lease.spec.founder = Some(founder);
         }
-        let written = if exists {
+        let written_lease = if lease_exists {
             self.cluster.replace_lease(&lease).await?
         } else {
             self.cluster.create_lease(&lease).await?
         };
         // A leader reads only what others changed.
-        self.learn(&written).await;
-        Ok(written)
+        self.record_ring(&written_lease).await;
+        Ok(written_lease)
     }
 }
 

@@ -47,118 +47,125 @@ impl NameHolder {
 
     /// May the pilot `own` write over a status that names `shown`? Not over one of a pilot that was
     /// not judged yet.
-    pub fn may_replace(&self, own: Option<&Instance>, shown: Option<&Instance>) -> bool {
+    pub fn may_replace(
+        &self,
+        own_instance: Option<&Instance>,
+        reported_instance: Option<&Instance>,
+    ) -> bool {
         let Self::Ours { predecessor } = self else { return false };
-        let (Some(own), Some(shown)) = (own, shown) else { return true };
-        is_same(own, shown) || predecessor.as_ref() == Some(shown)
+        let (Some(own_instance), Some(reported_instance)) = (own_instance, reported_instance)
+        else {
+            return true;
+        };
+        is_same(own_instance, reported_instance) || predecessor.as_ref() == Some(reported_instance)
     }
 }
 
 pub type NameHolderReceiver = watch::Receiver<NameHolder>;
 
 /// Returns the verdict for a pilot that shares its name with no other: it holds the name.
-pub fn alone() -> NameHolderReceiver {
+pub fn sole_holder() -> NameHolderReceiver {
     watch::channel(NameHolder::Ours { predecessor: None }).1
 }
 
 /// Decides which pilot holds the name, anew whenever the Pilot changes, until shutdown.
-pub async fn run(
-    own: Instance,
+pub async fn track_holder(
+    own_instance: Instance,
     cluster: PilotApi,
-    mut seen: intent::IntentReceiver,
+    mut intents: intent::IntentReceiver,
     holder: watch::Sender<NameHolder>,
     shutdown: Shutdown,
 ) {
-    let mut rival = RivalPilot { own, heard: None, kubernetes: None };
-    let (mut backoff, mut troubled) = (RetryBackoff::default(), false);
-    let mut told = None;
+    let mut rival = RivalPilot { own: own_instance, heard: None, kubernetes: None };
+    let (mut backoff, mut is_failing) = (RetryBackoff::default(), false);
+    let mut reported_rival = None;
     let name = cluster.name().to_owned();
     loop {
-        let intent = seen.borrow_and_update().clone();
+        let intent = intents.borrow_and_update().clone();
         let mut look_again = None;
         match intent {
             None => {}
             // The API is away. Another pilot of this name will be seen when it is back.
             Some(intent) if intent.remembered => {
                 holder.send_if_modified(|holder| {
-                    let open = *holder == NameHolder::Open;
-                    if open {
+                    let is_open = *holder == NameHolder::Open;
+                    if is_open {
                         *holder = NameHolder::Ours { predecessor: None };
                     }
-                    open
+                    is_open
                 });
             }
-            Some(intent) => match rival.look(&intent.pilot, Instant::now()) {
+            Some(intent) => match rival.judge_holder(&intent.pilot, Instant::now()) {
                 HolderVerdict::Ours => {
                     let predecessor = intent.pilot.status.instance;
-                    let predecessor = predecessor.filter(|shown| !is_same(&rival.own, shown));
-                    set(&holder, NameHolder::Ours { predecessor });
+                    let predecessor = predecessor.filter(|instance| !is_same(&rival.own, instance));
+                    set_holder(&holder, NameHolder::Ours { predecessor });
                 }
                 HolderVerdict::Silent { until } => {
                     let other = intent.pilot.status.instance;
-                    if told != other {
-                        let other = rival.described();
+                    if reported_rival != other {
+                        let other = rival.describe_rival();
                         warn!(other, "Another pilot may be this node; waiting for its heartbeats");
                     }
-                    told = other;
-                    set(&holder, NameHolder::Open);
+                    reported_rival = other;
+                    set_holder(&holder, NameHolder::Open);
                     look_again = Some(until);
                 }
                 HolderVerdict::Alive { until } => {
-                    let other = rival.described();
-                    let why = format!(
+                    let other = rival.describe_rival();
+                    let message = format!(
                         "another pilot is {name}, too: {other}. Stop one of them: this one goes \
                          on when the other has ended, or was silent for {SILENT:?}"
                     );
-                    set(&holder, NameHolder::Theirs(why));
+                    set_holder(&holder, NameHolder::Theirs(message));
                     look_again = Some(until);
                 }
                 HolderVerdict::AskKubernetes => {
-                    let asked = tokio::select! {
+                    let pod_uid = tokio::select! {
                         () = shutdown.triggered() => return,
                         asked = cluster.pod_uid() => asked,
                     };
-                    match asked {
+                    match pod_uid {
                         Ok(uid) if uid.is_none() || uid == rival.own.uid => {
                             rival.kubernetes = intent.pilot.status.instance;
                             let predecessor = rival.kubernetes.clone();
-                            set(&holder, NameHolder::Ours { predecessor });
+                            set_holder(&holder, NameHolder::Ours { predecessor });
                         }
                         Ok(uid) => {
                             let uid = uid.unwrap_or_default();
-                            let why = format!("Pod {name} is another one by now, of uid {uid}");
-                            set(&holder, NameHolder::Theirs(why));
+                            let message = format!("Pod {name} is another one by now, of uid {uid}");
+                            set_holder(&holder, NameHolder::Theirs(message));
                             // The uid of a pod that is gone does not come back.
                             return shutdown.triggered().await;
                         }
                         Err(error) => {
-                            if !std::mem::replace(&mut troubled, true) {
+                            if !std::mem::replace(&mut is_failing, true) {
                                 warn!(error = %chain(&error), "Pod of this node cannot be read");
                             }
-                            look_again = Some(Instant::now() + backoff.pause());
+                            look_again = Some(Instant::now() + backoff.next_pause());
                         }
                     }
                 }
             },
         }
-        let waited = async {
+        let recheck = async {
             match look_again {
-                Some(until) => sleep_until(until).await,
+                Some(deadline) => sleep_until(deadline).await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
             () = shutdown.triggered() => return,
-            changed = seen.changed() => if changed.is_err() { return },
-            () = waited => {}
+            changed = intents.changed() => if changed.is_err() { return },
+            () = recheck => {}
         }
     }
 }
 
-fn set(holder: &watch::Sender<NameHolder>, now: NameHolder) {
+fn set_holder(holder: &watch::Sender<NameHolder>, new_holder: NameHolder) {
     holder.send_if_modified(|holder| {
-        *holder != now && {
-            *holder = now;
+        *holder != new_holder && {
+            *holder = new_holder;
             true
         }
     });
@@ -189,7 +196,7 @@ struct RivalPilot {
 }
 
 impl RivalPilot {
-    fn look(&mut self, pilot: &Pilot, now: Instant) -> HolderVerdict {
+    fn judge_holder(&mut self, pilot: &Pilot, now: Instant) -> HolderVerdict {
         let status = &pilot.status;
         let Some(holder) = status.instance.as_ref().filter(|holder| !is_same(&self.own, holder))
         else {
@@ -197,17 +204,17 @@ impl RivalPilot {
             return HolderVerdict::Ours;
         };
         if self.own.runtime == IN_POD {
-            let known = self.kubernetes.as_ref() == Some(holder);
-            return if known { HolderVerdict::Ours } else { HolderVerdict::AskKubernetes };
+            let is_confirmed = self.kubernetes.as_ref() == Some(holder);
+            return if is_confirmed { HolderVerdict::Ours } else { HolderVerdict::AskKubernetes };
         }
-        let beat = &status.last_heartbeat_time;
+        let heartbeat = &status.last_heartbeat_time;
         let (since, alive) = match &self.heard {
-            Some((known, last, since, alive)) if known == holder && last == beat => {
+            Some((rival, last, since, alive)) if rival == holder && last == heartbeat => {
                 (*since, *alive)
             }
-            heard => (now, heard.as_ref().is_some_and(|(known, ..)| known == holder)),
+            previous => (now, previous.as_ref().is_some_and(|(rival, ..)| rival == holder)),
         };
-        self.heard = Some((holder.clone(), beat.clone(), since, alive));
+        self.heard = Some((holder.clone(), heartbeat.clone(), since, alive));
         let until = since + SILENT;
         match (now >= until, alive) {
             (true, _) => HolderVerdict::Ours,
@@ -216,26 +223,32 @@ impl RivalPilot {
         }
     }
 
-    fn described(&self) -> String {
-        let Some((other, beat, ..)) = &self.heard else { return "unknown".to_owned() };
+    fn describe_rival(&self) -> String {
+        let Some((other, heartbeat, ..)) = &self.heard else { return "unknown".to_owned() };
         let node = other.node.as_deref().unwrap_or("a machine without a name");
-        let beat = beat.as_ref().map(|beat| format!(", last heartbeat at {}", beat.0));
+        let heartbeat = heartbeat.as_ref().map(|time| format!(", last heartbeat at {}", time.0));
         format!(
             "instance {:?} on {node}{}",
             other.uid.as_deref().unwrap_or("?"),
-            beat.unwrap_or_default()
+            heartbeat.unwrap_or_default()
         )
     }
 }
 
 /// Is the other instance this pilot? Pilots of earlier releases told neither uid nor node of a
 /// host: a missing value agrees with any.
-fn is_same(own: &Instance, other: &Instance) -> bool {
-    let agree = |own: &Option<String>, other: &Option<String>| {
-        own.as_ref().zip(other.as_ref()).is_none_or(|(own, other)| own == other)
+fn is_same(own_instance: &Instance, other_instance: &Instance) -> bool {
+    let agree = |own_value: &Option<String>, other_value: &Option<String>| {
+        own_value
+            .as_ref()
+            .zip(other_value.as_ref())
+            .is_none_or(|(own_value, other_value)| own_value == other_value)
     };
-    let nodes = own.runtime == IN_POD || agree(&own.node, &other.node);
-    own.runtime == other.runtime && agree(&own.uid, &other.uid) && nodes
+    let is_same_node =
+        own_instance.runtime == IN_POD || agree(&own_instance.node, &other_instance.node);
+    own_instance.runtime == other_instance.runtime
+        && agree(&own_instance.uid, &other_instance.uid)
+        && is_same_node
 }
 
 #[cfg(test)]
@@ -273,7 +286,7 @@ mod tests {
             (Some(instance("Kubernetes", "a", Some("1"))), false),
         ];
         for (holder, ours) in rows {
-            let look = rival(&own).look(&shown(holder.as_ref(), 1), Instant::now());
+            let look = rival(&own).judge_holder(&shown(holder.as_ref(), 1), Instant::now());
             assert_eq!(look == HolderVerdict::Ours, ours, "{holder:?}: {look:?}");
         }
     }
@@ -284,7 +297,7 @@ mod tests {
             (instance("Process", "a", Some("1")), instance("Process", "b", Some("2")));
         let (mut rival, start) = (rival(&own), Instant::now());
         let at = |second| start + Duration::from_secs(second);
-        let mut look = |beat, second| rival.look(&shown(Some(&other), beat), at(second));
+        let mut look = |beat, second| rival.judge_holder(&shown(Some(&other), beat), at(second));
         assert_eq!(look(1, 0), HolderVerdict::Silent { until: at(75) });
         assert_eq!(
             look(1, 20),
@@ -302,8 +315,8 @@ mod tests {
         let mut rival = rival(&own);
         let (start, second) = (Instant::now(), Duration::from_secs(1));
         let [b, c] = ["b", "c"].map(|node| instance("Process", node, None));
-        rival.look(&shown(Some(&b), 1), start);
-        let look = rival.look(&shown(Some(&c), 2), start + second);
+        rival.judge_holder(&shown(Some(&b), 1), start);
+        let look = rival.judge_holder(&shown(Some(&c), 2), start + second);
         assert_eq!(look, HolderVerdict::Silent { until: start + second + SILENT });
     }
 
@@ -313,10 +326,10 @@ mod tests {
         let old = instance("Kubernetes", "n", Some("old"));
         let mut rival = rival(&own);
         let now = Instant::now();
-        assert_eq!(rival.look(&shown(Some(&old), 1), now), HolderVerdict::AskKubernetes);
+        assert_eq!(rival.judge_holder(&shown(Some(&old), 1), now), HolderVerdict::AskKubernetes);
         rival.kubernetes = Some(old.clone());
-        assert_eq!(rival.look(&shown(Some(&old), 2), now), HolderVerdict::Ours);
+        assert_eq!(rival.judge_holder(&shown(Some(&old), 2), now), HolderVerdict::Ours);
         let newer = instance("Kubernetes", "n", Some("newer"));
-        assert_eq!(rival.look(&shown(Some(&newer), 3), now), HolderVerdict::AskKubernetes);
+        assert_eq!(rival.judge_holder(&shown(Some(&newer), 3), now), HolderVerdict::AskKubernetes);
     }
 }

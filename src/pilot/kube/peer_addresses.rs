@@ -33,14 +33,14 @@ pub async fn look_up(node: &DatabaseNode) -> PeerAddresses {
     if node.address.is_loopback() {
         return PeerAddresses::AsReported;
     }
-    let members = node.peers.iter().filter(|peer| peers::endpoint(peer, TRANSPORT).is_some());
+    let members = node.peers.iter().filter(|peer| peers::find_endpoint(peer, TRANSPORT).is_some());
     let (ready, others): (Vec<&Pilot>, Vec<&Pilot>) = members.partition(|peer| is_ready(peer));
-    let asked = ready.into_iter().take(LOOKUPS).chain(others.into_iter().take(LOOKUPS));
-    let answers = asked.map(|peer| async move {
+    let lookup_peers = ready.into_iter().take(LOOKUPS).chain(others.into_iter().take(LOOKUPS));
+    let answers = lookup_peers.map(|peer| async move {
         let answer = timeout(LIMIT, lookup_host((host_name(peer), 0))).await;
-        let found = answer.ok().and_then(Result::ok).into_iter().flatten();
-        let found = found.map(|socket| socket.ip()).collect();
-        (peer.name_any(), hosts(peer, node.address, found, Timestamp::now()))
+        let sockets = answer.ok().and_then(Result::ok).into_iter().flatten();
+        let addresses = sockets.map(|socket| socket.ip()).collect();
+        (peer.name_any(), peer_hosts(peer, node.address, addresses, Timestamp::now()))
     });
     PeerAddresses::Current(join_all(answers).await.into_iter().collect())
 }
@@ -55,13 +55,19 @@ fn host_name(peer: &Pilot) -> String {
 
 /// Returns the hosts at which a peer listens, from what DNS has for its pod. `own`: the address of
 /// the node that asks, which talks to addresses of its own family only.
-fn hosts(peer: &Pilot, own: IpAddr, found: Vec<IpAddr>, now: Timestamp) -> Vec<String> {
-    let found = found.into_iter().filter(|address| address.is_ipv4() == own.is_ipv4());
-    let mut hosts: Vec<String> = found.map(|address| address.to_string()).collect();
+fn peer_hosts(
+    peer: &Pilot,
+    own_address: IpAddr,
+    resolved_addresses: Vec<IpAddr>,
+    now: Timestamp,
+) -> Vec<String> {
+    let addresses =
+        resolved_addresses.into_iter().filter(|address| address.is_ipv4() == own_address.is_ipv4());
+    let mut hosts: Vec<String> = addresses.map(|address| address.to_string()).collect();
     hosts.sort();
     hosts.dedup();
     if hosts.is_empty() && is_ready(peer) && has_reported_lately(peer, now) {
-        hosts.extend(PeerAddresses::AsReported.of(peer));
+        hosts.extend(PeerAddresses::AsReported.hosts_of(peer));
     }
     hosts
 }
@@ -110,13 +116,13 @@ mod tests {
         for ready in [true, false] {
             let found =
                 vec![[10, 0, 0, 7].into(), "fd00::7".parse().unwrap(), [10, 0, 0, 7].into()];
-            assert_eq!(hosts(&peer(ready, 5), OWN, found, now()), ["10.0.0.7"]);
+            assert_eq!(peer_hosts(&peer(ready, 5), OWN, found, now()), ["10.0.0.7"]);
         }
     }
 
     #[test]
     fn reported_address_without_dns_needs_fresh_report() {
-        let without = |ready, ago| hosts(&peer(ready, ago), OWN, Vec::new(), now());
+        let without = |ready, ago| peer_hosts(&peer(ready, ago), OWN, Vec::new(), now());
         assert_eq!(without(true, 5), ["10.0.0.9"]);
         assert_eq!(without(true, 90), [""; 0], "as after a power cut");
         assert_eq!(without(true, -90), [""; 0], "by another clock");
@@ -124,9 +130,9 @@ mod tests {
         let Pilot { status, .. } = peer(true, 5);
         let mut unheard = peer(true, 5);
         unheard.status = crate::api::v1beta1::PilotStatus { last_heartbeat_time: None, ..status };
-        assert_eq!(hosts(&unheard, OWN, Vec::new(), now()), [""; 0]);
+        assert_eq!(peer_hosts(&unheard, OWN, Vec::new(), now()), [""; 0]);
         unheard.status.last_heartbeat_time = Some(Time(now()));
-        assert_eq!(hosts(&unheard, OWN, Vec::new(), now()), ["10.0.0.9"]);
+        assert_eq!(peer_hosts(&unheard, OWN, Vec::new(), now()), ["10.0.0.9"]);
     }
 
     #[test]
@@ -137,7 +143,7 @@ mod tests {
     #[test]
     fn peer_without_answer_has_no_address() {
         let addresses = PeerAddresses::Current(BTreeMap::new());
-        assert_eq!(addresses.of(&peer(true, 5)), [""; 0]);
-        assert_eq!(PeerAddresses::AsReported.of(&peer(false, 900)), ["10.0.0.9"]);
+        assert_eq!(addresses.hosts_of(&peer(true, 5)), [""; 0]);
+        assert_eq!(PeerAddresses::AsReported.hosts_of(&peer(false, 900)), ["10.0.0.9"]);
     }
 }

@@ -56,8 +56,8 @@ impl PilotApi {
     ) -> Self {
         let breaker = CircuitBreaker::default();
         Self {
-            client: breaker.guard(client, TrialRole::Tries),
-            hasty: breaker.guard(client, TrialRole::Defers),
+            client: breaker.guard_client(client, TrialRole::Tries),
+            hasty: breaker.guard_client(client, TrialRole::Defers),
             breaker,
             database,
             namespace: namespace.to_owned(),
@@ -91,25 +91,25 @@ impl PilotApi {
 
     /// Returns the selector of all Pilots of the cluster that `own` belongs to; `None` without a
     /// cluster.
-    pub fn selector(&self, own: &Pilot) -> Option<String> {
-        let cluster = own.spec.cluster_ref.as_ref()?;
+    pub fn peer_selector(&self, own_pilot: &Pilot) -> Option<String> {
+        let cluster = own_pilot.spec.cluster_ref.as_ref()?;
         Some(format!("{}={}", self.database.names.cluster_label, cluster.name))
     }
 
     /// Lists the other Pilots of the cluster that `own` belongs to.
-    pub async fn peers(&self, own: &Pilot) -> kube::Result<Vec<Pilot>> {
-        let Some(selector) = self.selector(own) else { return Ok(vec![]) };
+    pub async fn list_peers(&self, own_pilot: &Pilot) -> kube::Result<Vec<Pilot>> {
+        let Some(selector) = self.peer_selector(own_pilot) else { return Ok(vec![]) };
         let list = self.pilots().list(&ListParams::default().labels(&selector)).await?;
         Ok(list
             .items
             .into_iter()
-            .filter(|pilot| pilot.metadata.name != own.metadata.name)
+            .filter(|pilot| pilot.metadata.name != own_pilot.metadata.name)
             .collect())
     }
 
     /// Returns the time of the API server's clock, to the second, from the Date header of an
     /// answer.
-    pub async fn time(&self) -> Option<SystemTime> {
+    pub async fn server_time(&self) -> Option<SystemTime> {
         let path = <Pilot as Resource>::url_path(&(), Some(&self.namespace));
         let request = Request::get(format!("{path}/{}", self.name)).body(Body::empty()).ok()?;
         let answer = self.hasty.send(request).await.ok()?;
@@ -119,11 +119,11 @@ impl PilotApi {
 
     /// Makes the node's own Pilot.
     pub async fn create_pilot(&self, pilot: &Pilot) -> kube::Result<Pilot> {
-        self.pilots().create(&written(), pilot).await
+        self.pilots().create(&post_params(), pilot).await
     }
 
     /// Returns the node's own Pilot as the API has it now.
-    pub async fn pilot(&self) -> kube::Result<Pilot> {
+    pub async fn get_pilot(&self) -> kube::Result<Pilot> {
         self.pilots().get(&self.name).await
     }
 
@@ -143,18 +143,18 @@ impl PilotApi {
         Api::namespaced(self.hasty.clone(), &self.namespace)
     }
 
-    pub async fn lease(&self, name: &str) -> kube::Result<Option<LeaderLease>> {
+    pub async fn get_lease(&self, name: &str) -> kube::Result<Option<LeaderLease>> {
         self.leases().get_opt(name).await
     }
 
     pub async fn create_lease(&self, lease: &LeaderLease) -> kube::Result<LeaderLease> {
-        self.leases().create(&written(), lease).await
+        self.leases().create(&post_params(), lease).await
     }
 
     /// Replaces a lease by compare-and-swap: `lease` carries the resourceVersion that was read.
     pub async fn replace_lease(&self, lease: &LeaderLease) -> kube::Result<LeaderLease> {
         let name = lease.metadata.name.clone().unwrap_or_default();
-        self.leases().replace(&name, &written(), lease).await
+        self.leases().replace(&name, &post_params(), lease).await
     }
 
     /// Returns the uid of the Pod that has the Pilot's name. `None` when there is none, or the
@@ -175,24 +175,27 @@ impl PilotApi {
     pub async fn last_state(&self) -> kube::Result<Option<LastContainerState>> {
         let statuses =
             self.pods().get(&self.name).await?.status.unwrap_or_default().container_statuses;
-        let container =
-            statuses.into_iter().flatten().find(|one| one.name == self.database.names.container);
-        let ended = container.and_then(|one| one.last_state).and_then(|state| state.terminated);
-        Ok(ended.map(|ended| LastContainerState {
-            exit_code: ended.exit_code,
-            reason: ended.reason,
-            finish_time: ended.finished_at,
+        let container = statuses
+            .into_iter()
+            .flatten()
+            .find(|status| status.name == self.database.names.container);
+        let termination =
+            container.and_then(|one| one.last_state).and_then(|state| state.terminated);
+        Ok(termination.map(|termination| LastContainerState {
+            exit_code: termination.exit_code,
+            reason: termination.reason,
+            finish_time: termination.finished_at,
         }))
     }
 }
 
-fn written() -> PostParams {
+fn post_params() -> PostParams {
     PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() }
 }
 
 /// Makes a lease without a holder, owned by the Pilot's cluster.
 pub fn new_lease(name: &str, pilot: &Pilot) -> LeaderLease {
-    let owned = cluster_owner(pilot).map(|owner| OwnerReference {
+    let owner_reference = cluster_owner(pilot).map(|owner| OwnerReference {
         // The cluster does not wait for its lease, and pilots may not update its finalizers.
         block_owner_deletion: None,
         controller: None,
@@ -201,7 +204,7 @@ pub fn new_lease(name: &str, pilot: &Pilot) -> LeaderLease {
     LeaderLease {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
-            owner_references: owned.map(|owner| vec![owner]),
+            owner_references: owner_reference.map(|owner| vec![owner]),
             ..ObjectMeta::default()
         },
         spec: LeaderLeaseSpec::default(),

@@ -25,32 +25,32 @@ use crate::{
 
 /// Makes the Pilot whenever `missing` is notified: as it was last seen, or else as in `file`. A
 /// Pilot that was deleted while its node runs comes back, because the node is still there.
-pub async fn run(
+pub async fn run_registration(
     cluster: PilotApi,
     file: Pilot,
-    seen: intent::IntentReceiver,
-    missing: Arc<Notify>,
+    intents: intent::IntentReceiver,
+    absence: Arc<Notify>,
     shutdown: Shutdown,
 ) {
     loop {
         tokio::select! {
             () = shutdown.triggered() => return,
-            () = missing.notified() => {}
+            () = absence.notified() => {}
         }
-        let last = seen.borrow().as_ref().map(|intent| intent.pilot.clone());
-        let pilot = anew(last.unwrap_or_else(|| file.clone()));
+        let last_pilot = intents.borrow().as_ref().map(|intent| intent.pilot.clone());
+        let pilot = without_server_fields(last_pilot.unwrap_or_else(|| file.clone()));
         // When this is dropped half-way, the object is made or not: the next start looks again.
         tokio::select! {
             () = shutdown.triggered() => return,
-            () = make(&cluster, &pilot) => {}
+            () = create_pilot(&cluster, &pilot) => {}
         }
     }
 }
 
 /// Tries to make the Pilot until it exists, from this pilot or from another client.
-async fn make(cluster: &PilotApi, pilot: &Pilot) {
+async fn create_pilot(cluster: &PilotApi, pilot: &Pilot) {
     let mut backoff = RetryBackoff::default();
-    let mut troubled = false;
+    let mut is_failing = false;
     loop {
         match cluster.create_pilot(pilot).await {
             Ok(_) => {
@@ -59,18 +59,23 @@ async fn make(cluster: &PilotApi, pilot: &Pilot) {
             }
             Err(error) if is_conflict(&error) => return,
             Err(error) => {
-                if !std::mem::replace(&mut troubled, true) {
+                if !std::mem::replace(&mut is_failing, true) {
                     warn!(error = %chain(&error), "Pilot object cannot be made");
                 }
             }
         }
-        sleep(backoff.pause()).await;
+        sleep(backoff.next_pause()).await;
     }
 }
 
 /// Completes the Pilot of a file for its making: with its name and namespace, and with the label of
 /// its cluster, by which its peers find it.
-pub fn complete(mut pilot: Pilot, database: &DrivenDatabase, namespace: &str, name: &str) -> Pilot {
+pub fn complete_pilot(
+    mut pilot: Pilot,
+    database: &DrivenDatabase,
+    namespace: &str,
+    name: &str,
+) -> Pilot {
     pilot.metadata.name = Some(name.to_owned());
     pilot.metadata.namespace = Some(namespace.to_owned());
     if let Some(cluster) = &pilot.spec.cluster_ref {
@@ -84,7 +89,7 @@ pub fn complete(mut pilot: Pilot, database: &DrivenDatabase, namespace: &str, na
 
 /// Returns the Pilot without the fields that a server fills, and without owners: the garbage
 /// collector would delete it again if they are gone.
-fn anew(pilot: Pilot) -> Pilot {
+fn without_server_fields(pilot: Pilot) -> Pilot {
     let ObjectMeta { name, namespace, labels, annotations, .. } = pilot.metadata;
     let metadata = ObjectMeta { name, namespace, labels, annotations, ..ObjectMeta::default() };
     Pilot { metadata, status: PilotStatus::default(), ..pilot }
@@ -102,7 +107,7 @@ mod tests {
         file.metadata.resource_version = Some("7".into());
         file.spec.cluster_ref =
             Some(ClusterRef { kind: EXAMPLE.names.kind.into(), name: "shop".into() });
-        let pilot = anew(complete(file, &EXAMPLE, "db", "host-a"));
+        let pilot = without_server_fields(complete_pilot(file, &EXAMPLE, "db", "host-a"));
         assert_eq!(pilot.metadata.name.as_deref(), Some("host-a"));
         assert_eq!(pilot.metadata.namespace.as_deref(), Some("db"));
         assert_eq!(pilot.metadata.labels.unwrap()[EXAMPLE.names.cluster_label], "shop");

@@ -47,16 +47,16 @@ const PACE: Duration = Duration::from_secs(1);
 const FIGURES: [&str; 2] = ["storage", "blockers"];
 
 /// Writes reports and heartbeats until shutdown, then tries for a second to write what is left.
-pub async fn run(
+pub async fn run_reporter(
     cluster: PilotApi,
-    mut wanted: watch::Receiver<PilotStatus>,
+    mut status_updates: watch::Receiver<PilotStatus>,
     intents: intent::IntentSender,
     mut namesake: name_holder::NameHolderReceiver,
     heartbeat: IntGauge,
     shutdown: Shutdown,
 ) {
     let breaker = cluster.breaker().clone();
-    let mut seen = intents.subscribe();
+    let mut intent_receiver = intents.subscribe();
     let mut reporter = StatusReporter {
         cluster,
         intents,
@@ -73,34 +73,35 @@ pub async fn run(
         next_heartbeat: Instant::now(),
     };
     loop {
-        let exists = reporter.look(&mut seen);
-        let status = wanted.borrow_and_update().clone();
+        let exists = reporter.update_from_watch(&mut intent_receiver);
+        let status = status_updates.borrow_and_update().clone();
         // Without a phase the runner has not seen the object yet, and its status is still empty.
-        let may = exists && reporter.may_write(&namesake.borrow_and_update(), &status);
-        let due = (may && status.phase.is_some()).then(|| reporter.due(&status));
+        let can_write = exists && reporter.may_write(&namesake.borrow_and_update(), &status);
+        let write_time =
+            (can_write && status.phase.is_some()).then(|| reporter.next_write_time(&status));
         tokio::select! {
             () = shutdown.triggered() => break,
-            changed = wanted.changed() => if changed.is_err() { break },
-            changed = seen.changed() => if changed.is_err() { break },
+            changed = status_updates.changed() => if changed.is_err() { break },
+            changed = intent_receiver.changed() => if changed.is_err() { break },
             Ok(()) = namesake.changed() => {}
             // When the API can be asked again, the status of that moment is written.
-            () = async { at(due).await; breaker.passable().await } => reporter.write(&status).await,
+            () = async { sleep_until_due(write_time).await; breaker.wait_until_passable().await } => reporter.write_report(&status).await,
         }
     }
     // The last report, and no more than a moment for it.
-    if reporter.look(&mut seen) && !breaker.is_away() {
-        let (status, holder) = (wanted.borrow().clone(), namesake.borrow().clone());
-        let last = async {
+    if reporter.update_from_watch(&mut intent_receiver) && !breaker.is_away() {
+        let (status, holder) = (status_updates.borrow().clone(), namesake.borrow().clone());
+        let final_write = async {
             // Somebody else may write at the same moment.
             for _ in 0..2 {
                 reporter.next_report = Instant::now();
-                let may = reporter.may_write(&holder, &status);
-                if may && !patch(&reporter.server, &status).is_empty() {
-                    reporter.write(&status).await;
+                let can_write = reporter.may_write(&holder, &status);
+                if can_write && !status_patch(&reporter.server, &status).is_empty() {
+                    reporter.write_report(&status).await;
                 }
             }
         };
-        if tokio::time::timeout(Duration::from_secs(1), last).await.is_err() {
+        if tokio::time::timeout(Duration::from_secs(1), final_write).await.is_err() {
             debug!("Last report was not written");
         }
     }
@@ -132,20 +133,21 @@ struct StatusReporter {
 impl StatusReporter {
     /// Takes over the status that the watch showed, unless a write's answer is newer. False while
     /// there is no object to write to.
-    fn look(&mut self, seen: &mut intent::IntentReceiver) -> bool {
-        let intent = seen.borrow_and_update();
+    fn update_from_watch(&mut self, intent_receiver: &mut intent::IntentReceiver) -> bool {
+        let intent = intent_receiver.borrow_and_update();
         if let Some(intent) = intent.as_ref().filter(|intent| !intent.remembered) {
-            self.accept(&intent.pilot);
+            self.observe_pilot(&intent.pilot);
         }
         self.revision.is_some()
     }
 
-    fn accept(&mut self, pilot: &crate::api::v1beta1::Pilot) {
+    fn observe_pilot(&mut self, pilot: &crate::api::v1beta1::Pilot) {
         let uid = pilot.metadata.uid.clone().unwrap_or_default();
         let revision = intent::revision(pilot);
-        let newer =
-            self.revision.as_ref().is_none_or(|(known, at)| *known != uid || revision >= *at);
-        if newer {
+        let is_newer = self.revision.as_ref().is_none_or(|(known_uid, known_revision)| {
+            *known_uid != uid || revision >= *known_revision
+        });
+        if is_newer {
             self.server = pilot.status.clone();
             self.revision = Some((uid, revision));
         }
@@ -158,60 +160,65 @@ impl StatusReporter {
 
     /// Returns when the next write is due: at the next heartbeat at the latest, but not before
     /// `next_write`.
-    fn due(&self, status: &PilotStatus) -> Instant {
-        let changes = patch(&self.server, status);
-        let waits = changes.is_empty() || only_figures(&self.server, status, &changes);
-        let report = if waits { self.next_heartbeat } else { self.next_write };
-        report.max(self.next_report).min(self.next_heartbeat).max(self.next_write)
+    fn next_write_time(&self, status: &PilotStatus) -> Instant {
+        let changes = status_patch(&self.server, status);
+        let is_deferred = changes.is_empty() || only_figures(&self.server, status, &changes);
+        let report_time = if is_deferred { self.next_heartbeat } else { self.next_write };
+        report_time.max(self.next_report).min(self.next_heartbeat).max(self.next_write)
     }
 
-    async fn write(&mut self, status: &PilotStatus) {
+    async fn write_report(&mut self, status: &PilotStatus) {
         let now = Instant::now();
-        let changes = patch(&self.server, status);
-        let beat = now >= self.next_heartbeat;
-        let wanted = !changes.is_empty() && (beat || !only_figures(&self.server, status, &changes));
+        let changes = status_patch(&self.server, status);
+        let is_heartbeat_due = now >= self.next_heartbeat;
+        let needs_report = !changes.is_empty()
+            && (is_heartbeat_due || !only_figures(&self.server, status, &changes));
         // After a refusal a heartbeat that is due goes alone, ahead of the next try.
-        let report = wanted && now >= self.next_report && !(beat && self.refused);
-        if !report && !beat {
+        let is_reporting =
+            needs_report && now >= self.next_report && !(is_heartbeat_due && self.refused);
+        if !is_reporting && !is_heartbeat_due {
             return;
         }
-        let hold = (!report && self.refused && !self.hold_refused).then(|| self.hold()).flatten();
-        let holds = hold.is_some();
-        let mut body = if report { changes } else { hold.unwrap_or_default() };
+        let blocker_patch = (!is_reporting && self.refused && !self.hold_refused)
+            .then(|| self.blocker_patch())
+            .flatten();
+        let has_blocker_patch = blocker_patch.is_some();
+        let mut body = if is_reporting { changes } else { blocker_patch.unwrap_or_default() };
         body.insert("lastHeartbeatTime".to_owned(), json!(Time(Timestamp::now())));
         // A report replaces the status that it was compared with. A heartbeat replaces nothing.
-        let revision = self.revision.as_ref().map(|(_, revision)| *revision).filter(|_| report);
+        let revision =
+            self.revision.as_ref().map(|(_, revision)| *revision).filter(|_| is_reporting);
         match self.cluster.patch_status(&Value::Object(body), revision).await {
             Ok(pilot) => {
                 self.backoff.reset();
                 self.troubled = false;
                 self.heartbeat.set(Timestamp::now().as_second());
-                self.accept(&pilot);
+                self.observe_pilot(&pilot);
                 intent::heed_answer(&self.intents, &pilot);
                 self.next_write = now + PACE;
                 self.next_heartbeat = now + HEARTBEAT;
-                if report {
+                if is_reporting {
                     (self.refused, self.hold_refused) = (false, false);
                     self.report_backoff.reset();
                 }
             }
-            Err(error) if report && is_conflict(&error) => {
-                self.next_report = now + self.report_backoff.pause();
+            Err(error) if is_reporting && is_conflict(&error) => {
+                self.next_report = now + self.report_backoff.next_pause();
                 // Fails only where the next write does, too, which is logged.
-                if let Ok(pilot) = self.cluster.pilot().await {
+                if let Ok(pilot) = self.cluster.get_pilot().await {
                     self.revision = None;
-                    self.accept(&pilot);
+                    self.observe_pilot(&pilot);
                     intent::heed_answer(&self.intents, &pilot);
                 }
             }
-            Err(error) if report && is_refusal(&error) => {
+            Err(error) if is_reporting && is_refusal(&error) => {
                 if !std::mem::replace(&mut self.refused, true) {
                     warn!(error = %chain(&error), "Report is refused; heartbeats go on");
                 }
                 self.next_write = now + PACE;
-                self.next_report = now + self.report_backoff.pause();
+                self.next_report = now + self.report_backoff.next_pause();
             }
-            Err(error) if holds && is_refusal(&error) => {
+            Err(error) if has_blocker_patch && is_refusal(&error) => {
                 self.hold_refused = true;
                 self.next_write = now + PACE;
             }
@@ -219,7 +226,7 @@ impl StatusReporter {
                 if !std::mem::replace(&mut self.troubled, true) {
                     warn!(error = %chain(&error), "Status cannot be written");
                 }
-                self.next_write = now + self.backoff.pause();
+                self.next_write = now + self.backoff.next_pause();
             }
         }
     }
@@ -228,7 +235,7 @@ impl StatusReporter {
 impl StatusReporter {
     /// Returns the change of the status by which no rule is taken to be met that this pilot could not
     /// report of; `None` where the server has it.
-    fn hold(&self) -> Option<Map<String, Value>> {
+    fn blocker_patch(&self) -> Option<Map<String, Value>> {
         let mut blockers = self.server.blockers.clone();
         if blockers.iter().any(|blocker| blocker.predicate == HOLDINGS_KNOWN.name) {
             return None;
@@ -251,46 +258,53 @@ fn is_refusal(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 400 | 413 | 422))
 }
 
-async fn at(due: Option<Instant>) {
-    match due {
-        Some(due) => sleep_until(due).await,
+async fn sleep_until_due(write_time: Option<Instant>) {
+    match write_time {
+        Some(time) => sleep_until(time).await,
         None => std::future::pending().await,
     }
 }
 
 /// Do `changes` concern only figures, so that they may wait?
-fn only_figures(server: &PilotStatus, wanted: &PilotStatus, changes: &Map<String, Value>) -> bool {
+fn only_figures(
+    server: &PilotStatus,
+    desired_status: &PilotStatus,
+    changes: &Map<String, Value>,
+) -> bool {
     let rules = |status: &PilotStatus| -> BTreeSet<String> {
         status.blockers.iter().map(|blocker| blocker.predicate.clone()).collect()
     };
-    let own = |field: &str| server.parts.has(field) || wanted.parts.has(field);
-    let figures = changes.keys().all(|key| match key.as_str() {
-        "conditions" => same_words(server, wanted),
-        "decommission" => same_percent(server, wanted),
-        key => FIGURES.contains(&key) || own(key),
+    let has_part =
+        |field: &str| server.parts.has_part(field) || desired_status.parts.has_part(field);
+    let is_figures_only = changes.keys().all(|key| match key.as_str() {
+        "conditions" => same_words(server, desired_status),
+        "decommission" => same_percent(server, desired_status),
+        key => FIGURES.contains(&key) || has_part(key),
     });
-    figures && rules(server) == rules(wanted)
+    is_figures_only && rules(server) == rules(desired_status)
 }
 
 /// Do the conditions differ in nothing but the figures of their sentences, as bytes that were
 /// received? Such figures move all the time while a node joins or leaves.
-fn same_words(server: &PilotStatus, wanted: &PilotStatus) -> bool {
-    let plain = |status: &PilotStatus| {
+fn same_words(server: &PilotStatus, desired_status: &PilotStatus) -> bool {
+    let without_digits = |status: &PilotStatus| {
         let mut conditions = status.conditions.clone();
         for condition in &mut conditions {
             condition.message.retain(|letter| !letter.is_ascii_digit());
         }
         conditions
     };
-    plain(server) == plain(wanted)
+    without_digits(server) == without_digits(desired_status)
 }
 
 /// Is a decommission as far as before, in whole percent?
-fn same_percent(server: &PilotStatus, wanted: &PilotStatus) -> bool {
-    let (Some(before), Some(after)) = (&server.decommission, &wanted.decommission) else {
+fn same_percent(server: &PilotStatus, desired_status: &PilotStatus) -> bool {
+    let (Some(old_progress), Some(new_progress)) =
+        (&server.decommission, &desired_status.decommission)
+    else {
         return false;
     };
-    let plain = |progress: &Decommission| Decommission {
+    let without_figures = |progress: &Decommission| Decommission {
         bytes_left: None,
         shards_left: None,
         documents_left: None,
@@ -300,11 +314,11 @@ fn same_percent(server: &PilotStatus, wanted: &PilotStatus) -> bool {
             .map(|text| text.replace(|c: char| c.is_ascii_digit(), "")),
         ..progress.clone()
     };
-    plain(before) == plain(after)
+    without_figures(old_progress) == without_figures(new_progress)
 }
 
 /// Returns the merge patch that turns `server` into `wanted`. The heartbeat's time is left alone.
-fn patch(server: &PilotStatus, wanted: &PilotStatus) -> Map<String, Value> {
+fn status_patch(server: &PilotStatus, desired_status: &PilotStatus) -> Map<String, Value> {
     let fields = |status: &PilotStatus| match serde_json::to_value(status) {
         Ok(Value::Object(mut fields)) => {
             fields.remove("lastHeartbeatTime");
@@ -312,14 +326,14 @@ fn patch(server: &PilotStatus, wanted: &PilotStatus) -> Map<String, Value> {
         }
         _ => Map::new(),
     };
-    merge_patch(&fields(server), &fields(wanted))
+    merge_patch(&fields(server), &fields(desired_status))
 }
 
 /// Returns the merge patch (RFC 7386) that turns `from` into `to`.
-fn merge_patch(from: &Map<String, Value>, to: &Map<String, Value>) -> Map<String, Value> {
+fn merge_patch(source: &Map<String, Value>, target: &Map<String, Value>) -> Map<String, Value> {
     let mut patch = Map::new();
-    for (key, value) in to {
-        match (from.get(key), value) {
+    for (key, value) in target {
+        match (source.get(key), value) {
             (Some(old), new) if old == new => {}
             (Some(Value::Object(old)), Value::Object(new)) => {
                 patch.insert(key.clone(), Value::Object(merge_patch(old, new)));
@@ -329,7 +343,7 @@ fn merge_patch(from: &Map<String, Value>, to: &Map<String, Value>) -> Map<String
             }
         }
     }
-    for key in from.keys().filter(|key| !to.contains_key(*key)) {
+    for key in source.keys().filter(|key| !target.contains_key(*key)) {
         patch.insert(key.clone(), Value::Null);
     }
     patch
@@ -433,7 +447,14 @@ mod tests {
         let status = PilotStatus { phase: Some(PilotPhase::Running), ..PilotStatus::default() };
         let (_wanted, wanted) = watch::channel(status);
         let beat = IntGauge::new("beat", "beat").unwrap();
-        let run = run(cluster, wanted, intents, name_holder::alone(), beat, Shutdown::new());
+        let run = run_reporter(
+            cluster,
+            wanted,
+            intents,
+            name_holder::sole_holder(),
+            beat,
+            Shutdown::new(),
+        );
         drop(tokio::time::timeout(Duration::from_secs(125), run).await);
         let tried = tried.lock().unwrap();
         let said: Vec<&Value> = tried.iter().filter(|status| holds(status)).collect();
@@ -460,7 +481,14 @@ mod tests {
         drop(
             tokio::time::timeout(
                 minutes,
-                run(cluster, wanted, intents, name_holder::alone(), beat.clone(), Shutdown::new()),
+                run_reporter(
+                    cluster,
+                    wanted,
+                    intents,
+                    name_holder::sole_holder(),
+                    beat.clone(),
+                    Shutdown::new(),
+                ),
             )
             .await,
         );
@@ -546,7 +574,7 @@ mod tests {
             intent::IntentSender::new(Some(IntentSnapshot { pilot: seen, remembered: false }));
         let ((_wanted, wanted), (_holder, held)) = (watch::channel(status), watch::channel(holder));
         let beat = IntGauge::new("beat", "beat").unwrap();
-        let reports = run(cluster, wanted, intents, held, beat, Shutdown::new());
+        let reports = run_reporter(cluster, wanted, intents, held, beat, Shutdown::new());
         drop(tokio::time::timeout(Duration::from_secs(60), reports).await);
     }
 
@@ -615,7 +643,14 @@ mod tests {
         let cluster = PilotApi::new(&client, &EXAMPLE, "default", "p");
         let beat = IntGauge::new("beat", "beat").unwrap();
         let shutdown = Shutdown::new();
-        let reports = run(cluster, told, intents, name_holder::alone(), beat, shutdown.clone());
+        let reports = run_reporter(
+            cluster,
+            told,
+            intents,
+            name_holder::sole_holder(),
+            beat,
+            shutdown.clone(),
+        );
         let time = async {
             for second in 1..3600 {
                 tokio::time::sleep(Duration::from_secs(1)).await;
@@ -702,11 +737,11 @@ mod tests {
             ..PilotStatus::default()
         };
         let mut wanted = PilotStatus { last_heartbeat_time: None, ..server.clone() };
-        assert!(patch(&server, &wanted).is_empty());
+        assert!(status_patch(&server, &wanted).is_empty());
         wanted.version = None;
         wanted.process = Some(Process { pid: 9, start_time: None, restarts: 0 });
         let expected = json!({"version": null, "process": {"pid": 9}});
-        assert_eq!(Value::Object(patch(&server, &wanted)), expected);
+        assert_eq!(Value::Object(status_patch(&server, &wanted)), expected);
     }
 
     #[test]
@@ -723,7 +758,7 @@ mod tests {
             PilotStatus { blockers, ..PilotStatus::default() }
         };
         let waits = |server: &PilotStatus, wanted: &PilotStatus| {
-            only_figures(server, wanted, &patch(server, wanted))
+            only_figures(server, wanted, &status_patch(server, wanted))
         };
         let before = status(&["PeersUp"], 1);
         assert!(waits(&before, &status(&["PeersUp"], 2)), "judged again");
@@ -736,7 +771,7 @@ mod tests {
     fn health_does_not_wait_for_the_next_figures() {
         let status = |health| PilotStatus { health: Some(health), ..PilotStatus::default() };
         let (server, wanted) = (status(Health::Yellow), status(Health::Green));
-        assert!(!only_figures(&server, &wanted, &patch(&server, &wanted)));
+        assert!(!only_figures(&server, &wanted, &status_patch(&server, &wanted)));
     }
 
     #[test]
@@ -763,7 +798,7 @@ mod tests {
         };
         let waits = |wanted: &PilotStatus| {
             let server = status("joins the ring, received 9 bytes", 40);
-            only_figures(&server, wanted, &patch(&server, wanted))
+            only_figures(&server, wanted, &status_patch(&server, wanted))
         };
         assert!(waits(&status("joins the ring, received 1234 bytes", 40)));
         assert!(!waits(&status("joins the ring, received 1234 bytes", 41)));

@@ -20,9 +20,9 @@ pub struct StopBlockers {
 
 impl StopBlockers {
     /// Goes on from the blockers that an earlier program of the pilot reported.
-    pub fn resumed(reported: &[Blocker]) -> Self {
-        let known = reported.iter().map(|blocker| (blocker.predicate.clone(), blocker.clone()));
-        Self { known: known.collect() }
+    pub fn from_reported(reported: &[Blocker]) -> Self {
+        let entries = reported.iter().map(|blocker| (blocker.predicate.clone(), blocker.clone()));
+        Self { known: entries.collect() }
     }
 
     /// Turns the rules that hold now, each with a sentence, into what the Pilot reports. `open`
@@ -30,17 +30,17 @@ impl StopBlockers {
     /// still hold, and so does [`HOLDINGS_KNOWN`].
     pub fn update(
         &mut self,
-        holding: Vec<(&'static Predicate, String)>,
-        open: Option<String>,
+        active_rules: Vec<(&'static Predicate, String)>,
+        unanswered: Option<String>,
     ) -> Vec<Blocker> {
-        let now = now();
-        let before = std::mem::take(&mut self.known);
-        let open =
-            open.map(|what| (&HOLDINGS_KNOWN, format!("does not say what it holds: {what}")));
-        let is_open = open.is_some();
+        let now = current_time();
+        let old_blockers = std::mem::take(&mut self.known);
+        let unanswered_blocker = unanswered
+            .map(|questions| (&HOLDINGS_KNOWN, format!("does not say what it holds: {questions}")));
+        let is_open = unanswered_blocker.is_some();
         let mut reported: Vec<Blocker> = Vec::new();
-        for (rule, message) in holding.into_iter().chain(open) {
-            let since = before.get(rule.name).and_then(|blocker| blocker.since.clone());
+        for (rule, message) in active_rules.into_iter().chain(unanswered_blocker) {
+            let since = old_blockers.get(rule.name).and_then(|blocker| blocker.since.clone());
             reported.push(Blocker {
                 predicate: rule.name.to_owned(),
                 against: rule.against.to_vec(),
@@ -50,23 +50,25 @@ impl StopBlockers {
             });
         }
         if is_open {
-            let gone = |rule: &String| reported.iter().all(|now| now.predicate != *rule);
-            let kept: Vec<_> = before.into_iter().filter(|(rule, _)| gone(rule)).collect();
-            reported.extend(kept.into_iter().map(|(_, blocker)| blocker));
+            let is_missing =
+                |rule: &String| reported.iter().all(|blocker| blocker.predicate != *rule);
+            let kept_blockers: Vec<_> =
+                old_blockers.into_iter().filter(|(rule, _)| is_missing(rule)).collect();
+            reported.extend(kept_blockers.into_iter().map(|(_, blocker)| blocker));
         }
-        let known = reported.iter().map(|blocker| (blocker.predicate.clone(), blocker.clone()));
-        self.known = known.collect();
+        let entries = reported.iter().map(|blocker| (blocker.predicate.clone(), blocker.clone()));
+        self.known = entries.collect();
         reported
     }
 }
 
 /// Does this say only why the database does not let its node leave?
 pub fn is_refusal(blocker: &Blocker) -> bool {
-    blocker.changes() == [NodeChange::Leave]
+    blocker.blocked_changes() == [NodeChange::Leave]
 }
 
 /// Returns the time in whole seconds, as Kubernetes objects carry it.
-pub fn now() -> Time {
+pub fn current_time() -> Time {
     let now = Timestamp::now();
     Time(now.round(Unit::Second).unwrap_or(now))
 }
@@ -86,7 +88,7 @@ mod tests {
             since: Some(past.clone()),
             observed_time: Some(past.clone()),
         };
-        StopBlockers::resumed(&[blocker])
+        StopBlockers::from_reported(&[blocker])
     }
 
     #[test]

@@ -29,28 +29,28 @@ struct ShortageState {
 }
 
 impl DiskShortage {
-    fn state(&self) -> MutexGuard<'_, ShortageState> {
+    fn lock_state(&self) -> MutexGuard<'_, ShortageState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes that the database ended for want of room.
-    pub fn note(&self, now: Instant) {
-        let mut state = self.state();
-        let recent = |last: Instant| now.saturating_duration_since(last) < ONE_SHORTAGE;
-        let repeated = state.last.is_some_and(recent);
+    pub fn record_shortage(&self, now: Instant) {
+        let mut state = self.lock_state();
+        let is_recent = |last: Instant| now.saturating_duration_since(last) < ONE_SHORTAGE;
+        let repeated = state.last.is_some_and(is_recent);
         *state = ShortageState { last: Some(now), repeated, left: None };
     }
 
     /// Returns how many bytes of a volume must be free for the next start, where those that are do
     /// not suffice.
-    pub fn lacks(&self, free: u64, capacity: u64) -> Option<u64> {
-        let mut state = self.state();
+    pub fn required_bytes(&self, free: u64, capacity: u64) -> Option<u64> {
+        let mut state = self.lock_state();
         if !state.repeated {
             return None;
         }
-        let more = state.left.get_or_insert(free).saturating_add(MORE);
-        let needed = more.min(capacity / 10);
-        (free < needed).then_some(needed)
+        let min_free = state.left.get_or_insert(free).saturating_add(MORE);
+        let required_free = min_free.min(capacity / 10);
+        (free < required_free).then_some(required_free)
     }
 }
 
@@ -64,21 +64,29 @@ mod tests {
     #[test]
     fn a_second_end_for_want_of_room_waits_for_more_room_than_it_left() {
         let (shortage, now) = (DiskShortage::default(), Instant::now());
-        assert_eq!(shortage.lacks(0, GIB), None, "nothing ended yet");
-        shortage.note(now);
-        assert_eq!(shortage.lacks(80 * MIB, 10 * GIB), None, "it may make room as it starts");
-        shortage.note(now + Duration::from_secs(60));
-        assert_eq!(shortage.lacks(80 * MIB, 10 * GIB), Some(144 * MIB));
-        assert_eq!(shortage.lacks(100 * MIB, 10 * GIB), Some(144 * MIB), "the measure stays");
-        assert_eq!(shortage.lacks(144 * MIB, 10 * GIB), None, "cleared, or grown");
-        assert_eq!(shortage.lacks(100 * MIB, GIB), Some(GIB / 10), "a tenth suffices");
+        assert_eq!(shortage.required_bytes(0, GIB), None, "nothing ended yet");
+        shortage.record_shortage(now);
+        assert_eq!(
+            shortage.required_bytes(80 * MIB, 10 * GIB),
+            None,
+            "it may make room as it starts"
+        );
+        shortage.record_shortage(now + Duration::from_secs(60));
+        assert_eq!(shortage.required_bytes(80 * MIB, 10 * GIB), Some(144 * MIB));
+        assert_eq!(
+            shortage.required_bytes(100 * MIB, 10 * GIB),
+            Some(144 * MIB),
+            "the measure stays"
+        );
+        assert_eq!(shortage.required_bytes(144 * MIB, 10 * GIB), None, "cleared, or grown");
+        assert_eq!(shortage.required_bytes(100 * MIB, GIB), Some(GIB / 10), "a tenth suffices");
     }
 
     #[test]
     fn ends_that_lie_far_apart_are_shortages_of_their_own() {
         let (shortage, now) = (DiskShortage::default(), Instant::now());
-        shortage.note(now);
-        shortage.note(now + ONE_SHORTAGE);
-        assert_eq!(shortage.lacks(80 * MIB, 10 * GIB), None);
+        shortage.record_shortage(now);
+        shortage.record_shortage(now + ONE_SHORTAGE);
+        assert_eq!(shortage.required_bytes(80 * MIB, 10 * GIB), None);
     }
 }

@@ -118,9 +118,9 @@ pub enum HoldReason {
 impl NodeMachine {
     /// Tells whether the node's pilot may lead. `shared`: other pilots could lead. Then the pilot of
     /// a node that leaves leads for its own departure only: other duties go on after its end.
-    pub fn eligibility(&self, shared: bool) -> LeaderEligibility {
+    pub fn leader_eligibility(&self, is_shared: bool) -> LeaderEligibility {
         match &self.life {
-            NodePhase::Up(up) if up.decommissioning.is_some() && shared && up.serving => {
+            NodePhase::Up(up) if up.decommissioning.is_some() && is_shared && up.serving => {
                 LeaderEligibility::Departing
             }
             NodePhase::Up(up) if up.serving => LeaderEligibility::Yes,
@@ -159,11 +159,12 @@ impl NodeMachine {
 
     /// Returns what the node is at, as people are told: while a start that failed is tried again,
     /// that it failed, until it gets further.
-    pub fn told(&self) -> &NodePhase {
+    pub fn reported_phase(&self) -> &NodePhase {
         match (&self.life, &self.repeats) {
-            (NodePhase::Preflight | NodePhase::Turn | NodePhase::Configuring, Some(failed)) => {
-                failed
-            }
+            (
+                NodePhase::Preflight | NodePhase::Turn | NodePhase::Configuring,
+                Some(failed_phase),
+            ) => failed_phase,
             (life, _) => life,
         }
     }
@@ -173,15 +174,15 @@ impl NodeMachine {
         self.attempt == attempt
     }
 
-    pub fn want(&self) -> Option<NodeIntent> {
+    pub fn desired_intent(&self) -> Option<NodeIntent> {
         self.want
     }
 
     /// Has the node left its database cluster for good, with its process gone or ending with the
     /// pilot?
     pub fn is_gone(&self) -> bool {
-        let running = matches!(self.life, NodePhase::Up(_) | NodePhase::Stopping { .. });
-        self.decommissioned && (self.ending || !running)
+        let is_running = matches!(self.life, NodePhase::Up(_) | NodePhase::Stopping { .. });
+        self.decommissioned && (self.ending || !is_running)
     }
 
     /// Do the programs run that come before the database in `attempt`, be it that they were
@@ -214,67 +215,83 @@ impl NodeMachine {
     pub fn step(mut self, event: MachineEvent) -> (Self, Vec<MachineEffect>) {
         let mut effects = Vec::new();
         if !matches!(self.life, NodePhase::Exited(_)) {
-            self.take(event, &mut effects);
+            self.apply_event(event, &mut effects);
         }
         (self, effects)
     }
 
-    fn take(&mut self, event: MachineEvent, effects: &mut Vec<MachineEffect>) {
+    fn apply_event(&mut self, event: MachineEvent, effects: &mut Vec<MachineEffect>) {
         let attempt = self.attempt;
         match (event, &mut self.life) {
             (MachineEvent::Intent { want, restart, changed }, _) => {
-                self.intent(want, restart, changed, effects);
+                self.apply_intent(want, restart, changed, effects);
             }
-            (MachineEvent::RestartOrdered(ordered), NodePhase::Up(up)) => up.ordered = ordered,
+            (MachineEvent::RestartOrdered(is_ordered), NodePhase::Up(up)) => {
+                up.ordered = is_ordered;
+            }
             (MachineEvent::SilenceLimit(limit), life) => {
                 self.limits.silence = limit;
                 if matches!(life, NodePhase::Up(up) if up.answered && !up.suspected) {
                     effects.push(MachineEffect::Arm(MachineTimer::Hung, limit));
                 }
             }
-            (MachineEvent::Signal(signal), _) => self.signal(signal, effects),
+            (MachineEvent::Signal(signal), _) => self.handle_signal(signal, effects),
             (MachineEvent::Decommissioned, _) => self.decommissioned = true,
-            (MachineEvent::DecommissionRecorded, _) => self.recorded(effects),
+            (MachineEvent::DecommissionRecorded, _) => self.finish_decommission(effects),
 
-            (MachineEvent::PreflightPassed(of), NodePhase::Preflight) if of == attempt => {
+            (MachineEvent::PreflightPassed(answered_attempt), NodePhase::Preflight)
+                if answered_attempt == attempt =>
+            {
                 self.life = NodePhase::Turn;
-                self.repeats.take_if(|failed| *failed == NodePhase::Refused);
+                self.repeats.take_if(|phase| *phase == NodePhase::Refused);
                 effects.push(MachineEffect::TakeTurn(attempt));
             }
-            (MachineEvent::PreflightFailed(of), NodePhase::Preflight | NodePhase::Turn)
-                if of == attempt =>
-            {
+            (
+                MachineEvent::PreflightFailed(answered_attempt),
+                NodePhase::Preflight | NodePhase::Turn,
+            ) if answered_attempt == attempt => {
                 self.life = NodePhase::Refused;
                 effects.push(MachineEffect::Arm(MachineTimer::Recheck, RECHECK));
             }
-            (MachineEvent::Turn { attempt: of, may_found }, NodePhase::Turn) if of == attempt => {
+            (MachineEvent::Turn { attempt: answered_attempt, may_found }, NodePhase::Turn)
+                if answered_attempt == attempt =>
+            {
                 self.life = NodePhase::Configuring;
                 effects.push(MachineEffect::Configure { attempt, may_found });
             }
-            (MachineEvent::Configured(of), NodePhase::Configuring) if of == attempt => {
+            (MachineEvent::Configured(answered_attempt), NodePhase::Configuring)
+                if answered_attempt == attempt =>
+            {
                 self.life = NodePhase::Preparing { cancelled: false };
                 effects.push(MachineEffect::Prepare(attempt));
             }
             (
-                MachineEvent::Prepared(of) | MachineEvent::NotPrepared(of),
+                MachineEvent::Prepared(answered_attempt)
+                | MachineEvent::NotPrepared(answered_attempt),
                 NodePhase::Preparing { cancelled: true },
-            ) if of == attempt => {
+            ) if answered_attempt == attempt => {
                 if self.ending {
-                    self.exit(0, effects);
+                    self.exit_pilot(0, effects);
                 } else {
-                    self.begin(effects);
+                    self.begin_attempt(effects);
                 }
             }
-            (MachineEvent::Prepared(of), NodePhase::Preparing { .. }) if of == attempt => {
+            (MachineEvent::Prepared(answered_attempt), NodePhase::Preparing { .. })
+                if answered_attempt == attempt =>
+            {
                 self.life = NodePhase::Spawning;
                 effects.push(MachineEffect::Spawn);
             }
-            (MachineEvent::NotPrepared(of), NodePhase::Preparing { .. }) if of == attempt => {
+            (MachineEvent::NotPrepared(answered_attempt), NodePhase::Preparing { .. })
+                if answered_attempt == attempt =>
+            {
                 self.life = NodePhase::Unprepared;
                 let delay = self.next_delay().max(RECHECK);
                 effects.push(MachineEffect::Arm(MachineTimer::Recheck, delay));
             }
-            (MachineEvent::NotConfigured(of), NodePhase::Configuring) if of == attempt => {
+            (MachineEvent::NotConfigured(answered_attempt), NodePhase::Configuring)
+                if answered_attempt == attempt =>
+            {
                 self.life = NodePhase::Rejected;
                 effects.push(MachineEffect::Arm(MachineTimer::Recheck, RECHECK));
             }
@@ -282,12 +299,12 @@ impl NodeMachine {
                 MachineEvent::Timer(MachineTimer::Recheck),
                 NodePhase::Refused | NodePhase::Rejected | NodePhase::Unprepared,
             ) => {
-                let failed = self.life.clone();
-                self.begin(effects);
-                self.repeats = Some(failed);
+                let failed_phase = self.life.clone();
+                self.begin_attempt(effects);
+                self.repeats = Some(failed_phase);
             }
             (MachineEvent::Timer(MachineTimer::Backoff), NodePhase::Backoff) => {
-                self.begin(effects);
+                self.begin_attempt(effects);
             }
 
             (MachineEvent::Spawned { pid }, NodePhase::Spawning) => {
@@ -306,47 +323,49 @@ impl NodeMachine {
                 if self.ending
                     || matches!(self.want, Some(NodeIntent::Stopped | NodeIntent::Fenced))
                 {
-                    self.terminate(pid, effects);
+                    self.terminate_process(pid, effects);
                 }
             }
-            (MachineEvent::SpawnFailed, NodePhase::Spawning) => self.crashed(effects),
+            (MachineEvent::SpawnFailed, NodePhase::Spawning) => self.handle_crash(effects),
             (MachineEvent::Exited(exit), NodePhase::Up(up)) => {
                 let pid = up.pid;
                 if up.serving {
                     self.failures = 0;
                 }
-                self.ended(pid, exit, effects);
+                self.handle_exit(pid, exit, effects);
                 if matches!(self.life, NodePhase::Up(_)) {
-                    self.crashed(effects);
+                    self.handle_crash(effects);
                 }
             }
             (MachineEvent::Exited(exit), NodePhase::Stopping { pid, .. }) => {
                 let pid = *pid;
                 let gave_up = std::mem::take(&mut self.gave_up);
-                self.ended(pid, exit, effects);
+                self.handle_exit(pid, exit, effects);
                 match self.life {
-                    NodePhase::Stopping { .. } if gave_up => self.crashed(effects),
+                    NodePhase::Stopping { .. } if gave_up => self.handle_crash(effects),
                     NodePhase::Stopping { .. } => {
                         self.failures = 0;
-                        self.begin(effects);
+                        self.begin_attempt(effects);
                     }
                     _ => {}
                 }
             }
-            (MachineEvent::Validated { attempt: of, good }, NodePhase::Up(up)) if of == attempt => {
+            (MachineEvent::Validated { attempt: answered_attempt, good }, NodePhase::Up(up))
+                if answered_attempt == attempt =>
+            {
                 if !good {
                     effects.push(MachineEffect::Arm(MachineTimer::Recheck, RECHECK));
                 } else if up.restart || up.ordered {
                     let pid = up.pid;
-                    self.stop(pid, effects);
+                    self.stop_process(pid, effects);
                 }
             }
             (MachineEvent::Timer(MachineTimer::Recheck), NodePhase::Up(_)) => {
-                self.validate(effects);
+                self.request_validation(effects);
             }
             (MachineEvent::Space { full }, NodePhase::Up(up)) => {
-                let freed = std::mem::replace(&mut up.full, full) && !full;
-                if freed && up.served && !up.serving {
+                let is_freed = std::mem::replace(&mut up.full, full) && !full;
+                if is_freed && up.served && !up.serving {
                     effects.push(MachineEffect::Arm(MachineTimer::Freed, FREED_WAIT));
                 }
             }
@@ -356,7 +375,7 @@ impl NodeMachine {
                 // The database stopped serving when it could not write, and does not come back by
                 // itself.
                 up.restart = true;
-                self.validate(effects);
+                self.request_validation(effects);
             }
 
             (MachineEvent::Observed { alive, serving }, NodePhase::Up(up)) => {
@@ -383,7 +402,7 @@ impl NodeMachine {
                 up.serving = false;
                 if up.suspected {
                     self.hung = true;
-                    self.terminate(pid, effects);
+                    self.terminate_process(pid, effects);
                 } else {
                     up.suspected = true;
                     // A stopped process acts on nothing but CONT and KILL: first CONT.
@@ -402,7 +421,7 @@ impl NodeMachine {
                 | MachineEvent::DecommissionIrreversible
                 | MachineEvent::CancelFailed),
                 NodePhase::Up(_),
-            ) => self.decommission_answered(&event, effects),
+            ) => self.handle_decommission_answer(&event, effects),
 
             (
                 MachineEvent::Flushed | MachineEvent::Timer(MachineTimer::Flush),
@@ -412,17 +431,17 @@ impl NodeMachine {
                 MachineEvent::Timer(MachineTimer::Signal),
                 NodePhase::Stopping { stage: StopStage::Signal(_), .. },
             ) => {
-                self.press(effects);
+                self.advance_stop(effects);
             }
             (MachineEvent::Timer(MachineTimer::Kill), NodePhase::Stopping { .. }) => {
-                self.kill(effects);
+                self.kill_process(effects);
             }
             _ => {}
         }
     }
 
     /// Begins anew with what is wanted. Called while there is no child.
-    fn begin(&mut self, effects: &mut Vec<MachineEffect>) {
+    fn begin_attempt(&mut self, effects: &mut Vec<MachineEffect>) {
         self.attempt += 1;
         self.repeats = None;
         effects.extend([
@@ -457,19 +476,19 @@ impl NodeMachine {
     /// Ends a process that another one shall follow, as after a crash.
     fn give_up(&mut self, pid: i32, effects: &mut Vec<MachineEffect>) {
         self.gave_up = true;
-        self.terminate(pid, effects);
+        self.terminate_process(pid, effects);
     }
 
-    fn crashed(&mut self, effects: &mut Vec<MachineEffect>) {
+    fn handle_crash(&mut self, effects: &mut Vec<MachineEffect>) {
         if self.ending {
-            self.exit(0, effects);
+            self.exit_pilot(0, effects);
             return;
         }
         let delay = self.next_delay();
         self.life = NodePhase::Backoff;
         effects.push(MachineEffect::Arm(MachineTimer::Backoff, delay));
         if self.want.is_some_and(|want| self.is_held_by(want)) {
-            self.begin(effects);
+            self.begin_attempt(effects);
         }
     }
 

@@ -6,15 +6,15 @@ use crate::{
     pilot::{driver::ReplicationRole, security::SecurityReport},
     runtime::{
         build_info,
-        metric_catalogue::{MetricDescription, described},
+        metric_catalogue::{MetricDescription, describe_collectors},
     },
 };
 
 /// The metrics of every pilot, whatever database it runs.
-pub fn catalogue() -> Vec<MetricDescription> {
+pub fn describe_metrics() -> Vec<MetricDescription> {
     let mut collectors = Metrics::new().collectors();
     collectors.push(build_info::collector());
-    described(&collectors)
+    describe_collectors(&collectors)
 }
 
 #[derive(Clone, Debug)]
@@ -79,7 +79,7 @@ impl Metrics {
             Box::new(leader.clone()),
             Box::new(leader_changes.clone()),
             Box::new(events_dropped.clone()),
-            Box::new(crate::runtime::log::dropped()),
+            Box::new(crate::runtime::log::dropped_counter()),
         ]
     }
 
@@ -147,10 +147,11 @@ impl Metrics {
 
     /// Sets when certificates end, and how clients are connected. A port that shows no certificate
     /// has no series, and a node that does not take both kinds of connections none of those.
-    pub fn set_security(&self, shown: Option<&SecurityReport>) {
-        let ports = shown.map(|shown| [("internode", &shown.internode), ("client", &shown.client)]);
-        for (usage, one) in ports.unwrap_or([("internode", &None), ("client", &None)]) {
-            match one.as_ref().and_then(|one| one.not_after.as_ref()) {
+    pub fn set_security(&self, report: Option<&SecurityReport>) {
+        let ports =
+            report.map(|report| [("internode", &report.internode), ("client", &report.client)]);
+        for (usage, certificate) in ports.unwrap_or([("internode", &None), ("client", &None)]) {
+            match certificate.as_ref().and_then(|certificate| certificate.not_after.as_ref()) {
                 Some(end) => {
                     self.certificate_expiry.with_label_values(&[usage]).set(end.0.as_second());
                 }
@@ -158,7 +159,7 @@ impl Metrics {
                 None => drop(self.certificate_expiry.remove_label_values(&[usage])),
             }
         }
-        match shown.and_then(|shown| shown.clients.as_ref()) {
+        match report.and_then(|report| report.clients.as_ref()) {
             Some(clients) => {
                 for (tls, number) in [("true", clients.tls), ("false", clients.plain)] {
                     self.client_connections.with_label_values(&[tls]).set(number.into());
@@ -175,8 +176,10 @@ impl Metrics {
             self.role.reset();
             return;
         }
-        for one in ReplicationRole::ALL {
-            self.role.with_label_values(&[one.name()]).set((role == Some(one)).into());
+        for replication_role in ReplicationRole::ALL {
+            self.role
+                .with_label_values(&[replication_role.name()])
+                .set((role == Some(replication_role)).into());
         }
     }
 }

@@ -24,25 +24,33 @@ const SOON: Duration = Duration::from_secs(2);
 
 /// Keeps the port true until shutdown. Before the pilot knows its Pilot it serves plain text: it has
 /// nothing to tell then but that.
-pub(super) async fn follow(
-    own: NodeSecurity,
+pub(super) async fn maintain_port(
+    node_security: NodeSecurity,
     volume: Volume,
     mut intent: IntentReceiver,
     port: watch::Sender<PortSecurity>,
     shutdown: Shutdown,
 ) {
-    let mut shown = None;
+    let mut served_chain = None;
     loop {
-        let seen = intent.borrow_and_update().as_ref().map(|seen| seen.pilot.spec.security.clone());
-        let pause = match seen.flatten().filter(|told| told.metrics == Some(MetricsTls::Required)) {
+        let security = intent
+            .borrow_and_update()
+            .as_ref()
+            .map(|snapshot| snapshot.pilot.spec.security.clone());
+        let pause = match security
+            .flatten()
+            .filter(|security| security.metrics == Some(MetricsTls::Required))
+        {
             None => {
-                shown = None;
+                served_chain = None;
                 port.send_if_modified(|port| {
                     !std::mem::replace(port, PortSecurity::Plain).is_plain()
                 });
                 None
             }
-            Some(told) => Some(look(&own, &volume, told, &mut shown, &port).await),
+            Some(security) => {
+                Some(update_port(&node_security, &volume, security, &mut served_chain, &port).await)
+            }
         };
         let rest = async {
             match pause {
@@ -61,30 +69,31 @@ pub(super) async fn follow(
 }
 
 /// Serves with the certificate that there is, and nobody without one. Returns when to look again.
-async fn look(
-    own: &NodeSecurity,
+async fn update_port(
+    node_security: &NodeSecurity,
     volume: &Volume,
-    told: PilotSecurity,
-    shown: &mut Option<String>,
+    security: PilotSecurity,
+    served_chain: &mut Option<String>,
     port: &watch::Sender<PortSecurity>,
 ) -> Duration {
-    let own = own.clone();
-    let Ok(found) = volume.visit(move |_| own.client_certificate(&told)).await else {
+    let node_security = node_security.clone();
+    let Ok(certificate) = volume.visit(move |_| node_security.client_certificate(&security)).await
+    else {
         // The volume hangs: what is served is served on.
         return LOOK_EVERY;
     };
-    let Some((chain, key)) = found else {
-        *shown = None;
+    let Some((chain, key)) = certificate else {
+        *served_chain = None;
         port.send_replace(PortSecurity::Closed);
         return SOON;
     };
-    if shown.as_ref() == Some(&chain) {
+    if served_chain.as_ref() == Some(&chain) {
         return LOOK_EVERY;
     }
     match server_config(&chain, &key) {
         Ok(config) => {
             port.send_replace(PortSecurity::Encrypted(config));
-            *shown = Some(chain);
+            *served_chain = Some(chain);
             LOOK_EVERY
         }
         Err(error) => {

@@ -1,7 +1,7 @@
 //! Checks of the host and the data volume that every database needs, before anything starts.
 //!
 //! Every failed check says what was found and what to do. The calls here block: a
-//! [`Volume`](crate::pilot::volume::lock::Volume) is where they are made.
+//! [`Volume`](crate::pilot::volume::data_volume::Volume) is where they are made.
 
 mod clock;
 mod data_directory;
@@ -13,9 +13,9 @@ use std::time::SystemTime;
 
 use self::{clock::ClockReference, kernel_limits::KernelLimits};
 pub use self::{
-    data_directory::{VolumeSpace, space},
-    installed_version::{installed, out_of_turn},
-    network::unresolved,
+    data_directory::{VolumeSpace, read_space},
+    installed_version::{find_installed_version, out_of_turn},
+    network::find_unresolved,
 };
 use crate::pilot::{
     database::DrivenDatabase,
@@ -42,23 +42,23 @@ pub struct PreflightContext {
 
 /// Checks the data directory, the clock and the network. `lock` is filled with the lock of the data
 /// directory when that is free.
-pub fn check(
+pub fn check_host(
     node: &DatabaseNode,
     host: &PreflightContext,
     lock: &mut Option<VolumeLock>,
 ) -> Vec<FailedCheck> {
-    let mut failed = Vec::new();
-    if let Err(check) = data_directory::directory(node, host, lock) {
+    let mut failed_checks = Vec::new();
+    if let Err(check) = data_directory::check_directory(node, host, lock) {
         // Without its directory nothing else can be said about the data.
-        failed.push(check);
+        failed_checks.push(check);
     } else {
-        failed.extend(data_directory::identity(node, host).err());
+        failed_checks.extend(data_directory::check_identity(node, host).err());
         let data = host.orders_by_time.then_some(node.data.as_path());
         let witness = ClockReference { data, api: host.api_time };
-        failed.extend(clock::check(SystemTime::now(), witness).err());
+        failed_checks.extend(clock::check_clock(SystemTime::now(), witness).err());
     }
-    failed.extend(network::address(node, host).err());
-    failed
+    failed_checks.extend(network::check_address(node, host).err());
+    failed_checks
 }
 
 /// Looks for the database's program and its agents, runs the checks of the database's own, and
@@ -70,14 +70,14 @@ pub async fn check_database(
     node: &DatabaseNode,
     allow_low_limits: bool,
 ) -> Vec<FailedCheck> {
-    let mut failed = missing_files(database, node);
-    failed.extend(driver.preflight(node).await);
+    let mut failed_checks = missing_files(database, node);
+    failed_checks.extend(driver.run_preflight(node).await);
     // Limits are raised even where low ones are allowed.
     let limits = KernelLimits::of_this_process();
     if !allow_low_limits {
-        failed.extend(limits.check(&driver.needs(node)));
+        failed_checks.extend(limits.check_needs(&driver.kernel_needs(node)));
     }
-    failed
+    failed_checks
 }
 
 /// Returns a failed check for each file without which the database does not start.
@@ -91,13 +91,13 @@ pub fn missing_files(database: &DrivenDatabase, node: &DatabaseNode) -> Vec<Fail
         .chain(agents)
         .filter(|(path, _)| !path.is_file())
         .map(|(path, remedy)| {
-            failed("PreflightFailed", format!("{} is missing; {remedy}", path.display()))
+            failed_check("PreflightFailed", format!("{} is missing; {remedy}", path.display()))
         })
         .collect()
 }
 
 /// Makes a failed check.
-pub fn failed(reason: &'static str, message: String) -> FailedCheck {
+pub fn failed_check(reason: &'static str, message: String) -> FailedCheck {
     FailedCheck { reason, message }
 }
 
@@ -150,7 +150,7 @@ mod tests {
     }
 
     fn reasons(node: &DatabaseNode, host: &PreflightContext) -> Vec<&'static str> {
-        check(node, host, &mut None).into_iter().map(|check| check.reason).collect()
+        check_host(node, host, &mut None).into_iter().map(|check| check.reason).collect()
     }
 
     #[test]
@@ -163,7 +163,7 @@ mod tests {
         // The cluster was deleted and made again: which ring the data belong to is decided at the
         // node's turn.
         assert_eq!(reasons(&node(data.path(), "u2"), &host()), [""; 0]);
-        let mark = PilotFiles::of(data.path()).mark().unwrap().unwrap();
+        let mark = PilotFiles::for_directory(data.path()).read_mark().unwrap().unwrap();
         assert_eq!(mark.cluster_uid.as_deref(), Some("u1"));
     }
 
@@ -173,7 +173,7 @@ mod tests {
         fs::write(unmarked.path().join("rows"), "x").unwrap();
         let foreign = tempfile::tempdir().unwrap();
         let mark = VolumeMark { pilot: "cass-other-a-0".into(), ..VolumeMark::default() };
-        PilotFiles::of(foreign.path()).set_mark(&mark).unwrap();
+        PilotFiles::for_directory(foreign.path()).set_mark(&mark).unwrap();
         for data in [unmarked.path(), foreign.path()] {
             let mut node = node(data, "u1");
             assert_eq!(reasons(&node, &host()), ["IdentityMismatch"]);
@@ -189,7 +189,7 @@ mod tests {
     fn a_directory_serves_one_pilot_at_a_time() {
         let data = tempfile::tempdir().unwrap();
         let mut held = None;
-        assert!(check(&node(data.path(), "u1"), &host(), &mut held).is_empty());
+        assert!(check_host(&node(data.path(), "u1"), &host(), &mut held).is_empty());
         assert_eq!(reasons(&node(data.path(), "u1"), &host()), ["PreflightFailed"]);
         drop(held);
         assert_eq!(reasons(&node(data.path(), "u1"), &host()), [""; 0]);

@@ -54,45 +54,47 @@ pub type ProbeListeners = BTreeMap<String, OwnedFd>;
 ///
 /// # Errors
 /// When a port cannot be bound.
-pub async fn serve(
+pub async fn serve_probes(
     rt: &Runtime,
     bind: IpAddr,
     ports: ProbePorts,
     answers: &ProbeAnswersReceiver,
     metrics_port: &watch::Receiver<PortSecurity>,
-    mut handed: ProbeListeners,
+    mut inherited_listeners: ProbeListeners,
 ) -> io::Result<ProbeListeners> {
     let probe = |handler| Router::new().route("/", handler).with_state(answers.clone());
-    let scraped = (answers.clone(), rt.metrics().clone());
-    let metrics =
-        Router::new().route("/", get(scrape)).route("/metrics", get(scrape)).with_state(scraped);
+    let metrics_state = (answers.clone(), rt.metrics().clone());
+    let metrics = Router::new()
+        .route("/", get(scrape_metrics))
+        .route("/metrics", get(scrape_metrics))
+        .with_state(metrics_state);
     let routes = [
-        ("liveness", ports.liveness, probe(get(live))),
-        ("readiness", ports.readiness, probe(get(ready))),
-        ("startup", ports.startup, probe(get(started))),
+        ("liveness", ports.liveness, probe(get(handle_liveness))),
+        ("readiness", ports.readiness, probe(get(handle_readiness))),
+        ("startup", ports.startup, probe(get(handle_startup))),
         (METRICS, ports.metrics, metrics),
     ];
     let mut listeners = ProbeListeners::new();
     for (name, port, router) in routes {
-        let listener = match handed.remove(name) {
+        let listener = match inherited_listeners.remove(name) {
             Some(socket) => TcpListener::from_std(socket.into())?,
-            None => listen(bind, port).await?,
+            None => bind_listener(bind, port).await?,
         };
         listeners.insert(name.to_owned(), listener.as_fd().try_clone_to_owned()?);
         tracing::debug!(name, address = ?listener.local_addr().ok(), "Answering");
         // The kubelet asks in plain text.
         if name == METRICS {
-            let served = admin::serve_as(listener, router, metrics_port.clone(), rt.shutdown());
-            rt.tasks().spawn(name, served);
+            let server = admin::serve_as(listener, router, metrics_port.clone(), rt.shutdown());
+            rt.tasks().spawn(name, server);
         } else {
-            rt.tasks().spawn(name, admin::serve(listener, router, rt.shutdown()));
+            rt.tasks().spawn(name, admin::serve_plain(listener, router, rt.shutdown()));
         }
     }
     Ok(listeners)
 }
 
 /// Listens at `bind`. `::` takes both families of addresses; on a machine without IPv6, IPv4 only.
-async fn listen(bind: IpAddr, port: u16) -> io::Result<TcpListener> {
+async fn bind_listener(bind: IpAddr, port: u16) -> io::Result<TcpListener> {
     match TcpListener::bind(SocketAddr::new(bind, port)).await {
         Err(error) if error.kind() != io::ErrorKind::AddrInUse && bind.is_unspecified() => {
             TcpListener::bind(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port)).await
@@ -101,29 +103,29 @@ async fn listen(bind: IpAddr, port: u16) -> io::Result<TcpListener> {
     }
 }
 
-fn answer(good: bool, message: &str) -> (StatusCode, String) {
-    let code = if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+fn probe_response(is_good: bool, message: &str) -> (StatusCode, String) {
+    let code = if is_good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (code, format!("{message}\n"))
 }
 
-async fn live(State(answers): State<ProbeAnswersReceiver>) -> impl IntoResponse {
+async fn handle_liveness(State(answers): State<ProbeAnswersReceiver>) -> impl IntoResponse {
     let answers = answers.borrow();
-    answer(answers.live, &answers.message)
+    probe_response(answers.live, &answers.message)
 }
 
-async fn ready(State(answers): State<ProbeAnswersReceiver>) -> impl IntoResponse {
+async fn handle_readiness(State(answers): State<ProbeAnswersReceiver>) -> impl IntoResponse {
     let answers = answers.borrow();
-    answer(answers.ready, &answers.message)
+    probe_response(answers.ready, &answers.message)
 }
 
-async fn started(State(answers): State<ProbeAnswersReceiver>) -> impl IntoResponse {
-    answer(true, &answers.borrow().message)
+async fn handle_startup(State(answers): State<ProbeAnswersReceiver>) -> impl IntoResponse {
+    probe_response(true, &answers.borrow().message)
 }
 
-async fn scrape(
+async fn scrape_metrics(
     State((answers, registry)): State<(ProbeAnswersReceiver, Registry)>,
 ) -> impl IntoResponse {
-    let mut text = String::from_utf8(admin::text(&registry)).unwrap_or_default();
+    let mut text = String::from_utf8(admin::metrics_text(&registry)).unwrap_or_default();
     for (name, value) in &answers.borrow().gauges {
         // Writing to a String cannot fail.
         writeln!(text, "# TYPE {name} gauge\n{name} {value}").ok();

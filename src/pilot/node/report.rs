@@ -93,11 +93,11 @@ pub struct NodeFacts {
 
 /// Returns the status as it should stand. A condition whose status did not change keeps its
 /// transition time.
-pub fn status(
+pub fn build_status(
     database: &DrivenDatabase,
     state: &NodeMachine,
     facts: &NodeFacts,
-    before: &[Condition],
+    old_conditions: &[Condition],
     now: &Time,
 ) -> PilotStatus {
     let NodeFacts {
@@ -130,10 +130,10 @@ pub fn status(
         rungs,
         running_rungs,
     } = facts;
-    let up = matches!(state.life, NodePhase::Up(_));
+    let is_up = matches!(state.life, NodePhase::Up(_));
     let mut status = PilotStatus {
         observed_generation: *generation,
-        phase: Some(phase(state, facts)),
+        phase: Some(pilot_phase(state, facts)),
         // The reporter writes heartbeats on their own, so that they never drag conditions along.
         last_heartbeat_time: None,
         pilot_version: Some(format!("v{}", build_info::VERSION)),
@@ -141,13 +141,16 @@ pub fn status(
         config_hash: running_hash.clone(),
         started_for: started_for.clone(),
         version: observation.version.clone(),
-        health: observation.health.clone().filter(|_| up),
-        blockers: if up {
+        health: observation.health.clone().filter(|_| is_up),
+        blockers: if is_up {
             // A request that was taken back is refused no more.
-            let leaves = state.want() == Some(NodeIntent::Decommissioned);
-            let refusals = departure.iter().filter(|_| leaves);
-            let all = blockers.iter().chain(headroom).chain(refusals).cloned();
-            all.map(|blocker| Blocker { message: bounded(blocker.message), ..blocker }).collect()
+            let is_decommission_desired =
+                state.desired_intent() == Some(NodeIntent::Decommissioned);
+            let refusals = departure.iter().filter(|_| is_decommission_desired);
+            let all_blockers = blockers.iter().chain(headroom).chain(refusals).cloned();
+            all_blockers
+                .map(|blocker| Blocker { message: truncate_message(blocker.message), ..blocker })
+                .collect()
         } else {
             vec![]
         },
@@ -160,33 +163,34 @@ pub fn status(
         decommission: decommission.clone(),
         forgotten: forgotten.clone(),
         security: {
-            let lives = matches!(state.life, NodePhase::Up(_) | NodePhase::Stopping { .. });
-            let rungs = if lives { running_rungs } else { rungs };
+            let has_process = matches!(state.life, NodePhase::Up(_) | NodePhase::Stopping { .. });
+            let rungs = if has_process { running_rungs } else { rungs };
             let stored = stored.clone();
-            let told = match security {
-                Some(report) => report.status(stored, up),
+            let security_status = match security {
+                Some(report) => report.build_status(stored, is_up),
                 None => PilotSecurityStatus { stored, ..PilotSecurityStatus::default() },
             };
-            let is_told = told != PilotSecurityStatus::default();
+            let is_told = security_status != PilotSecurityStatus::default();
             let rungs = Some(rungs.clone()).filter(|rungs| is_told || !rungs.is_open());
-            let told = PilotSecurityStatus { rungs, ..told };
-            Some(told).filter(|told| *told != PilotSecurityStatus::default())
+            let security_status = PilotSecurityStatus { rungs, ..security_status };
+            Some(security_status).filter(|status| *status != PilotSecurityStatus::default())
         },
         parts: observation.detail.clone(),
-        conditions: conditions(database, state, facts),
+        conditions: build_conditions(database, state, facts),
     };
     for condition in &mut status.conditions {
         condition.observed_generation = *generation;
-        let old = before.iter().find(|old| old.type_ == condition.type_);
-        let same = old.filter(|old| old.status == condition.status);
-        condition.last_transition_time = same.map_or(now, |old| &old.last_transition_time).clone();
+        let old_condition = old_conditions.iter().find(|old| old.type_ == condition.type_);
+        let unchanged = old_condition.filter(|old| old.status == condition.status);
+        condition.last_transition_time =
+            unchanged.map_or(now, |old| &old.last_transition_time).clone();
     }
     status
 }
 
 /// Returns the phase of the node's life, as its Pilot reports it.
-pub fn phase(state: &NodeMachine, facts: &NodeFacts) -> PilotPhase {
-    match told(state, facts) {
+pub fn pilot_phase(state: &NodeMachine, facts: &NodeFacts) -> PilotPhase {
+    match reported_phase(state, facts) {
         NodePhase::Waiting | NodePhase::Turn => PilotPhase::Pending,
         NodePhase::Preflight => PilotPhase::Preflight,
         // The configuration waits for other nodes, which will come.
@@ -194,7 +198,7 @@ pub fn phase(state: &NodeMachine, facts: &NodeFacts) -> PilotPhase {
         NodePhase::Refused | NodePhase::Rejected | NodePhase::Unprepared => PilotPhase::Failed,
         NodePhase::Backoff if ended_as(facts, PASSING_ENDS).is_some() => PilotPhase::Starting,
         NodePhase::Backoff
-            if state.failures() >= HOPELESS || ended_as(facts, KNOWN_ENDS).is_some() =>
+            if state.failure_count() >= HOPELESS || ended_as(facts, KNOWN_ENDS).is_some() =>
         {
             PilotPhase::Failed
         }
@@ -213,9 +217,9 @@ pub fn phase(state: &NodeMachine, facts: &NodeFacts) -> PilotPhase {
 }
 
 /// What the node is at; a turn that lets it wait is told as that.
-fn told<'a>(state: &'a NodeMachine, facts: &NodeFacts) -> &'a NodePhase {
-    let waits = state.life == NodePhase::Turn && facts.waiting.is_some();
-    if waits { &state.life } else { state.told() }
+fn reported_phase<'a>(state: &'a NodeMachine, facts: &NodeFacts) -> &'a NodePhase {
+    let is_waiting = state.life == NodePhase::Turn && facts.waiting.is_some();
+    if is_waiting { &state.life } else { state.reported_phase() }
 }
 
 /// Is the node ready for clients?
@@ -226,29 +230,46 @@ pub fn is_ready(state: &NodeMachine) -> bool {
 /// What a condition says: status, reason, message.
 type ConditionReading = (bool, &'static str, String);
 
-fn conditions(database: &DrivenDatabase, state: &NodeMachine, facts: &NodeFacts) -> Vec<Condition> {
-    let mut all = vec![
-        condition("Ready", ready(database, state, facts)),
-        condition("Started", started(database, state)),
-        condition("Stopped", stopped(database, state)),
-        condition("Decommissioned", decommissioned(state, facts)),
+fn build_conditions(
+    database: &DrivenDatabase,
+    state: &NodeMachine,
+    facts: &NodeFacts,
+) -> Vec<Condition> {
+    let mut conditions = vec![
+        build_condition("Ready", ready_condition(database, state, facts)),
+        build_condition("Started", started_condition(database, state)),
+        build_condition("Stopped", stopped_condition(database, state)),
+        build_condition("Decommissioned", decommissioned_condition(state, facts)),
     ];
-    all.extend(preflight(state, facts).map(|reading| condition("PreflightPassed", reading)));
-    all.extend(holds(facts).map(|reading| condition(VOLUME_HOLDS_DATA, reading)));
-    all.extend(config(facts).map(|reading| condition("ConfigApplied", reading)));
-    if let Some(told) = &database.preparation {
-        all.extend(prepared(told, facts).map(|reading| condition(told.condition, reading)));
+    conditions.extend(
+        preflight_condition(state, facts)
+            .map(|reading| build_condition("PreflightPassed", reading)),
+    );
+    conditions
+        .extend(data_condition(facts).map(|reading| build_condition(VOLUME_HOLDS_DATA, reading)));
+    conditions
+        .extend(config_condition(facts).map(|reading| build_condition("ConfigApplied", reading)));
+    if let Some(preparation) = &database.preparation {
+        conditions.extend(
+            preparation_condition(preparation, facts)
+                .map(|reading| build_condition(preparation.condition, reading)),
+        );
     }
-    all.extend(facts.observation.conditions.iter().map(own));
-    all.extend(secured(state, facts));
-    all.extend(saved(state, facts).map(|reading| condition("StateSaved", reading)));
-    all.extend(writable(state, facts).map(|reading| condition("Writable", reading)));
-    all.extend(successor(facts).map(|reading| condition("ProgramCurrent", reading)));
-    all
+    conditions.extend(facts.observation.conditions.iter().map(database_condition));
+    conditions.extend(security_conditions(state, facts));
+    conditions.extend(
+        state_saved_condition(state, facts).map(|reading| build_condition("StateSaved", reading)),
+    );
+    conditions.extend(
+        writable_condition(state, facts).map(|reading| build_condition("Writable", reading)),
+    );
+    conditions
+        .extend(program_condition(facts).map(|reading| build_condition("ProgramCurrent", reading)));
+    conditions
 }
 
 /// Bounds a message, so that no report is too long for the API server.
-fn bounded(mut message: String) -> String {
+fn truncate_message(mut message: String) -> String {
     let mut end = message.len().min(MESSAGE);
     while !message.is_char_boundary(end) {
         end -= 1;
@@ -257,8 +278,8 @@ fn bounded(mut message: String) -> String {
     message
 }
 
-fn condition(type_: &str, (status, reason, message): ConditionReading) -> Condition {
-    let message = bounded(message);
+fn build_condition(type_: &str, (status, reason, message): ConditionReading) -> Condition {
+    let message = truncate_message(message);
     Condition {
         type_: type_.to_owned(),
         status: if status { "True" } else { "False" }.to_owned(),
@@ -271,63 +292,70 @@ fn condition(type_: &str, (status, reason, message): ConditionReading) -> Condit
 
 /// Reads the conditions of a node that is to be secured. Whom a database has that does not run is
 /// nothing to tell.
-fn secured(state: &NodeMachine, facts: &NodeFacts) -> impl Iterator<Item = Condition> {
-    let told = facts.security.as_deref();
-    let up = matches!(state.life, NodePhase::Up(_));
-    let certificates = told.and_then(|told| told.certificates.clone());
-    let users = told.and_then(|told| told.users_applied.clone()).filter(|_| up);
-    let all = [("CertificatesValid", certificates), ("UsersApplied", users)];
-    all.into_iter().filter_map(|(type_, reading)| {
+fn security_conditions(state: &NodeMachine, facts: &NodeFacts) -> impl Iterator<Item = Condition> {
+    let report = facts.security.as_deref();
+    let is_up = matches!(state.life, NodePhase::Up(_));
+    let certificates = report.and_then(|report| report.certificates.clone());
+    let users = report.and_then(|report| report.users_applied.clone()).filter(|_| is_up);
+    let readings = [("CertificatesValid", certificates), ("UsersApplied", users)];
+    readings.into_iter().filter_map(|(type_, reading)| {
         let SecurityReading { good, reason, message } = reading?;
-        Some(condition(type_, (good, reason, message)))
+        Some(build_condition(type_, (good, reason, message)))
     })
 }
 
-fn own(told: &DatabaseCondition) -> Condition {
-    let reading = (told.status == Some(true), "", told.message.clone());
-    let mut condition = condition(told.type_, reading);
-    condition.reason = told.reason.to_string();
-    if told.status.is_none() {
+fn database_condition(observed_condition: &DatabaseCondition) -> Condition {
+    let reading = (observed_condition.status == Some(true), "", observed_condition.message.clone());
+    let mut condition = build_condition(observed_condition.type_, reading);
+    condition.reason = observed_condition.reason.to_string();
+    if observed_condition.status.is_none() {
         "Unknown".clone_into(&mut condition.status);
     }
     condition
 }
 
-fn ready(database: &DrivenDatabase, state: &NodeMachine, facts: &NodeFacts) -> ConditionReading {
+fn ready_condition(
+    database: &DrivenDatabase,
+    state: &NodeMachine,
+    facts: &NodeFacts,
+) -> ConditionReading {
     let title = database.names.title;
-    let waiting = || facts.waiting.clone().unwrap_or_default();
-    match told(state, facts) {
+    let wait_reason = || facts.waiting.clone().unwrap_or_default();
+    match reported_phase(state, facts) {
         NodePhase::Waiting => {
-            let waiting = facts.waiting.clone();
-            (false, "Starting", waiting.unwrap_or_else(|| "waits for its Pilot object".into()))
+            let wait_reason = facts.waiting.clone();
+            (false, "Starting", wait_reason.unwrap_or_else(|| "waits for its Pilot object".into()))
         }
         NodePhase::Preflight => (false, "Starting", "the host is being checked".into()),
         NodePhase::Refused => {
-            let failed = facts.preflight.iter().flatten();
-            let reason = failed.clone().next().map_or("PreflightFailed", |check| check.reason);
-            (false, reason, joined(failed))
+            let failed_checks = facts.preflight.iter().flatten();
+            let reason =
+                failed_checks.clone().next().map_or("PreflightFailed", |check| check.reason);
+            (false, reason, join_messages(failed_checks))
         }
-        NodePhase::Turn => (false, "Starting", waiting()),
+        NodePhase::Turn => (false, "Starting", wait_reason()),
         NodePhase::Configuring | NodePhase::Spawning => {
             (false, "Starting", format!("{title} is started"))
         }
         NodePhase::Preparing { .. } => {
-            let waiting = facts.waiting.clone();
-            (false, "Starting", waiting.unwrap_or_else(|| format!("{title} is prepared")))
+            let wait_reason = facts.waiting.clone();
+            (false, "Starting", wait_reason.unwrap_or_else(|| format!("{title} is prepared")))
         }
         NodePhase::Unprepared => {
-            let reason =
-                database.preparation.as_ref().map_or("PreflightFailed", |told| told.failed);
-            let why = facts.preparation.clone().and_then(Result::err);
-            (false, reason, why.unwrap_or_default())
+            let reason = database
+                .preparation
+                .as_ref()
+                .map_or("PreflightFailed", |preparation| preparation.failed);
+            let message = facts.preparation.clone().and_then(Result::err);
+            (false, reason, message.unwrap_or_default())
         }
         NodePhase::Rejected => match &facts.rejected {
-            Some(why) => (false, "ConfigRejected", why.clone()),
-            None => (false, "Starting", waiting()),
+            Some(reason) => (false, "ConfigRejected", reason.clone()),
+            None => (false, "Starting", wait_reason()),
         },
         NodePhase::Up(up) if up.suspected => {
-            let asked = state.limits().dump.map_or("", |_| "; asked for a thread dump");
-            (false, "ProcessHung", format!("{title} stopped answering{asked}"))
+            let dump_note = state.limits().dump.map_or("", |_| "; asked for a thread dump");
+            (false, "ProcessHung", format!("{title} stopped answering{dump_note}"))
         }
         NodePhase::Up(up) if up.serving => {
             let role = facts.observation.role.map(|role| format!(" and is a {}", role.name()));
@@ -350,12 +378,13 @@ fn ready(database: &DrivenDatabase, state: &NodeMachine, facts: &NodeFacts) -> C
             (false, "Stopped", format!("{title} is stopped"))
         }
         NodePhase::Backoff => {
-            let ended = facts.termination.as_ref();
-            let message = ended.and_then(|ended| ended.message.clone()).unwrap_or_default();
-            let known = [KNOWN_ENDS, PASSING_ENDS, ENDINGS]
+            let termination = facts.termination.as_ref();
+            let message =
+                termination.and_then(|termination| termination.message.clone()).unwrap_or_default();
+            let end_reason = [KNOWN_ENDS, PASSING_ENDS, ENDINGS]
                 .into_iter()
                 .find_map(|ends| ended_as(facts, ends));
-            (false, known.unwrap_or("ProcessExited"), message)
+            (false, end_reason.unwrap_or("ProcessExited"), message)
         }
         NodePhase::Held(HoldReason::Stopped) => {
             (false, "Stopped", format!("{title} was stopped on request"))
@@ -369,7 +398,7 @@ fn ready(database: &DrivenDatabase, state: &NodeMachine, facts: &NodeFacts) -> C
     }
 }
 
-fn started(database: &DrivenDatabase, state: &NodeMachine) -> ConditionReading {
+fn started_condition(database: &DrivenDatabase, state: &NodeMachine) -> ConditionReading {
     let title = database.names.title;
     match &state.life {
         NodePhase::Up(up) if up.answered => {
@@ -382,7 +411,7 @@ fn started(database: &DrivenDatabase, state: &NodeMachine) -> ConditionReading {
     }
 }
 
-fn stopped(database: &DrivenDatabase, state: &NodeMachine) -> ConditionReading {
+fn stopped_condition(database: &DrivenDatabase, state: &NodeMachine) -> ConditionReading {
     let title = database.names.title;
     match state.life {
         NodePhase::Held(HoldReason::Fenced) => (true, "Fenced", format!("{title} is stopped")),
@@ -394,10 +423,12 @@ fn stopped(database: &DrivenDatabase, state: &NodeMachine) -> ConditionReading {
 /// Reads the condition Decommissioned. Once true it stays true, through the end of this pilot and
 /// the start of the next: the controller would take a node that is no longer decommissioned for one
 /// that has data.
-fn decommissioned(state: &NodeMachine, facts: &NodeFacts) -> ConditionReading {
+fn decommissioned_condition(state: &NodeMachine, facts: &NodeFacts) -> ConditionReading {
     if state.is_gone() {
         (true, "NodeDecommissioned", "the node left its database cluster".into())
-    } else if state.want() == Some(NodeIntent::Decommissioned) || state.is_decommissioning() {
+    } else if state.desired_intent() == Some(NodeIntent::Decommissioned)
+        || state.is_decommissioning()
+    {
         let progress = facts.decommission.as_ref().and_then(|moving| moving.message.clone());
         let message = facts.refused.clone().or(progress);
         (false, "NodeDecommissioning", message.unwrap_or_else(|| "data are moved away".into()))
@@ -409,23 +440,23 @@ fn decommissioned(state: &NodeMachine, facts: &NodeFacts) -> ConditionReading {
 /// Returns the reason for which the last process ended, where it is one of `ends`.
 fn ended_as(facts: &NodeFacts, ends: &[&'static str]) -> Option<&'static str> {
     let reason = facts.termination.as_ref()?.reason.as_deref()?;
-    ends.iter().find(|known| **known == reason).copied()
+    ends.iter().find(|end| **end == reason).copied()
 }
 
-fn preflight(state: &NodeMachine, facts: &NodeFacts) -> Option<ConditionReading> {
+fn preflight_condition(state: &NodeMachine, facts: &NodeFacts) -> Option<ConditionReading> {
     if let (NodePhase::Up(_), Some(full)) = (&state.life, &facts.full) {
         return Some((false, "DiskFull", full.clone()));
     }
-    let failed = facts.preflight.as_ref()?;
-    Some(match failed.first() {
+    let failed_checks = facts.preflight.as_ref()?;
+    Some(match failed_checks.first() {
         None => (true, "PreflightPassed", "every check passed".into()),
-        Some(first) => (false, first.reason, joined(failed.iter())),
+        Some(check) => (false, check.reason, join_messages(failed_checks.iter())),
     })
 }
 
 /// Reads the condition VolumeHoldsData, for which other pilots wait before one of them founds a new
 /// database cluster.
-fn holds(facts: &NodeFacts) -> Option<ConditionReading> {
+fn data_condition(facts: &NodeFacts) -> Option<ConditionReading> {
     Some(if facts.holds? {
         (true, "HoldsData", "data of a database lie on the volume".into())
     } else {
@@ -433,49 +464,52 @@ fn holds(facts: &NodeFacts) -> Option<ConditionReading> {
     })
 }
 
-fn config(facts: &NodeFacts) -> Option<ConditionReading> {
-    if let Some(why) = &facts.rejected {
-        return Some((false, "ConfigRejected", why.clone()));
+fn config_condition(facts: &NodeFacts) -> Option<ConditionReading> {
+    if let Some(reason) = &facts.rejected {
+        return Some((false, "ConfigRejected", reason.clone()));
     }
-    let running = facts.running_hash.as_ref()?;
+    let running_hash = facts.running_hash.as_ref()?;
     Some(match &facts.wanted_hash {
-        Some(wanted) if wanted != running => {
+        Some(desired_hash) if desired_hash != running_hash => {
             (false, "RestartPending", "a restart will apply the new configuration".into())
         }
         _ => (true, "ConfigCurrent", "the process runs with the wanted configuration".into()),
     })
 }
 
-fn prepared(told: &PreparationCondition, facts: &NodeFacts) -> Option<ConditionReading> {
+fn preparation_condition(
+    preparation: &PreparationCondition,
+    facts: &NodeFacts,
+) -> Option<ConditionReading> {
     Some(match facts.preparation.as_ref()? {
-        Ok(()) => (true, told.current, "everything that the spec lists is in place".into()),
-        Err(why) => (false, told.failed, why.clone()),
+        Ok(()) => (true, preparation.current, "everything that the spec lists is in place".into()),
+        Err(reason) => (false, preparation.failed, reason.clone()),
     })
 }
 
 /// Reads the condition StateSaved, which stands only while the pilot's own state files cannot be
 /// read or written.
-fn saved(state: &NodeMachine, facts: &NodeFacts) -> Option<ConditionReading> {
-    let why =
+fn state_saved_condition(state: &NodeMachine, facts: &NodeFacts) -> Option<ConditionReading> {
+    let reason =
         facts.observation.unsaved.as_ref().filter(|_| matches!(state.life, NodePhase::Up(_)))?;
-    Some((false, "StateNotSaved", format!("{why}; the database is left alone")))
+    Some((false, "StateNotSaved", format!("{reason}; the database is left alone")))
 }
 
 /// Reads the condition Writable, which stands only while the database refuses writes for want of
 /// room. A database whose volume is nearly full still takes them: there `PreflightPassed` tells of
 /// the volume.
-fn writable(state: &NodeMachine, facts: &NodeFacts) -> Option<ConditionReading> {
-    let why = facts.observation.refuses_writes.clone().filter(|_| is_ready(state))?;
-    Some((false, "DiskFull", why))
+fn writable_condition(state: &NodeMachine, facts: &NodeFacts) -> Option<ConditionReading> {
+    let reason = facts.observation.refuses_writes.clone().filter(|_| is_ready(state))?;
+    Some((false, "DiskFull", reason))
 }
 
 /// Reads the condition ProgramCurrent, which stands only while another program lies in the place of
 /// the pilot's own.
-fn successor(facts: &NodeFacts) -> Option<ConditionReading> {
+fn program_condition(facts: &NodeFacts) -> Option<ConditionReading> {
     Some(match facts.successor.as_ref()? {
-        SuccessorState::Pending(what) => (false, "TakeoverPending", what.clone()),
-        SuccessorState::Refused(why) => {
-            (false, "TakeoverRefused", format!("the new program cannot take over: {why}"))
+        SuccessorState::Pending(reason) => (false, "TakeoverPending", reason.clone()),
+        SuccessorState::Refused(reason) => {
+            (false, "TakeoverRefused", format!("the new program cannot take over: {reason}"))
         }
         SuccessorState::LeftAside => {
             (false, "TakeoverForbidden", "pilotUpdate is Never: a new program is left aside".into())
@@ -484,8 +518,8 @@ fn successor(facts: &NodeFacts) -> Option<ConditionReading> {
 }
 
 /// Joins the messages of the checks in `failed`.
-pub fn joined<'a>(failed: impl Iterator<Item = &'a FailedCheck>) -> String {
-    failed.map(|check| check.message.as_str()).collect::<Vec<_>>().join("; ")
+pub fn join_messages<'a>(checks: impl Iterator<Item = &'a FailedCheck>) -> String {
+    checks.map(|check| check.message.as_str()).collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]
@@ -524,8 +558,8 @@ mod tests {
     #[test]
     fn a_condition_keeps_its_time_until_its_status_changes() {
         let facts = NodeFacts::default();
-        let first = status(&EXAMPLE, &fresh(), &facts, &[], &at(1));
-        let second = status(&EXAMPLE, &fresh(), &facts, &first.conditions, &at(2));
+        let first = build_status(&EXAMPLE, &fresh(), &facts, &[], &at(1));
+        let second = build_status(&EXAMPLE, &fresh(), &facts, &first.conditions, &at(2));
         assert_eq!(find(&second, "Ready"), ("False", "Starting", 1));
         let mut state = fresh();
         for event in [
@@ -539,7 +573,7 @@ mod tests {
         ] {
             state = state.step(event).0;
         }
-        let third = status(&EXAMPLE, &state, &facts, &second.conditions, &at(3));
+        let third = build_status(&EXAMPLE, &state, &facts, &second.conditions, &at(3));
         assert_eq!(find(&third, "Ready"), ("True", "ExampleStarted", 3));
         assert_eq!(third.phase, Some(PilotPhase::Running));
     }
@@ -564,7 +598,7 @@ mod tests {
         let reason = Some("TransportsStopped".to_owned());
         let termination = Some(Termination { reason, ..Termination::default() });
         let facts = NodeFacts { termination, ..NodeFacts::default() };
-        let reported = status(&EXAMPLE, &state, &facts, &[], &at(1));
+        let reported = build_status(&EXAMPLE, &state, &facts, &[], &at(1));
         assert_eq!(find(&reported, "Ready"), ("False", "TransportsStopped", 1));
         assert_eq!(reported.phase, Some(PilotPhase::Starting));
     }
@@ -573,7 +607,7 @@ mod tests {
     fn a_node_that_left_says_so_while_its_pilot_starts_and_ends() {
         let mut state = NodeMachine::new(limits(), true);
         let told =
-            |state: &NodeMachine| status(&EXAMPLE, state, &NodeFacts::default(), &[], &at(1));
+            |state: &NodeMachine| build_status(&EXAMPLE, state, &NodeFacts::default(), &[], &at(1));
         assert_eq!(find(&told(&state), "Decommissioned"), ("True", "NodeDecommissioned", 1));
         for event in [
             MachineEvent::Intent {
@@ -599,7 +633,7 @@ mod tests {
         }
         let check = FailedCheck { reason: "DiskFull", message: "grow it".into() };
         let facts = NodeFacts { preflight: Some(vec![check]), ..NodeFacts::default() };
-        let told = status(&EXAMPLE, &state, &facts, &[], &at(1));
+        let told = build_status(&EXAMPLE, &state, &facts, &[], &at(1));
         assert_eq!(find(&told, "Ready"), ("False", "DiskFull", 1));
         assert_eq!(find(&told, "PreflightPassed"), ("False", "DiskFull", 1));
         assert_eq!(told.phase, Some(PilotPhase::Failed));
@@ -614,7 +648,7 @@ mod tests {
         let failed = [intent(false), MachineEvent::PreflightFailed(1)];
         let failed = failed.into_iter().fold(fresh(), |state, event| state.step(event).0);
         let seen = |state: &NodeMachine, facts: &NodeFacts| {
-            let told = status(&EXAMPLE, state, facts, &[], &at(1));
+            let told = build_status(&EXAMPLE, state, facts, &[], &at(1));
             (told.phase.clone().unwrap(), find(&told, "Ready").1.to_owned())
         };
         let full = (PilotPhase::Failed, "DiskFull".to_owned());
@@ -671,12 +705,12 @@ mod tests {
         };
         let full = Some("volume has 1 MiB left".to_owned());
         let facts = NodeFacts { full, headroom: vec![blocker], ..NodeFacts::default() };
-        let told = status(&EXAMPLE, &up(), &facts, &[], &at(1));
+        let told = build_status(&EXAMPLE, &up(), &facts, &[], &at(1));
         assert_eq!(find(&told, "Ready").0, "True", "it serves on");
         assert_eq!(find(&told, "PreflightPassed"), ("False", "DiskFull", 1));
         assert_eq!(told.blockers[0].predicate, "DiskHeadroom");
         let silent = up().step(MachineEvent::Observed { alive: true, serving: false }).0;
-        let told = status(&EXAMPLE, &silent, &facts, &[], &at(1));
+        let told = build_status(&EXAMPLE, &silent, &facts, &[], &at(1));
         assert_eq!(find(&told, "Ready"), ("False", "DiskFull", 1));
     }
 
@@ -692,9 +726,9 @@ mod tests {
         let facts = NodeFacts { departure: vec![refused.clone()], ..NodeFacts::default() };
         let intent = |want| MachineEvent::Intent { want, restart: None, changed: false };
         let leaves = up().step(intent(NodeIntent::Decommissioned)).0;
-        assert_eq!(status(&EXAMPLE, &leaves, &facts, &[], &at(1)).blockers, [refused]);
+        assert_eq!(build_status(&EXAMPLE, &leaves, &facts, &[], &at(1)).blockers, [refused]);
         let stays = leaves.step(intent(NodeIntent::Running)).0;
-        assert_eq!(status(&EXAMPLE, &stays, &facts, &[], &at(1)).blockers, []);
+        assert_eq!(build_status(&EXAMPLE, &stays, &facts, &[], &at(1)).blockers, []);
     }
 
     #[test]
@@ -702,7 +736,7 @@ mod tests {
         let message = |role: Option<ReplicationRole>| {
             let observation = NodeObservation { role, ..NodeObservation::default() };
             let facts = NodeFacts { observation, ..NodeFacts::default() };
-            let told = status(&EXAMPLE, &up(), &facts, &[], &at(1));
+            let told = build_status(&EXAMPLE, &up(), &facts, &[], &at(1));
             let ready = told.conditions.into_iter().find(|found| found.type_ == "Ready").unwrap();
             ready.message
         };
@@ -718,7 +752,7 @@ mod tests {
         let refusing = |refuses_writes: Option<String>| {
             let observation = NodeObservation { refuses_writes, ..NodeObservation::default() };
             let facts = NodeFacts { observation, ..NodeFacts::default() };
-            let told = status(&EXAMPLE, &up(), &facts, &[], &at(1));
+            let told = build_status(&EXAMPLE, &up(), &facts, &[], &at(1));
             assert_eq!(find(&told, "Ready").0, "True");
             told.conditions.into_iter().find(|found| found.type_ == "Writable")
         };
@@ -738,7 +772,7 @@ mod tests {
         let ended = |reason: &str| {
             let termination = Termination { reason: Some(reason.into()), ..Termination::default() };
             let facts = NodeFacts { termination: Some(termination), ..NodeFacts::default() };
-            let told = status(&EXAMPLE, &crashed.0, &facts, &[], &at(1));
+            let told = build_status(&EXAMPLE, &crashed.0, &facts, &[], &at(1));
             (told.phase.clone(), find(&told, "Ready").1.to_owned())
         };
         assert_eq!(ended("ProcessExited"), (Some(PilotPhase::Starting), "ProcessExited".into()));
@@ -759,7 +793,7 @@ mod tests {
     }
 
     fn status_of(facts: &NodeFacts) -> PilotStatus {
-        status(&EXAMPLE, &up(), facts, &[], &at(1))
+        build_status(&EXAMPLE, &up(), facts, &[], &at(1))
     }
 
     #[test]
@@ -769,7 +803,7 @@ mod tests {
             running_hash: Some("a".into()),
             ..NodeFacts::default()
         };
-        let told = status(&EXAMPLE, &fresh(), &facts, &[], &at(1));
+        let told = build_status(&EXAMPLE, &fresh(), &facts, &[], &at(1));
         assert_eq!(find(&told, "ConfigApplied"), ("False", "RestartPending", 1));
     }
 
@@ -778,7 +812,7 @@ mod tests {
         let told = |successor: Option<SuccessorState>| {
             let facts =
                 NodeFacts { successor, program: Some("1-2".into()), ..NodeFacts::default() };
-            let told = status(&EXAMPLE, &up(), &facts, &[], &at(1));
+            let told = build_status(&EXAMPLE, &up(), &facts, &[], &at(1));
             assert_eq!(told.pilot_program.as_deref(), Some("1-2"));
             let found = told.conditions.iter().find(|found| found.type_ == "ProgramCurrent");
             found.map(|found| (found.reason.clone(), found.message.clone()))

@@ -5,10 +5,10 @@
 //! or an API: whatever takes time is a named task that answers by a message, and is cancelled when
 //! its answer is no longer wanted.
 //!
-//! Each part of what the loop keeps has an owner: what is wanted ([`wanted`]), what comes before a
-//! start ([`starting`]), the process ([`running`]), what is on the volume ([`ledger`]), what is
-//! told ([`reporting`]), the lead ([`leading`]), the next program ([`succession`]), and what is
-//! done about a panic ([`recovery`]).
+//! Each part of the loop's state has an owner: the desired state ([`intent_tracker`]), what comes before
+//! a start ([`startup`]), the process ([`database_process`]), records on the volume ([`ledger`]),
+//! reports ([`reporting`]), leadership ([`leadership`]), the next program ([`handover`]), and the
+//! recovery from a panic ([`panic_recovery`]).
 
 mod context;
 mod database_process;
@@ -65,7 +65,7 @@ use crate::{
             report,
         },
         process::{
-            supervisor::{ParkedPipes, SignalStream, Supervisor, inherited},
+            supervisor::{ParkedPipes, SignalStream, Supervisor, inherit_descriptor},
             takeover::{self, ProgramHandoff, ProgramTakeover, TakeoverPolicy},
         },
         security::NodeSecurity,
@@ -84,34 +84,37 @@ const QUEUE: usize = 64;
 /// # Errors
 /// When signals, the probes' ports or a descriptor that was handed over cannot be had. No database
 /// was started then.
-pub async fn run(settings: RunnerSettings, start: takeover::ProcessStart) -> io::Result<u8> {
+pub async fn run_node(settings: RunnerSettings, start: takeover::ProcessStart) -> io::Result<u8> {
     let mut signals = SignalStream::new()?;
     let records = settings.records.then_some(settings.database.names.word);
-    let supervisor = Supervisor::recording(records)?;
-    let rt = Runtime::enduring();
+    let supervisor = Supervisor::with_records(records)?;
+    let rt = Runtime::new_panic_tolerant();
     let takeover::ProcessStart { program, every, handed } = start;
     let takeover = ProgramTakeover::new(program, every);
     let ProgramHandoff { version, child, node, panics, .. } = handed.unwrap_or_default();
     let ready = node.as_ref().is_some_and(|node| node.serving);
-    let (answers, told) =
+    let (answers, answers_receiver) =
         watch::channel(ProbeAnswers { live: true, ready, ..ProbeAnswers::default() });
-    let open = node.iter().flat_map(|node| &node.listeners);
-    let open = open.map(|(name, number)| Ok((name.clone(), inherited(*number)?)));
-    let open = open.collect::<io::Result<_>>()?;
-    let (metrics_port, serves) = watch::channel(PortSecurity::Plain);
+    let open_listeners = node.iter().flat_map(|node| &node.listeners);
+    let open_listeners =
+        open_listeners.map(|(name, number)| Ok((name.clone(), inherit_descriptor(*number)?)));
+    let open_listeners = open_listeners.collect::<io::Result<_>>()?;
+    let (metrics_port, port_security) = watch::channel(PortSecurity::Plain);
     let (bind, ports) = (settings.bind, settings.ports);
-    let listeners = probes::serve(&rt, bind, ports, &told, &serves, open).await?;
+    let listeners =
+        probes::serve_probes(&rt, bind, ports, &answers_receiver, &port_security, open_listeners)
+            .await?;
 
     let volume = Volume::default();
     let records = VolumeRecords::new(&settings.data, &volume);
     let security = NodeSecurity::new(
-        PilotFiles::of(&settings.data),
+        PilotFiles::for_directory(&settings.data),
         settings.config.clone(),
         settings.users.clone(),
         settings.user,
     );
     let (intents, intent) = watch::channel(None);
-    let (reports, wanted) = watch::channel(PilotStatus::default());
+    let (reports, status_updates) = watch::channel(PilotStatus::default());
     let cluster = match &settings.api {
         IntentSource::Alone(pilot) => {
             let pilot = Pilot::clone(pilot);
@@ -123,21 +126,28 @@ pub async fn run(settings: RunnerSettings, start: takeover::ProcessStart) -> io:
             let cluster = PilotApi::new(client, database, namespace, &settings.name);
             let absence = missing.as_ref().map(|pilot| {
                 let pilot = Pilot::clone(pilot);
-                let pilot = registration::complete(pilot, database, namespace, &settings.name);
+                let pilot =
+                    registration::complete_pilot(pilot, database, namespace, &settings.name);
                 let absence = Arc::new(Notify::new());
-                let (seen, told) = (intent.clone(), absence.clone());
-                let make = registration::run(cluster.clone(), pilot, seen, told, rt.shutdown());
-                rt.tasks().spawn("registration", make);
+                let (intent_receiver, absence_notify) = (intent.clone(), absence.clone());
+                let registration_task = registration::run_registration(
+                    cluster.clone(),
+                    pilot,
+                    intent_receiver,
+                    absence_notify,
+                    rt.shutdown(),
+                );
+                rt.tasks().spawn("registration", registration_task);
                 absence
             });
-            let follow = intent::follow(
+            let watch_task = intent::watch_intent(
                 cluster.clone(),
                 records.clone(),
                 intents.clone(),
                 absence,
                 rt.shutdown(),
             );
-            rt.tasks().spawn("intent", follow);
+            rt.tasks().spawn("intent", watch_task);
             Some(cluster)
         }
     };
@@ -146,29 +156,41 @@ pub async fn run(settings: RunnerSettings, start: takeover::ProcessStart) -> io:
     {
         intents.send_replace(Some(IntentSnapshot { pilot, remembered }));
     }
-    let follow = metrics_tls::follow(
+    let port_task = metrics_tls::maintain_port(
         security.clone(),
         volume.clone(),
         intent.clone(),
         metrics_port,
         rt.shutdown(),
     );
-    rt.tasks().spawn("metrics-tls", follow);
+    rt.tasks().spawn("metrics-tls", port_task);
     let metrics = Metrics::register(rt.metrics());
     let namesake = match &cluster {
         Some(cluster) => {
             let (holder, namesake) = watch::channel(NameHolder::Open);
-            let (own, seen) = (settings.instance(), intent.clone());
-            let watch = name_holder::run(own, cluster.clone(), seen, holder, rt.shutdown());
-            rt.tasks().spawn("namesake", watch);
-            let (seen, held) = (intents.clone(), namesake.clone());
+            let (own_instance, intent_receiver) = (settings.instance(), intent.clone());
+            let holder_task = name_holder::track_holder(
+                own_instance,
+                cluster.clone(),
+                intent_receiver,
+                holder,
+                rt.shutdown(),
+            );
+            rt.tasks().spawn("namesake", holder_task);
+            let (intent_sender, holder_receiver) = (intents.clone(), namesake.clone());
             let heartbeat = metrics.heartbeat.clone();
-            let report =
-                reporter::run(cluster.clone(), wanted, seen, held, heartbeat, rt.shutdown());
+            let report = reporter::run_reporter(
+                cluster.clone(),
+                status_updates,
+                intent_sender,
+                holder_receiver,
+                heartbeat,
+                rt.shutdown(),
+            );
             rt.tasks().spawn("reporter", report);
             namesake
         }
-        None => name_holder::alone(),
+        None => name_holder::sole_holder(),
     };
     let (messages, inbox) = mpsc::channel(QUEUE);
     let data = settings.data.clone();
@@ -190,19 +212,19 @@ pub async fn run(settings: RunnerSettings, start: takeover::ProcessStart) -> io:
     };
     let installation = takeover.installation().to_owned();
     let report = ReportPublisher::new(&ctx, reports, answers, (instance, installation));
-    let wanted = IntentTracker::new(intent, namesake);
+    let tracker = IntentTracker::new(intent, namesake);
     let succession = ProgramHandover { takeover, listeners, resumed: Vec::new() };
-    let mut runner = NodeRunner::new(ctx, inbox, wanted, report, succession);
+    let mut runner = NodeRunner::new(ctx, inbox, tracker, report, succession);
     if let Some(node) = node {
-        runner.succeed(&version, node, child)?;
+        runner.resume_node(&version, node, child)?;
     }
-    runner.recovery.begun_anew(panics);
+    runner.recovery.set_times(panics);
     #[cfg(debug_assertions)]
-    panic_injection::watch(&runner.ctx);
-    let turned = AssertUnwindSafe(runner.turn(&mut signals)).catch_unwind().await;
-    let code = match turned {
+    panic_injection::watch_panic_file(&runner.ctx);
+    let loop_result = AssertUnwindSafe(runner.run_loop(&mut signals)).catch_unwind().await;
+    let code = match loop_result {
         Ok(code) => code,
-        Err(_) => runner.survive(&mut signals).await,
+        Err(_) => runner.survive_loop_panic(&mut signals).await,
     };
     rt.shutdown().trigger();
     // A moment for the last report; the database is down already.
@@ -232,7 +254,7 @@ impl NodeRunner {
     fn new(
         ctx: RunnerContext,
         inbox: mpsc::Receiver<RunnerMessage>,
-        wanted: IntentTracker,
+        tracker: IntentTracker,
         report: ReportPublisher,
         succession: ProgramHandover,
     ) -> Self {
@@ -240,14 +262,14 @@ impl NodeRunner {
             grace: ctx.settings.grace,
             stop: ctx.driver.stop_plan(),
             silence: ctx.settings.silence,
-            dump: ctx.driver.dump(),
+            dump: ctx.driver.dump_signal(),
         };
         Self {
             // Whether the node has left its cluster is read as soon as the volume answers.
             state: NodeMachine::new(limits, false),
             timers: MachineTimers::default(),
             inbox,
-            wanted,
+            wanted: tracker,
             starting: NodeStartup::new(),
             running: DatabaseProcess::new(),
             ledger: VolumeLedger::new(&ctx),
@@ -260,50 +282,50 @@ impl NodeRunner {
     }
 
     /// Loops until the machine says which exit code to end with.
-    async fn turn(&mut self, signals: &mut SignalStream) -> u8 {
-        storage::watch(&self.ctx);
-        VolumeLedger::recall(&self.ctx);
+    async fn run_loop(&mut self, signals: &mut SignalStream) -> u8 {
+        storage::watch_storage(&self.ctx);
+        VolumeLedger::recall_records(&self.ctx);
         loop {
             if let NodePhase::Exited(code) = self.state.life {
                 if self.ctx.settings.pod_uid.is_none() {
                     // The next process for this node need not wait for signs of life of this one.
                     self.report.facts.instance = None;
                 }
-                self.publish();
-                return self.recovery.answer(code);
+                self.publish_report();
+                return self.recovery.exit_code(code);
             }
-            self.publish();
+            self.publish_report();
             self.hand_over().await;
             // Dropped futures lose nothing: signals stay in the kernel, the exit and messages
             // in their channels, the timers in their table.
             tokio::select! {
                 biased;
                 signal = self.ctx.supervisor.next_signal(signals) => {
-                    self.step(MachineEvent::Signal(signal.number));
+                    self.handle_event(MachineEvent::Signal(signal.number));
                 }
-                exit = self.running.exited() => self.ended(exit).await,
-                Some(message) = self.inbox.recv() => self.hear(message),
+                exit = self.running.wait_for_exit() => self.handle_exit(exit).await,
+                Some(message) = self.inbox.recv() => self.handle_message(message),
                 Ok(()) = self.wanted.intent.changed(), if self.ledger.is_recalled() => {
                     self.take_intent();
                 }
                 Ok(()) = self.wanted.namesake.changed() => self.heed_namesake(),
-                timer = self.timers.due() => self.step(MachineEvent::Timer(timer)),
+                timer = self.timers.next_due() => self.handle_event(MachineEvent::Timer(timer)),
                 found = self.succession.takeover.next() => self.heed_program(found),
-                () = self.recovery.due() => if let Some(code) = self.recover().await {
+                () = self.recovery.wait_until_due() => if let Some(code) = self.recover_from_panic().await {
                     return code;
                 },
             }
         }
     }
 
-    fn step(&mut self, event: MachineEvent) {
+    fn handle_event(&mut self, event: MachineEvent) {
         let mut next = Some(event);
         while let Some(event) = next.take() {
-            let before = report::phase(&self.state, &self.report.facts);
+            let old_phase = report::pilot_phase(&self.state, &self.report.facts);
             let (state, effects) = self.state.clone().step(event);
             self.state = state;
-            let phase = report::phase(&self.state, &self.report.facts);
-            if phase != before {
+            let phase = report::pilot_phase(&self.state, &self.report.facts);
+            if phase != old_phase {
                 info!(%phase, "Entered a new phase of the node's life");
             }
             for effect in effects {
@@ -313,54 +335,55 @@ impl NodeRunner {
         }
     }
 
-    fn publish(&mut self) {
+    fn publish_report(&mut self) {
         let successor = self.succession.takeover.successor();
-        self.report.publish(&self.ctx, &self.state, &self.wanted, successor);
-        self.leading.update(&self.state, &self.wanted.holder);
+        self.report.publish_status(&self.ctx, &self.state, &self.wanted, successor);
+        self.leading.update_eligibility(&self.state, &self.wanted.holder);
     }
 
     fn heed_namesake(&mut self) {
         if let Some(stop) = self.wanted.heed_namesake() {
-            self.step(stop);
+            self.handle_event(stop);
         }
         if self.ledger.is_recalled() {
             self.take_intent();
         }
     }
 
-    fn heed_program(&mut self, found: takeover::TakeoverEvent) {
-        if let takeover::TakeoverEvent::Appeared(candidate) = found {
-            let handoff = self.handoff(&ParkedPipes::default(), None);
-            self.succession.takeover.check(candidate, &self.ctx.supervisor, &handoff);
+    fn heed_program(&mut self, event: takeover::TakeoverEvent) {
+        if let takeover::TakeoverEvent::Appeared(candidate) = event {
+            let handoff = self.build_handoff(&ParkedPipes::default(), None);
+            self.succession.takeover.check_candidate(candidate, &self.ctx.supervisor, &handoff);
         }
     }
 
     fn take_intent(&mut self) {
-        let Some(IntentUpdate { first, changed, goes_on, want, restart }) = self.wanted.take()
+        let Some(IntentUpdate { first, changed, goes_on, want, restart }) =
+            self.wanted.take_update()
         else {
             return;
         };
         let Some(pilot) = &self.wanted.pilot else { return };
-        let policy = TakeoverPolicy::of(pilot.spec.pilot_update.as_deref());
+        let policy = TakeoverPolicy::from_spec(pilot.spec.pilot_update.as_deref());
         self.succession.takeover.set_policy(policy);
         let silence = self.ctx.settings.silence_limit(&pilot.spec);
         if silence != self.state.limits().silence {
             info!(seconds = silence.as_secs(), "Another limit of silence counts");
-            self.step(MachineEvent::SilenceLimit(silence));
+            self.handle_event(MachineEvent::SilenceLimit(silence));
         }
         let Some(pilot) = &self.wanted.pilot else { return };
-        self.report.secure(pilot.spec.security.as_ref(), self.wanted.remembered);
+        self.report.set_security(pilot.spec.security.as_ref(), self.wanted.remembered);
         if first {
             self.report.continue_from(&self.ctx, pilot);
             let intent = self.wanted.intent.clone();
-            self.leading.begin(&self.ctx, pilot, &self.report, intent);
+            self.leading.start_election(&self.ctx, pilot, &self.report, intent);
         }
         if !changed && !goes_on {
             return;
         }
         self.ledger.remember_intent(&self.wanted);
         // A phase that a later release added neither starts nor stops anything here.
-        let Some(want) = want.or(self.state.want()) else {
+        let Some(want) = want.or(self.state.desired_intent()) else {
             let phase = pilot.spec.phase.as_ref().map(ToString::to_string).unwrap_or_default();
             warn!(phase, "The phase that is wanted is not known; nothing is started");
             self.report.facts.waiting = Some(format!(
@@ -369,9 +392,9 @@ impl NodeRunner {
             ));
             return;
         };
-        let ordered = is_restart_ordered(&pilot.spec, self.report.facts.started_for.as_deref());
-        self.step(MachineEvent::RestartOrdered(ordered));
-        self.step(MachineEvent::Intent { want, restart, changed });
-        self.refresh();
+        let is_ordered = is_restart_ordered(&pilot.spec, self.report.facts.started_for.as_deref());
+        self.handle_event(MachineEvent::RestartOrdered(is_ordered));
+        self.handle_event(MachineEvent::Intent { want, restart, changed });
+        self.refresh_peers();
     }
 }

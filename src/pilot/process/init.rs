@@ -40,54 +40,54 @@ const NOT_EXECUTABLE: u8 = 126;
 ///
 /// # Errors
 /// When signals cannot be read. Nothing was started then.
-pub async fn run(settings: &InitSettings, start: ProcessStart) -> io::Result<u8> {
+pub async fn run_command(settings: &InitSettings, start: ProcessStart) -> io::Result<u8> {
     let mut signals = SignalStream::new()?;
     let supervisor = Supervisor::new()?;
     let ProcessStart { program, every, handed } = start;
     let mut takeover = ProgramTakeover::new(program, every);
-    let started = match handed.and_then(|handed| Some((handed.version, handed.child?))) {
+    let child_result = match handed.and_then(|handed| Some((handed.version, handed.child?))) {
         Some((version, child)) => {
             info!(pid = child.pid, version, "Took over a running command");
-            supervisor.adopt(child)
+            supervisor.adopt_child(child)
         }
         None => supervisor.spawn(&settings.command),
     };
-    let mut child = match started {
+    let mut child = match child_result {
         Ok(child) => child,
         Err(error) => {
             let program = &settings.command.program;
             let text = format!("failed to start {}: {error}", program.display());
             tracing::error!(program = %program.display(), %error, "Command cannot be started");
             leave_reason(settings, &text);
-            let missing = error.kind() == io::ErrorKind::NotFound;
-            return Ok(if missing { NOT_FOUND } else { NOT_EXECUTABLE });
+            let is_missing = error.kind() == io::ErrorKind::NotFound;
+            return Ok(if is_missing { NOT_FOUND } else { NOT_EXECUTABLE });
         }
     };
     // When the group is killed: set by the first TERM.
     let mut deadline: Option<Instant> = None;
-    let mut killed = false;
+    let mut is_killed = false;
     let exit = loop {
         if deadline.is_none() && takeover.is_due(true) && supervisor.watches_only(Some(&child)) {
-            takeover.become_accepted(&handoff(&supervisor, &child), &[]);
+            takeover.become_accepted(&build_handoff(&supervisor, &child), &[]);
         }
         // Dropped futures lose nothing: signals stay in the kernel, the exit in its channel,
         // and the deadline is a point in time.
         tokio::select! {
             biased;
-            exit = child.exited() => break exit,
+            exit = child.wait_for_exit() => break exit,
             signal = supervisor.next_signal(&mut signals) => {
                 if signal.number == libc::SIGTERM && deadline.is_none() {
                     deadline = Some(Instant::now() + settings.grace.saturating_sub(KILL_MARGIN));
                 }
-                supervisor.signal(child.pid, signal.number);
+                supervisor.signal_child(child.pid, signal.number);
             }
             found = takeover.next() => if let takeover::TakeoverEvent::Appeared(candidate) = found {
-                takeover.check(candidate, &supervisor, &handoff(&supervisor, &child));
+                takeover.check_candidate(candidate, &supervisor, &build_handoff(&supervisor, &child));
             },
-            () = at(deadline), if !killed => {
+            () = sleep_until_deadline(deadline), if !is_killed => {
                 warn!(pid = child.pid, grace = ?settings.grace, "Command outlived its grace period");
                 supervisor.signal_group(child.pid, libc::SIGKILL);
-                killed = true;
+                is_killed = true;
             }
         }
     };
@@ -95,7 +95,7 @@ pub async fn run(settings: &InitSettings, start: ProcessStart) -> io::Result<u8>
     supervisor.signal_group(child.pid, libc::SIGKILL);
     // A command that ended by TERM after it was asked to end did as it was told.
     let success: &[u8] = if deadline.is_some() { &[ChildExit::BY_TERM] } else { &[] };
-    let code = exit.answer(success);
+    let code = exit.pilot_exit_code(success);
     if code != 0 {
         info!(code, signal = exit.signal.map(signal_name).as_deref(), "Command ended");
         leave_reason(settings, &format!("{} {exit}", settings.command.program.display()));
@@ -105,14 +105,14 @@ pub async fn run(settings: &InitSettings, start: ProcessStart) -> io::Result<u8>
 
 /// Makes the handoff of a command. It writes where the pilot writes: there are no pipes to hand
 /// over.
-fn handoff(supervisor: &Supervisor, child: &ChildProcess) -> ProgramHandoff {
+fn build_handoff(supervisor: &Supervisor, child: &ChildProcess) -> ProgramHandoff {
     ProgramHandoff {
         child: Some(supervisor.hand_over(child, &ParkedPipes::default())),
         ..ProgramHandoff::default()
     }
 }
 
-async fn at(deadline: Option<Instant>) {
+async fn sleep_until_deadline(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => sleep_until(deadline).await,
         None => std::future::pending().await,

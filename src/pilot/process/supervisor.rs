@@ -29,10 +29,10 @@ use tracing::debug;
 
 pub use exit::{ChildExit, signal_name, write_termination_log};
 pub use footprint::release_program;
-pub use handover::{HandedChild, inherited};
+pub use handover::{HandedChild, inherit_descriptor};
 use output::OutputSink;
 pub use output::{LineBuffer, OutputTail, ParkedPipes};
-pub use signals::{ForwardedSignal, SignalStream, block};
+pub use signals::{ForwardedSignal, SignalStream, block_signals};
 
 /// What becomes of a child's standard output and error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub enum OutputMode {
     /// The child writes where the pilot writes; nothing is looked at.
     #[default]
     Inherit,
-    /// The pilot passes the output on as it is, or as [records](Supervisor::recording), and
+    /// The pilot passes the output on as it is, or as [records](Supervisor::with_records), and
     /// remembers the last lines (see [`OutputTail`]).
     Tee,
     /// The pilot remembers the last lines and passes nothing on.
@@ -81,9 +81,9 @@ pub struct ChildProcess {
 
 impl ChildProcess {
     /// Waits for the child's end. Cancel-safe; asking again after the answer panics.
-    pub async fn exited(&mut self) -> ChildExit {
+    pub async fn wait_for_exit(&mut self) -> ChildExit {
         match (&mut self.exit).await {
-            Ok(status) => ChildExit::of(status),
+            Ok(status) => ChildExit::from_status(status),
             // The supervisor outlives every child, so its side is never dropped unanswered.
             Err(_) => ChildExit { code: Some(1), signal: None },
         }
@@ -127,7 +127,7 @@ impl Supervisor {
     /// # Errors
     /// When the kernel refuses.
     pub fn new() -> io::Result<Self> {
-        Self::recording(None)
+        Self::with_records(None)
     }
 
     /// Makes a supervisor as [`Supervisor::new`] does, which passes lines on as records of the
@@ -135,7 +135,7 @@ impl Supervisor {
     ///
     /// # Errors
     /// Those of [`Supervisor::new`].
-    pub fn recording(records: Option<&'static str>) -> io::Result<Self> {
+    pub fn with_records(records: Option<&'static str>) -> io::Result<Self> {
         if std::process::id() != 1 {
             nix::sys::prctl::set_child_subreaper(true)?;
         }
@@ -151,21 +151,21 @@ impl Supervisor {
     /// run.
     pub fn spawn(&self, command: &ChildCommand) -> io::Result<ChildProcess> {
         debug_assert_eq!(nix::unistd::gettid(), nix::unistd::getpid(), "fork on the main thread");
-        let mut started = sys::spawn(command)?;
+        let mut spawned_child = sys::spawn_child(command)?;
         let (answer, exit) = oneshot::channel();
         // Nothing can be reaped between the fork and here: both are on this thread.
-        self.lock_children().insert(started.pid, answer);
-        let pass = match command.output {
-            OutputMode::Tee => self.pass(),
+        self.lock_children().insert(spawned_child.pid, answer);
+        let sink = match command.output {
+            OutputMode::Tee => self.output_sink(),
             OutputMode::Inherit | OutputMode::Keep => OutputSink::Nowhere,
         };
-        let tail = output::start(
-            started.stdout.take(),
-            started.stderr.take(),
+        let tail = output::start_reading(
+            spawned_child.stdout.take(),
+            spawned_child.stderr.take(),
             output::LineBuffer::default(),
-            pass,
+            sink,
         );
-        Ok(ChildProcess { pid: started.pid, tail, exit })
+        Ok(ChildProcess { pid: spawned_child.pid, tail, exit })
     }
 
     /// Runs a short-lived helper to its end. A helper that takes longer than `limit`, or whose
@@ -174,7 +174,7 @@ impl Supervisor {
     ///
     /// # Errors
     /// When the helper cannot be started.
-    pub async fn run(
+    pub async fn run_helper(
         &self,
         command: &ChildCommand,
         limit: Duration,
@@ -183,45 +183,45 @@ impl Supervisor {
         let output =
             if command.output == OutputMode::Keep { OutputMode::Keep } else { OutputMode::Tee };
         let mut child = self.spawn(&ChildCommand { output, ..command.clone() })?;
-        let given_up = tokio::select! {
-            exit = child.exited() => Ok(exit),
+        let exit_result = tokio::select! {
+            exit = child.wait_for_exit() => Ok(exit),
             () = cancelled => Err(AbortReason::Cancelled),
             () = tokio::time::sleep(limit) => Err(AbortReason::TooLate),
         };
-        if given_up.is_err() {
+        if exit_result.is_err() {
             self.signal_group(child.pid, nix::libc::SIGTERM);
-            if tokio::time::timeout(HELPER_GRACE, child.exited()).await.is_err() {
+            if tokio::time::timeout(HELPER_GRACE, child.wait_for_exit()).await.is_err() {
                 self.signal_group(child.pid, nix::libc::SIGKILL);
-                child.exited().await;
+                child.wait_for_exit().await;
             }
         }
         // Processes that the helper left behind would meet the next helper.
         self.signal_group(child.pid, nix::libc::SIGKILL);
-        child.tail.finish(output::LINGER).await;
-        Ok(HelperOutcome { exit: given_up, last_lines: child.tail.lines() })
+        child.tail.wait_until_written(output::LINGER).await;
+        Ok(HelperOutcome { exit: exit_result, last_lines: child.tail.last_lines() })
     }
 
     /// Sends a signal to one child.
-    pub fn signal(&self, pid: i32, signal: i32) {
-        if let Err(error) = sys::send(pid, signal) {
+    pub fn signal_child(&self, pid: i32, signal: i32) {
+        if let Err(error) = sys::send_signal(pid, signal) {
             debug!(pid, signal = %signal_name(signal), %error, "Child could not be signalled");
         }
     }
 
     /// Sends a signal to a child and to those of its children that have this name.
     pub fn signal_named(&self, pid: i32, name: &str, signal: i32) {
-        for child in children(pid) {
-            let called = std::fs::read_to_string(format!("/proc/{child}/comm"));
-            if called.is_ok_and(|called| called.trim_end() == name) {
-                self.signal(child, signal);
+        for child in list_children(pid) {
+            let comm_result = std::fs::read_to_string(format!("/proc/{child}/comm"));
+            if comm_result.is_ok_and(|comm| comm.trim_end() == name) {
+                self.signal_child(child, signal);
             }
         }
-        self.signal(pid, signal);
+        self.signal_child(pid, signal);
     }
 
     /// Sends a signal to a child and everything that is still in its process group.
     pub fn signal_group(&self, pid: i32, signal: i32) {
-        if let Err(error) = sys::send(-pid, signal) {
+        if let Err(error) = sys::send_signal(-pid, signal) {
             debug!(pid, signal = %signal_name(signal), %error, "Group could not be signalled");
         }
     }
@@ -231,7 +231,7 @@ impl Supervisor {
     pub async fn next_signal(&self, signals: &mut SignalStream) -> ForwardedSignal {
         loop {
             match signals.next().await {
-                signals::SignalEvent::ChildEnded => self.reap(),
+                signals::SignalEvent::ChildEnded => self.reap_children(),
                 signals::SignalEvent::Forward(signal) => return signal,
             }
         }
@@ -239,7 +239,7 @@ impl Supervisor {
 
     /// Collects everything that has ended: our children by their pid, and orphans. The kernel does
     /// not count SIGCHLD, so one signal may stand for many children.
-    fn reap(&self) {
+    fn reap_children(&self) {
         while let Some((pid, status)) = sys::wait_any() {
             // No task waits for the exit status of an orphan.
             if let Some(answer) = self.lock_children().remove(&pid) {
@@ -249,7 +249,7 @@ impl Supervisor {
         }
     }
 
-    fn pass(&self) -> OutputSink {
+    fn output_sink(&self) -> OutputSink {
         self.0.records.map_or(OutputSink::AsItIs, OutputSink::Records)
     }
 
@@ -261,7 +261,7 @@ impl Supervisor {
 }
 
 /// Lists the children of all threads of the process `pid`.
-fn children(pid: i32) -> Vec<i32> {
+fn list_children(pid: i32) -> Vec<i32> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
     lists

@@ -25,8 +25,8 @@ use tracing::{info, warn};
 
 use self::program::FileId;
 pub use self::{
-    handoff::{Error, FORMAT, HandedNode, ProgramHandoff, receive},
-    program::{CandidateProgram, RunningProgram, installation},
+    handoff::{Error, FORMAT, HandedNode, ProgramHandoff, receive_handoff},
+    program::{CandidateProgram, RunningProgram, installation_id},
 };
 use crate::{
     pilot::process::supervisor::{ChildCommand, HelperOutcome, OutputMode, Supervisor},
@@ -59,7 +59,7 @@ pub enum TakeoverPolicy {
 impl TakeoverPolicy {
     /// Returns the policy that `pilotUpdate` of a Pilot's spec names; an unknown word counts as the
     /// default.
-    pub fn of(word: Option<&str>) -> Self {
+    pub fn from_spec(word: Option<&str>) -> Self {
         match word {
             Some("OnRestart") => Self::OnRestart,
             Some("Never") => Self::Never,
@@ -71,7 +71,7 @@ impl TakeoverPolicy {
 /// What [`ProgramTakeover::next`] tells.
 #[derive(Debug)]
 pub enum TakeoverEvent {
-    /// Another program is there, complete: [`ProgramTakeover::check`] it.
+    /// Another program is there, complete: [`ProgramTakeover::check_candidate`] it.
     Appeared(CandidateProgram),
     /// A program can take over: see [`ProgramTakeover::is_due`]. Told again with every look.
     Accepted,
@@ -158,7 +158,7 @@ impl ProgramTakeover {
         self.successor.as_ref()
     }
 
-    /// The [`installation`] of the running program.
+    /// The [`installation_id`] of the running program.
     pub fn installation(&self) -> &str {
         self.program.installation()
     }
@@ -172,12 +172,12 @@ impl ProgramTakeover {
 
     /// May the accepted program take over now, while a child runs or while none does?
     pub fn is_due(&self, child: bool) -> bool {
-        let allowed = match self.policy {
+        let is_allowed = match self.policy {
             TakeoverPolicy::InPlace => true,
             TakeoverPolicy::OnRestart => !child,
             TakeoverPolicy::Never => false,
         };
-        allowed && self.is_accepted() && Instant::now() >= self.not_before
+        is_allowed && self.is_accepted() && Instant::now() >= self.not_before
     }
 
     /// Puts an accepted program off until the next look.
@@ -195,8 +195,8 @@ impl ProgramTakeover {
         loop {
             if let TakeoverStage::Checking { answer, .. } = &mut self.stage {
                 let answer = answer.await;
-                if let Some(found) = self.answered(answer) {
-                    return found;
+                if let Some(event) = self.handle_check_result(answer) {
+                    return event;
                 }
                 continue;
             }
@@ -205,60 +205,63 @@ impl ProgramTakeover {
             }
             sleep_until(self.next_look).await;
             self.next_look = Instant::now() + self.every;
-            if let Some(found) = self.look() {
-                return found;
+            if let Some(event) = self.check_file() {
+                return event;
             }
         }
     }
 
     /// Looks at the program's file. Returns what is to be done about another one that is not
     /// refused and was the same at the last look.
-    fn look(&mut self) -> Option<TakeoverEvent> {
-        let Some(found) = self.program.other() else {
+    fn check_file(&mut self) -> Option<TakeoverEvent> {
+        let Some(candidate) = self.program.open_other() else {
             (self.seen, self.refused, self.stage) = (None, None, TakeoverStage::Watching);
             self.successor = None;
             return None;
         };
-        if self.refused == Some(found.id) {
+        if self.refused == Some(candidate.id) {
             return None;
         }
-        if let TakeoverStage::Accepted(accepted) = &self.stage {
-            if accepted.id == found.id {
+        if let TakeoverStage::Accepted(accepted_program) = &self.stage {
+            if accepted_program.id == candidate.id {
                 return Some(TakeoverEvent::Accepted);
             }
             self.stage = TakeoverStage::Watching;
         }
-        if self.seen.replace(found.id) != Some(found.id) {
+        if self.seen.replace(candidate.id) != Some(candidate.id) {
             self.late = 0;
             return None;
         }
         if self.policy == TakeoverPolicy::Never {
             info!(program = %self.program.path().display(), "A new program is left aside");
-            self.refused = Some(found.id);
+            self.refused = Some(candidate.id);
             self.successor = Some(SuccessorState::LeftAside);
             return Some(TakeoverEvent::Declined);
         }
         self.successor = Some(SuccessorState::Pending("a new program is being checked".to_owned()));
-        Some(TakeoverEvent::Appeared(found))
+        Some(TakeoverEvent::Appeared(candidate))
     }
 
     /// Has the candidate asked whether it could go on from `handoff`; [`ProgramTakeover::next`]
     /// tells the answer.
-    pub fn check(
+    pub fn check_candidate(
         &mut self,
         candidate: CandidateProgram,
         supervisor: &Supervisor,
         handoff: &ProgramHandoff,
     ) {
         let token = uuid::Uuid::new_v4().simple().to_string();
-        let handoff = ProgramHandoff { token: token.clone(), ..self.complete(handoff) };
+        let handoff = ProgramHandoff { token: token.clone(), ..self.complete_handoff(handoff) };
         let (file, supervisor) = (candidate.file.clone(), supervisor.clone());
-        let answer = async move { ask(&file, &supervisor, &handoff, &token).await };
+        let answer = async move { run_check(&file, &supervisor, &handoff, &token).await };
         self.stage = TakeoverStage::Checking { candidate, answer: Box::pin(answer) };
     }
 
     /// Takes the answer of a check, and tells what follows from it.
-    fn answered(&mut self, answer: Result<String, CandidateRefusal>) -> Option<TakeoverEvent> {
+    fn handle_check_result(
+        &mut self,
+        answer: Result<String, CandidateRefusal>,
+    ) -> Option<TakeoverEvent> {
         let TakeoverStage::Checking { candidate, .. } =
             std::mem::replace(&mut self.stage, TakeoverStage::Watching)
         else {
@@ -268,14 +271,14 @@ impl ProgramTakeover {
             Ok(version) => {
                 info!(version, policy = ?self.policy, "A new program can take over");
                 self.stage = TakeoverStage::Accepted(candidate);
-                let waits = match self.policy {
+                let wait_reason = match self.policy {
                     TakeoverPolicy::OnRestart => "waits until the database is restarted",
                     TakeoverPolicy::InPlace | TakeoverPolicy::Never => {
                         "waits for an undisturbed moment"
                     }
                 };
                 self.successor =
-                    Some(SuccessorState::Pending(format!("version {version} {waits}")));
+                    Some(SuccessorState::Pending(format!("version {version} {wait_reason}")));
                 Some(TakeoverEvent::Accepted)
             }
             Err(CandidateRefusal::Busy) => {
@@ -284,24 +287,24 @@ impl ProgramTakeover {
             }
             Err(CandidateRefusal::Late) => {
                 self.late += 1;
-                let why = format!("its check took longer than {CHECK_LIMIT:?}");
+                let reason = format!("its check took longer than {CHECK_LIMIT:?}");
                 if self.late < TRIES {
-                    warn!(why, "A new program is asked once more whether it can take over");
+                    warn!(reason, "A new program is asked once more whether it can take over");
                     self.successor =
-                        Some(SuccessorState::Pending(format!("{why}; it is asked again")));
+                        Some(SuccessorState::Pending(format!("{reason}; it is asked again")));
                 } else {
-                    self.refuse(candidate.id, why);
+                    self.refuse_candidate(candidate.id, reason);
                 }
                 Some(TakeoverEvent::Declined)
             }
-            Err(CandidateRefusal::Unfit(why)) => {
-                self.refuse(candidate.id, why);
+            Err(CandidateRefusal::Unfit(reason)) => {
+                self.refuse_candidate(candidate.id, reason);
                 Some(TakeoverEvent::Declined)
             }
         }
     }
 
-    fn refuse(&mut self, id: FileId, why: String) {
+    fn refuse_candidate(&mut self, id: FileId, why: String) {
         let program = self.program.path().display();
         warn!(%program, why, "A new program cannot take over; this one stays");
         self.refused = Some(id);
@@ -311,22 +314,26 @@ impl ProgramTakeover {
     /// Becomes the accepted program, which finds `handoff` and the descriptors of `keep`. Call on
     /// the main thread: the child of a thread that an exec ends is killed with it. Returns only
     /// when the exec failed, and then nothing has changed.
-    pub fn become_accepted(&mut self, handoff: &ProgramHandoff, keep: &[BorrowedFd<'_>]) {
+    pub fn become_accepted(&mut self, handoff: &ProgramHandoff, descriptors: &[BorrowedFd<'_>]) {
         let TakeoverStage::Accepted(candidate) =
             std::mem::replace(&mut self.stage, TakeoverStage::Watching)
         else {
             return;
         };
-        let error = self.become_program(&candidate, handoff, keep);
-        self.refuse(candidate.id, error.to_string());
+        let error = self.become_program(&candidate, handoff, descriptors);
+        self.refuse_candidate(candidate.id, error.to_string());
     }
 
     /// Begins anew as the program that runs, with `handoff` and `keep` as for
     /// [`Self::become_accepted`]: state that this program lost or broke by a bug of its own is made
     /// again. Returns why the exec failed.
-    pub fn become_itself(&self, handoff: &ProgramHandoff, keep: &[BorrowedFd<'_>]) -> io::Error {
-        match self.program.itself() {
-            Ok(itself) => self.become_program(&itself, handoff, keep),
+    pub fn become_itself(
+        &self,
+        handoff: &ProgramHandoff,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Error {
+        match self.program.open_running() {
+            Ok(itself) => self.become_program(&itself, handoff, descriptors),
             Err(error) => error,
         }
     }
@@ -335,23 +342,23 @@ impl ProgramTakeover {
         &self,
         program: &CandidateProgram,
         handoff: &ProgramHandoff,
-        keep: &[BorrowedFd<'_>],
+        descriptors: &[BorrowedFd<'_>],
     ) -> io::Error {
         debug_assert_eq!(nix::unistd::gettid(), nix::unistd::getpid(), "exec on the main thread");
-        match self.complete(handoff).to_file() {
+        match self.complete_handoff(handoff).to_file() {
             Ok(file) => {
-                let mut kept = keep.to_vec();
-                kept.push(file.as_fd());
+                let mut kept_descriptors = descriptors.to_vec();
+                kept_descriptors.push(file.as_fd());
                 // Queued log lines would be lost with the thread that writes them.
-                log::flush(FLUSH);
-                self.program.execute(program, file.as_raw_fd(), &kept)
+                log::flush_queue(FLUSH);
+                self.program.execute(program, file.as_raw_fd(), &kept_descriptors)
             }
             Err(error) => error,
         }
     }
 
     /// Completes a handoff by the path and the command line of this program.
-    fn complete(&self, handoff: &ProgramHandoff) -> ProgramHandoff {
+    fn complete_handoff(&self, handoff: &ProgramHandoff) -> ProgramHandoff {
         ProgramHandoff {
             program: self.program.path().to_owned(),
             arguments: self.program.arguments_as_text(),
@@ -362,13 +369,13 @@ impl ProgramTakeover {
 
 /// Runs the candidate with the handoff as its input. Its exit code alone proves little, as any
 /// program may end with 0: the candidate must also print the token that only the handoff holds.
-async fn ask(
+async fn run_check(
     candidate: &Arc<File>,
     supervisor: &Supervisor,
     handoff: &ProgramHandoff,
     token: &str,
 ) -> Result<String, CandidateRefusal> {
-    let unfit = |error: io::Error| match error.raw_os_error().map(Errno::from_raw) {
+    let candidate_error = |error: io::Error| match error.raw_os_error().map(Errno::from_raw) {
         Some(Errno::ETXTBSY | Errno::EAGAIN | Errno::ENOMEM | Errno::EMFILE | Errno::ENFILE) => {
             CandidateRefusal::Busy
         }
@@ -377,17 +384,17 @@ async fn ask(
     let command = ChildCommand {
         program: format!("/proc/self/fd/{}", candidate.as_raw_fd()).into(),
         args: ["pilot", "takeover", "--check"].map(Into::into).to_vec(),
-        input: Some(Arc::new(handoff.to_file().map_err(unfit)?)),
+        input: Some(Arc::new(handoff.to_file().map_err(candidate_error)?)),
         output: OutputMode::Keep,
         ..ChildCommand::default()
     };
-    let helped = supervisor.run(&command, CHECK_LIMIT, std::future::pending()).await;
-    let HelperOutcome { exit, last_lines: lines } = helped.map_err(unfit)?;
+    let helper_result = supervisor.run_helper(&command, CHECK_LIMIT, std::future::pending()).await;
+    let HelperOutcome { exit, last_lines: lines } = helper_result.map_err(candidate_error)?;
     let Ok(exit) = exit else {
         return Err(CandidateRefusal::Late);
     };
-    let said = lines.iter().find_map(|line| line.strip_prefix(token)).map(str::trim);
-    match said {
+    let version_line = lines.iter().find_map(|line| line.strip_prefix(token)).map(str::trim);
+    match version_line {
         Some(version) if exit.code == Some(0) => Ok(version.to_owned()),
         _ => Err(CandidateRefusal::Unfit(format!("its check {exit}: {}", lines.join("; ")))),
     }
@@ -401,25 +408,27 @@ mod tests {
     async fn program_is_tried_after_two_equal_checks() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("navigator");
-        let program = RunningProgram::current(vec![], vec![], Some(path.clone())).unwrap();
+        let program =
+            RunningProgram::for_current_process(vec![], vec![], Some(path.clone())).unwrap();
         let mut takeover = ProgramTakeover::new(program, Duration::from_secs(1));
         for text in ["half", "half of a program"] {
             std::fs::write(&path, text).unwrap();
-            assert!(takeover.look().is_none(), "{text}");
+            assert!(takeover.check_file().is_none(), "{text}");
         }
-        assert!(matches!(takeover.look(), Some(TakeoverEvent::Appeared(_))));
+        assert!(matches!(takeover.check_file(), Some(TakeoverEvent::Appeared(_))));
     }
 
     #[tokio::test]
     async fn policy_never_tries_no_program() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("navigator");
-        let program = RunningProgram::current(vec![], vec![], Some(path.clone())).unwrap();
+        let program =
+            RunningProgram::for_current_process(vec![], vec![], Some(path.clone())).unwrap();
         let mut takeover = ProgramTakeover::new(program, Duration::from_secs(1));
         takeover.set_policy(TakeoverPolicy::Never);
         std::fs::write(&path, "another program").unwrap();
-        assert!(takeover.look().is_none());
-        assert!(matches!(takeover.look(), Some(TakeoverEvent::Declined)));
+        assert!(takeover.check_file().is_none());
+        assert!(matches!(takeover.check_file(), Some(TakeoverEvent::Declined)));
         assert_eq!(takeover.successor(), Some(&SuccessorState::LeftAside));
     }
 }

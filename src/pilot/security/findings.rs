@@ -10,7 +10,9 @@ use jiff::Timestamp;
 use super::SecurityReading;
 use crate::{
     api::v1beta1::{ClientTls, InternodeTls, PilotSecurity, RequestReason},
-    engine::pki::{BundleRefusal, CertificateProblem, CertificateUse, TrustBundle, is_due, judge},
+    engine::pki::{
+        BundleRefusal, CertificateProblem, CertificateUse, TrustBundle, check_chain, needs_renewal,
+    },
     machinery::x509::CertificateDetails,
     pilot::tls::NodeCertificates,
 };
@@ -63,7 +65,7 @@ enum FindingRank {
 }
 
 impl FindingRank {
-    fn of(problem: &CertificateProblem) -> Self {
+    fn from_problem(problem: &CertificateProblem) -> Self {
         match problem {
             CertificateProblem::OtherKey => Self::ForeignKey,
             CertificateProblem::Unreadable(_) | CertificateProblem::Untrusted(_) => Self::Untrusted,
@@ -94,7 +96,7 @@ impl FindingRank {
 
     /// For what the node asks because of it. A clock that is off and a bundle that is wrong are not
     /// mended by another certificate.
-    fn request(self) -> Option<RequestReason> {
+    fn request_reason(self) -> Option<RequestReason> {
         match self {
             Self::Uncovered => Some(RequestReason::Address),
             Self::Expired => Some(RequestReason::Renewal),
@@ -106,154 +108,172 @@ impl FindingRank {
 }
 
 /// Judges the certificates that a Pilot's spec has; `None` where nothing is to be encrypted.
-pub(super) fn find(question: &CertificateQuestion<'_>) -> Option<CertificateFindings> {
+pub(super) fn build_findings(question: &CertificateQuestion<'_>) -> Option<CertificateFindings> {
     let security = question.security;
-    let wanted = [
+    let required_uses = [
         (CertificateUse::Internode, security.internode != InternodeTls::Off),
         (CertificateUse::Client, security.client != ClientTls::Off),
     ];
-    let wanted: Vec<_> = wanted.into_iter().filter(|(_, on)| *on).map(|(usage, _)| usage).collect();
-    if wanted.is_empty() {
+    let encrypted_uses: Vec<_> =
+        required_uses.into_iter().filter(|(_, is_on)| *is_on).map(|(usage, _)| usage).collect();
+    if encrypted_uses.is_empty() {
         return None;
     }
     // Certificates for what is not encrypted are left out, so that their end means nothing.
-    let given = NodeCertificates {
+    let spec_certificates = NodeCertificates {
         internode: security.internode_certificate.clone(),
         client: security.client_certificate.clone(),
     };
-    let given = NodeCertificates {
-        internode: given.internode.filter(|_| wanted.contains(&CertificateUse::Internode)),
-        client: given.client.filter(|_| wanted.contains(&CertificateUse::Client)),
+    let certificates = NodeCertificates {
+        internode: spec_certificates
+            .internode
+            .filter(|_| encrypted_uses.contains(&CertificateUse::Internode)),
+        client: spec_certificates
+            .client
+            .filter(|_| encrypted_uses.contains(&CertificateUse::Client)),
     };
-    let mut found: Vec<(FindingRank, String)> = Vec::new();
-    let recorded = security.key.as_ref().map(|key| key.sha256.as_str());
-    if let Some(other) = recorded.filter(|recorded| *recorded != question.key_sha256) {
-        let own = question.key_sha256;
-        found.push((
+    let mut findings: Vec<(FindingRank, String)> = Vec::new();
+    let recorded_key = security.key.as_ref().map(|key| key.sha256.as_str());
+    if let Some(recorded_sha256) = recorded_key.filter(|recorded| *recorded != question.key_sha256)
+    {
+        let own_sha256 = question.key_sha256;
+        findings.push((
             FindingRank::ForeignKey,
             format!(
                 "the key on record is {}…, and the key on this node's volume is {}…: certificates \
                  of another key are not used",
-                start(other),
-                start(own)
+                hash_prefix(recorded_sha256),
+                hash_prefix(own_sha256)
             ),
         ));
     }
-    for usage in &wanted {
-        examine(question, *usage, &given, &mut found);
+    for usage in &encrypted_uses {
+        examine_certificate(question, *usage, &certificates, &mut findings);
     }
-    let worst = found.iter().map(|(rank, _)| *rank).max();
-    let details: Vec<_> = wanted.iter().filter_map(|usage| given.leaf(*usage)).collect();
-    let due = wanted.iter().filter(|usage| !given.is_mounted(**usage)).any(|usage| {
-        given.leaf(*usage).is_some_and(|leaf| is_due(&leaf, question.pilot, question.now))
-    });
+    let worst = findings.iter().map(|(rank, _)| *rank).max();
+    let details: Vec<_> =
+        encrypted_uses.iter().filter_map(|usage| certificates.leaf(*usage)).collect();
+    let is_renewal_due =
+        encrypted_uses.iter().filter(|usage| !certificates.is_mounted(**usage)).any(|usage| {
+            certificates
+                .leaf(*usage)
+                .is_some_and(|leaf| needs_renewal(&leaf, question.pilot, question.now))
+        });
     let reading = match worst {
         Some(worst) => {
-            let texts = found.iter().filter(|(rank, _)| *rank == worst).map(|(_, text)| text);
+            let texts = findings.iter().filter(|(rank, _)| *rank == worst).map(|(_, text)| text);
             let mut texts: Vec<_> = texts.map(String::as_str).collect();
             texts.dedup();
             SecurityReading::bad(worst.reason(), texts.join("; "))
         }
         None if details.iter().any(|leaf| is_overdue(leaf, question.now)) => {
-            SecurityReading::bad("RenewalOverdue", current(&details, due))
+            SecurityReading::bad("RenewalOverdue", validity_message(&details, is_renewal_due))
         }
-        None => SecurityReading::good("CertificatesCurrent", current(&details, due)),
+        None => {
+            SecurityReading::good("CertificatesCurrent", validity_message(&details, is_renewal_due))
+        }
     };
     // Due, or with an address that is not covered beside something graver.
     let request = worst
-        .and_then(FindingRank::request)
-        .or_else(|| due.then_some(RequestReason::Renewal))
+        .and_then(FindingRank::request_reason)
+        .or_else(|| is_renewal_due.then_some(RequestReason::Renewal))
         .unwrap_or(RequestReason::Standing);
-    let usable = worst.is_none_or(|worst| worst == FindingRank::Uncovered);
+    let is_usable = worst.is_none_or(|worst| worst == FindingRank::Uncovered);
     Some(CertificateFindings {
         reading,
         request,
         may_use_former: worst.is_some_and(FindingRank::may_use_former),
-        awaits_key: found.iter().any(|(rank, _)| *rank == FindingRank::KeyAwaited),
+        awaits_key: findings.iter().any(|(rank, _)| *rank == FindingRank::KeyAwaited),
         covers: worst.is_none(),
-        usable: usable.then_some(given),
+        usable: is_usable.then_some(certificates),
     })
 }
 
 /// Adds what is wrong with the certificate for one use.
-fn examine(
+fn examine_certificate(
     question: &CertificateQuestion<'_>,
     usage: CertificateUse,
-    given: &NodeCertificates,
-    found: &mut Vec<(FindingRank, String)>,
+    certificates: &NodeCertificates,
+    findings: &mut Vec<(FindingRank, String)>,
 ) {
     let CertificateQuestion { key_sha256, pilot, address, in_use, now, .. } = *question;
-    let what = match usage {
+    let purpose = match usage {
         CertificateUse::Internode => "between nodes",
         CertificateUse::Client => "for clients",
     };
-    let Some(one) = given.of(usage) else {
+    let Some(certificate) = certificates.certificate_for(usage) else {
         let text = "the node's key waits to be signed by the controller";
-        return found.push((FindingRank::Missing, text.to_owned()));
+        return findings.push((FindingRank::Missing, text.to_owned()));
     };
-    let trust = match TrustBundle::read(one.trust.as_bytes()) {
+    let trust = match TrustBundle::from_pem(certificate.trust.as_bytes()) {
         Ok(trust) => trust,
         Err(refusal) => {
-            let text = format!("{what}: the bundle of trusted CAs {}", told(&refusal));
-            return found.push((FindingRank::Untrusted, text));
+            let text = format!("{purpose}: the bundle of trusted CAs {}", refusal_text(&refusal));
+            return findings.push((FindingRank::Untrusted, text));
         }
     };
     let names = [pilot.to_owned(), address.to_string()];
     // One certificate for all nodes has names of its own; pilots go by the certificate itself.
-    let (key_sha256, names) = match &one.mounted_key {
+    let (key_sha256, names) = match &certificate.mounted_key {
         Some(key) if question.mounted_sha256 != Some(key) => {
-            let text =
-                format!("{what}: its key is not mounted yet: kubelet brings it within two minutes");
-            return found.push((FindingRank::KeyAwaited, text));
+            let text = format!(
+                "{purpose}: its key is not mounted yet: kubelet brings it within two minutes"
+            );
+            return findings.push((FindingRank::KeyAwaited, text));
         }
         Some(key) => (key.as_str(), &[][..]),
         None => (key_sha256, &names[..]),
     };
-    let problems = judge(&one.chain, key_sha256, &trust, names, now);
-    found.extend(
-        problems.iter().map(|problem| (FindingRank::of(problem), format!("{what}: {problem}"))),
+    let problems = check_chain(&certificate.chain, key_sha256, &trust, names, now);
+    findings.extend(
+        problems
+            .iter()
+            .map(|problem| (FindingRank::from_problem(problem), format!("{purpose}: {problem}"))),
     );
     if usage == CertificateUse::Client
-        && question.security.asks_certificates()
-        && one
+        && question.security.requires_client_certificates()
+        && certificate
             .clients
             .as_deref()
-            .is_none_or(|clients| TrustBundle::read(clients.as_bytes()).is_err())
+            .is_none_or(|clients| TrustBundle::from_pem(clients.as_bytes()).is_err())
     {
-        let text =
-            format!("{what}: whose certificates they must show is not known: see client.clientCA");
-        found.push((FindingRank::Untrusted, text));
+        let text = format!(
+            "{purpose}: whose certificates they must show is not known: see client.clientCA"
+        );
+        findings.push((FindingRank::Untrusted, text));
     }
     // Peers that still show a certificate of the CA in use would be cut off.
-    let used = in_use.and_then(|in_use| in_use.of(usage));
-    let used = used.filter(|used| used.mounted_key.is_none() && one.mounted_key.is_none());
-    let still = used.map(|used| judge(&used.chain, key_sha256, &trust, &[], now));
-    let untrusted =
-        |problem: &CertificateProblem| FindingRank::of(problem) == FindingRank::Untrusted;
-    if still.is_some_and(|problems| problems.iter().any(untrusted)) {
-        let text = format!("{what}: the new bundle lacks the CA of the certificate in use");
-        found.push((FindingRank::Untrusted, text));
+    let used_certificate = in_use.and_then(|in_use| in_use.certificate_for(usage));
+    let used_certificate = used_certificate
+        .filter(|used| used.mounted_key.is_none() && certificate.mounted_key.is_none());
+    let old_problems =
+        used_certificate.map(|used| check_chain(&used.chain, key_sha256, &trust, &[], now));
+    let is_untrusted =
+        |problem: &CertificateProblem| FindingRank::from_problem(problem) == FindingRank::Untrusted;
+    if old_problems.is_some_and(|problems| problems.iter().any(is_untrusted)) {
+        let text = format!("{purpose}: the new bundle lacks the CA of the certificate in use");
+        findings.push((FindingRank::Untrusted, text));
     }
 }
 
 /// Is half of what was left of a certificate's life over, when it was to be renewed?
 fn is_overdue(leaf: &CertificateDetails, now: Timestamp) -> bool {
-    now.as_second() >= leaf.made().saturating_add(leaf.life() / 6 * 5)
+    now.as_second() >= leaf.issue_time().saturating_add(leaf.lifetime() / 6 * 5)
 }
 
-fn told(refusal: &BundleRefusal) -> String {
+fn refusal_text(refusal: &BundleRefusal) -> String {
     refusal.to_string()
 }
 
-fn current(details: &[CertificateDetails], due: bool) -> String {
+fn validity_message(details: &[CertificateDetails], is_renewal_due: bool) -> String {
     let end = details.iter().map(|leaf| leaf.not_after).min();
     let end = end.and_then(|end| Timestamp::from_second(end).ok());
     let end = end.map_or_else(String::new, |end| format!("valid until {end}"));
-    if due { format!("{end}; asked to be renewed") } else { end }
+    if is_renewal_due { format!("{end}; asked to be renewed") } else { end }
 }
 
 /// Returns so much of a hash as people need.
-fn start(sha256: &str) -> &str {
+fn hash_prefix(sha256: &str) -> &str {
     sha256.get(..12).unwrap_or(sha256)
 }
 

@@ -11,7 +11,7 @@ use super::{
     NodeSecurity, SecurityReading, SecurityReport,
     findings::CertificateFindings,
     node_key::NodeKeys,
-    report::served,
+    report::served_certificate,
     users_mount::{self, UsersMountError},
 };
 use crate::{
@@ -86,9 +86,9 @@ struct AppliedUsers {
 }
 
 impl SecurityKeeper {
-    pub fn new(own: NodeSecurity, driver: Arc<dyn Driver>, volume: Volume) -> Self {
+    pub fn new(node_security: NodeSecurity, driver: Arc<dyn Driver>, volume: Volume) -> Self {
         Self {
-            own,
+            own: node_security,
             driver,
             volume,
             installed: None,
@@ -105,118 +105,131 @@ impl SecurityKeeper {
     /// Does what is to be done now. Returns what is to be told, and after how long to come again at
     /// the latest; `None` where nothing is to be secured. May be dropped at any await: then the next
     /// keeper finds what was done.
-    pub async fn turn(&mut self, node: &DatabaseNode) -> Option<(SecurityReport, Duration)> {
+    pub async fn reconcile(&mut self, node: &DatabaseNode) -> Option<(SecurityReport, Duration)> {
         let security = node.pilot.spec.security.clone()?;
         let driver = self.driver.clone();
-        let database = driver.security()?;
-        let running = database.running();
-        let runs_encrypted = !running.ports.is_empty();
-        let Ok((mut report, found)) = self.examine(node, &security, runs_encrypted).await else {
+        let database = driver.secured_database()?;
+        let running_security = database.running_security();
+        let runs_encrypted = !running_security.ports.is_empty();
+        let Ok((mut report, findings)) =
+            self.judge_certificates(node, &security, runs_encrypted).await
+        else {
             // The volume hangs, which its own conditions tell.
             return Some((self.last.clone(), SOON));
         };
-        let mut settled = true;
+        let mut is_settled = true;
         if runs_encrypted {
-            if let Some((keys, found)) = &found {
+            if let Some((keys, findings)) = &findings {
                 if let Some(installed) = &self.installed {
-                    keys.show(database.pins(), installed);
+                    keys.present_certificate(database.pinned_leaves(), installed);
                 }
                 if !self.served.all {
                     // What is shown now tells whether it is worth to be put back.
-                    self.look(database, &running.ports, keys).await;
+                    self.check_ports(database, &running_security.ports, keys).await;
                 }
-                self.exchange(database, node, &running.ports, (keys, found)).await;
-                let is_shown = self.look(database, &running.ports, keys).await;
-                settled &= is_shown;
+                self.exchange_certificates(
+                    database,
+                    node,
+                    &running_security.ports,
+                    (keys, findings),
+                )
+                .await;
+                let is_shown = self.check_ports(database, &running_security.ports, keys).await;
+                is_settled &= is_shown;
                 if is_shown {
                     self.keep_certificates().await;
                     self.forget_former_key(keys).await;
                 }
                 // Nobody tells when the kubelet brings it.
-                settled &= !found.awaits_key;
+                is_settled &= !findings.awaits_key;
             }
             report.internode.clone_from(&self.served.internode);
             report.client.clone_from(&self.served.client);
             let is_good = report.certificates.as_ref().is_some_and(|reading| reading.good);
-            let failed = self.failed.as_ref().map(|failed| failed.why.clone());
-            if let Some(why) = failed.or(self.served.wrong.clone()).filter(|_| is_good) {
-                report.certificates = Some(SecurityReading::bad("ReloadFailed", why));
+            let failure = self.failed.as_ref().map(|failed| failed.why.clone());
+            if let Some(reason) = failure.or(self.served.wrong.clone()).filter(|_| is_good) {
+                report.certificates = Some(SecurityReading::bad("ReloadFailed", reason));
             }
         }
-        if running.serves_both {
+        if running_security.serves_both {
             // What cannot be asked is not known: the last answer is not told again.
             report.clients = database.client_connections().await.ok();
         }
-        let asks = security.authentication == Authentication::Password;
-        if running.takes_users && (asks || security.users.is_some()) {
+        let requires_password = security.authentication == Authentication::Password;
+        if running_security.takes_users && (requires_password || security.users.is_some()) {
             let reading = self.keep_users(database, node, security.users.as_deref()).await;
-            settled &= reading.good;
+            is_settled &= reading.good;
             report.users.clone_from(&self.users.revision);
             report.users_applied = Some(reading);
         }
         self.last = report.clone();
-        Some((report, if settled { AT_REST } else { SOON }))
+        Some((report, if is_settled { AT_REST } else { SOON }))
     }
 
     /// Judges the certificates in the spec, and finds out at first with which the database runs.
-    async fn examine(
+    async fn judge_certificates(
         &mut self,
         node: &DatabaseNode,
         security: &PilotSecurity,
         runs_encrypted: bool,
     ) -> Result<(SecurityReport, Option<(NodeKeys, CertificateFindings)>), VolumeTimeout> {
-        let (own, node, security) = (self.own.clone(), node.clone(), security.clone());
-        let known = self.installed.clone();
+        let (node_security, node, security) = (self.own.clone(), node.clone(), security.clone());
+        let installed_certificates = self.installed.clone();
         let visit = self.volume.visit(move |_| {
-            let in_use = known.or_else(|| own.tls().current().ok().flatten());
+            let in_use = installed_certificates
+                .or_else(|| node_security.tls_folder().read_current().ok().flatten());
             let in_use = in_use.filter(|_| runs_encrypted);
-            let (report, found) = own.examine(&node, &security, in_use.as_ref());
-            (in_use, report, found)
+            let (report, findings) =
+                node_security.judge_certificates(&node, &security, in_use.as_ref());
+            (in_use, report, findings)
         });
-        let (in_use, report, found) = visit.await?;
+        let (in_use, report, findings) = visit.await?;
         self.installed = in_use;
-        Ok((report, found))
+        Ok((report, findings))
     }
 
     /// Puts the certificates of the spec in the place of those in use, where they are others. Puts the
     /// old ones back when the database does not show the new ones, and had shown the old ones.
-    async fn exchange(
+    async fn exchange_certificates(
         &mut self,
         database: &dyn SecuredDatabase,
         node: &DatabaseNode,
         ports: &[SecuredPort],
-        (keys, found): (&NodeKeys, &CertificateFindings),
+        (keys, findings): (&NodeKeys, &CertificateFindings),
     ) {
-        let Some(wanted) = &found.usable else { return };
-        if self.installed.as_ref() == Some(wanted) {
+        let Some(desired_certificates) = &findings.usable else { return };
+        if self.installed.as_ref() == Some(desired_certificates) {
             self.failed = None;
             return;
         }
-        let tried = self.failed.as_ref().filter(|failed| failed.certificates == *wanted);
-        if tried.is_some_and(|failed| failed.when.elapsed() < AGAIN) {
+        let last_failure =
+            self.failed.as_ref().filter(|failed| failed.certificates == *desired_certificates);
+        if last_failure.is_some_and(|failed| failed.when.elapsed() < AGAIN) {
             return;
         }
         info!("Exchanging the node's certificates");
-        let old = self.installed.clone();
-        database.pins().set_installed([wanted].into_iter().chain(&old));
-        let failed = match self.install(database, keys, wanted).await {
-            Err(why) => Some(why),
-            Ok(former) => {
-                self.installed = Some(wanted.clone());
-                let shown = self.reloaded(database, node, ports, keys).await;
-                match shown {
+        let old_certificates = self.installed.clone();
+        database
+            .pinned_leaves()
+            .set_installed([desired_certificates].into_iter().chain(&old_certificates));
+        let failure = match self.install_certificates(database, keys, desired_certificates).await {
+            Err(reason) => Some(reason),
+            Ok(former_files) => {
+                self.installed = Some(desired_certificates.clone());
+                let reload_result = self.reload_and_verify(database, node, ports, keys).await;
+                match reload_result {
                     Ok(()) => None,
-                    Err(why) => {
-                        self.put_back(database, node, former, old).await;
-                        Some(why)
+                    Err(reason) => {
+                        self.put_back(database, node, former_files, old_certificates).await;
+                        Some(reason)
                     }
                 }
             }
         };
         self.next_look = None;
-        self.failed = failed.map(|why| {
+        self.failed = failure.map(|why| {
             warn!(error = why, "Certificates were not taken");
-            FailedExchange { certificates: wanted.clone(), when: Instant::now(), why }
+            FailedExchange { certificates: desired_certificates.clone(), when: Instant::now(), why }
         });
         if self.failed.is_none() {
             info!("The database shows the node's new certificates");
@@ -225,13 +238,14 @@ impl SecurityKeeper {
 
     /// Writes down what the database shows, once for each installation.
     async fn keep_certificates(&mut self) {
-        let Some(shown) = self.installed.clone().filter(|shown| self.kept.as_ref() != Some(shown))
+        let Some(shown_certificates) =
+            self.installed.clone().filter(|shown| self.kept.as_ref() != Some(shown))
         else {
             return;
         };
-        let (own, written) = (self.own.clone(), shown.clone());
-        match self.volume.visit(move |_| own.keep_certificates(&written)).await {
-            Ok(Ok(())) => self.kept = Some(shown),
+        let (node_security, certificates) = (self.own.clone(), shown_certificates.clone());
+        match self.volume.visit(move |_| node_security.keep_certificates(&certificates)).await {
+            Ok(Ok(())) => self.kept = Some(shown_certificates),
             Ok(Err(error)) => warn!(%error, "The certificates cannot be written down"),
             Err(error) => warn!(%error, "The certificates cannot be written down"),
         }
@@ -239,49 +253,52 @@ impl SecurityKeeper {
 
     /// Forgets the node's former key, once the database shows certificates of the newest one.
     async fn forget_former_key(&self, keys: &NodeKeys) {
-        let is_newest = self.installed.as_ref().is_some_and(|one| keys.are_newest(one));
+        let is_newest =
+            self.installed.as_ref().is_some_and(|certificates| keys.are_newest(certificates));
         if keys.former.is_none() || !is_newest {
             return;
         }
-        let (own, keys) = (self.own.clone(), keys.clone());
-        match self.volume.visit(move |_| own.forget_former_key(&keys)).await {
+        let (node_security, keys) = (self.own.clone(), keys.clone());
+        match self.volume.visit(move |_| node_security.forget_former_key(&keys)).await {
             Ok(Ok(())) => info!("The node's new private key took the place of the former one"),
             Ok(Err(error)) => warn!(error = %chain(&error), "The former key cannot be forgotten"),
             Err(error) => warn!(%error, "The former key cannot be forgotten"),
         }
     }
 
-    async fn install(
+    async fn install_certificates(
         &self,
         database: &dyn SecuredDatabase,
         keys: &NodeKeys,
-        wanted: &NodeCertificates,
+        desired_certificates: &NodeCertificates,
     ) -> Result<Option<FormerFiles>, String> {
-        let files = database.tls_files(&keys.of(wanted), wanted);
-        let (tls, user, wanted) = (self.own.tls(), self.own.user(), wanted.clone());
-        let written = self.volume.visit(move |_| tls.install(&files, &wanted, user)).await;
-        let written = written.map_err(|hangs| hangs.to_string())?;
-        written.map_err(|error| format!("failed to write the new certificates: {error}"))
+        let files = database.tls_files(&keys.tls_keys(desired_certificates), desired_certificates);
+        let (tls, user, certificates) =
+            (self.own.tls_folder(), self.own.database_user(), desired_certificates.clone());
+        let visit_result =
+            self.volume.visit(move |_| tls.install_files(&files, &certificates, user)).await;
+        let install_result = visit_result.map_err(|volume_timeout| volume_timeout.to_string())?;
+        install_result.map_err(|error| format!("failed to write the new certificates: {error}"))
     }
 
     /// Has the database read its files again, and waits until it shows what lies there.
-    async fn reloaded(
+    async fn reload_and_verify(
         &mut self,
         database: &dyn SecuredDatabase,
         node: &DatabaseNode,
         ports: &[SecuredPort],
         keys: &NodeKeys,
     ) -> Result<(), String> {
-        let reloaded = database.reload_tls(node).await;
-        reloaded.map_err(|error| format!("failed to reload: {}", chain(&error)))?;
+        let reload_result = database.reload_tls(node).await;
+        reload_result.map_err(|error| format!("failed to reload: {}", chain(&error)))?;
         let since = Instant::now();
         loop {
-            let why = match self.shake_hands(database, ports, keys).await {
+            let reason = match self.shake_hands(database, ports, keys).await {
                 Ok(()) => return Ok(()),
-                Err(why) => why,
+                Err(reason) => reason,
             };
             if since.elapsed() >= self.reload_limit {
-                return Err(format!("not shown after {:?}: {why}", self.reload_limit));
+                return Err(format!("not shown after {:?}: {reason}", self.reload_limit));
             }
             sleep(RELOAD_POLL).await;
         }
@@ -291,16 +308,16 @@ impl SecurityKeeper {
         &mut self,
         database: &dyn SecuredDatabase,
         node: &DatabaseNode,
-        former: Option<FormerFiles>,
-        old: Option<NodeCertificates>,
+        former_files: Option<FormerFiles>,
+        old_certificates: Option<NodeCertificates>,
     ) {
-        let Some(former) = former.filter(|_| self.served.all) else {
+        let Some(former_files) = former_files.filter(|_| self.served.all) else {
             // No port of this run showed the old ones either: nothing is gained by them.
             return;
         };
-        let tls = self.own.tls();
-        match self.volume.visit(move |_| tls.put_back(former)).await {
-            Ok(Ok(())) => self.installed = old,
+        let tls = self.own.tls_folder();
+        match self.volume.visit(move |_| tls.put_back(former_files)).await {
+            Ok(Ok(())) => self.installed = old_certificates,
             Ok(Err(error)) => warn!(%error, "Former certificates cannot be put back"),
             Err(error) => warn!(%error, "Former certificates cannot be put back"),
         }
@@ -310,7 +327,7 @@ impl SecurityKeeper {
     }
 
     /// Looks at the ports when it is time to. Returns whether all of them showed what they are to.
-    async fn look(
+    async fn check_ports(
         &mut self,
         database: &dyn SecuredDatabase,
         ports: &[SecuredPort],
@@ -319,9 +336,9 @@ impl SecurityKeeper {
         if self.next_look.is_some_and(|next| Instant::now() < next) {
             return self.served.all;
         }
-        let shaken = self.shake_hands(database, ports, keys).await;
-        self.next_look = shaken.is_ok().then(|| Instant::now() + LOOK_EVERY);
-        shaken.is_ok()
+        let handshakes = self.shake_hands(database, ports, keys).await;
+        self.next_look = handshakes.is_ok().then(|| Instant::now() + LOOK_EVERY);
+        handshakes.is_ok()
     }
 
     /// Shakes hands with every port. Fails with the first that does not show what lies in its files.
@@ -335,21 +352,26 @@ impl SecurityKeeper {
         let pem = keys.node_key(&installed).to_pem();
         self.served.wrong = None;
         for SecuredPort { usage, shows, address } in ports.iter().copied() {
-            let own = installed.internode.as_ref().map(|own| (own.chain.as_str(), pem.as_str()));
+            let own_certificate = installed
+                .internode
+                .as_ref()
+                .map(|certificate| (certificate.chain.as_str(), pem.as_str()));
             // Only nodes show each other their certificates.
-            let own = own.filter(|_| usage == CertificateUse::Internode);
-            let shaken = tls::shake_hands(address, database.pins(), own, HANDSHAKE).await;
+            let own_certificate = own_certificate.filter(|_| usage == CertificateUse::Internode);
+            let handshake =
+                tls::shake_hands(address, database.pinned_leaves(), own_certificate, HANDSHAKE)
+                    .await;
             let place = match usage {
                 CertificateUse::Internode => &mut self.served.internode,
                 CertificateUse::Client => &mut self.served.client,
             };
-            match shaken {
+            match handshake {
                 Ok(port) => {
                     let trust = installed.trust(shows);
-                    *place = served(&port, &trust, Timestamp::now());
-                    let shown = place.as_ref().map(|shown| &shown.sha256);
+                    *place = served_certificate(&port, &trust, Timestamp::now());
+                    let shown_sha256 = place.as_ref().map(|certificate| &certificate.sha256);
                     let expected = installed.leaf(shows).map(|leaf| leaf.sha256);
-                    if expected.is_none() || expected.as_ref() != shown {
+                    if expected.is_none() || expected.as_ref() != shown_sha256 {
                         return Err(format!("{address} shows the former certificate"));
                     }
                     if !port.accepts.is_empty() && !trust.has_just_subjects(&port.accepts) {
@@ -376,20 +398,20 @@ impl SecurityKeeper {
         &mut self,
         database: &dyn SecuredDatabase,
         node: &DatabaseNode,
-        wanted: Option<&str>,
+        desired_revision: Option<&str>,
     ) -> SecurityReading {
-        let mounted = users_mount::read(&self.own.users).await;
-        let applied = match &mounted {
-            Ok(Some(users)) if Some(users.revision()) == wanted => {
-                self.apply(database, node, users).await
+        let mounted = users_mount::read_users(&self.own.users).await;
+        let apply_result = match &mounted {
+            Ok(Some(users)) if Some(users.revision()) == desired_revision => {
+                self.apply_users(database, node, users).await
             }
             _ => Ok(()),
         };
-        let has = self.users.revision.as_deref();
-        users_reading(wanted, &mounted, has, applied)
+        let current_revision = self.users.revision.as_deref();
+        users_reading(desired_revision, &mounted, current_revision, apply_result)
     }
 
-    async fn apply(
+    async fn apply_users(
         &mut self,
         database: &dyn SecuredDatabase,
         node: &DatabaseNode,
@@ -403,11 +425,11 @@ impl SecurityKeeper {
         {
             return Ok(());
         }
-        if let Some((refused, when, why)) = &self.users.refused
-            && refused == revision
+        if let Some((refused_revision, when, reason)) = &self.users.refused
+            && refused_revision == revision
             && when.elapsed() < AGAIN
         {
-            return Err(UsersTrouble::Refused(why.clone()));
+            return Err(UsersTrouble::Refused(reason.clone()));
         }
         match database.apply_users(node, users).await {
             Ok(()) => {
@@ -421,10 +443,10 @@ impl SecurityKeeper {
                 };
                 Ok(())
             }
-            Err(Error::Refused(why)) => {
-                warn!(revision, error = why, "The database did not take the mounted users");
-                self.users.refused = Some((revision.to_owned(), Instant::now(), why.clone()));
-                Err(UsersTrouble::Refused(why))
+            Err(Error::Refused(reason)) => {
+                warn!(revision, error = reason, "The database did not take the mounted users");
+                self.users.refused = Some((revision.to_owned(), Instant::now(), reason.clone()));
+                Err(UsersTrouble::Refused(reason))
             }
             Err(error) => Err(UsersTrouble::Open(chain(&error).to_string())),
         }
@@ -442,32 +464,34 @@ enum UsersTrouble {
 /// Reads the condition `UsersApplied`: the revision that is wanted, what is mounted, and what the
 /// database has.
 fn users_reading(
-    wanted: Option<&str>,
+    desired_revision: Option<&str>,
     mounted: &Result<Option<UsersDocument>, UsersMountError>,
-    has: Option<&str>,
-    applied: Result<(), UsersTrouble>,
+    current_revision: Option<&str>,
+    apply_result: Result<(), UsersTrouble>,
 ) -> SecurityReading {
-    let pending = |why: String| SecurityReading::bad("UsersPending", why);
-    let mounted = match mounted {
+    let pending = |reason: String| SecurityReading::bad("UsersPending", reason);
+    let mounted_revision = match mounted {
         Ok(Some(users)) => users.revision(),
         Ok(None) => return pending("no users are mounted yet".to_owned()),
         Err(error) => {
-            let why = format!("{}; the database keeps those it has", chain(error));
-            return SecurityReading::bad("UsersRejected", why);
+            let message = format!("{}; the database keeps those it has", chain(error));
+            return SecurityReading::bad("UsersRejected", message);
         }
     };
-    match applied {
-        Err(UsersTrouble::Refused(why)) => SecurityReading::bad("UsersRejected", why),
-        Err(UsersTrouble::Open(why)) => pending(format!("users {mounted} are being taken: {why}")),
-        Ok(()) => match (wanted, has) {
-            (Some(wanted), _) if wanted != mounted => pending(format!(
-                "users {wanted} are wanted, and {mounted} are mounted: kubelet brings a change within \
+    match apply_result {
+        Err(UsersTrouble::Refused(reason)) => SecurityReading::bad("UsersRejected", reason),
+        Err(UsersTrouble::Open(reason)) => {
+            pending(format!("users {mounted_revision} are being taken: {reason}"))
+        }
+        Ok(()) => match (desired_revision, current_revision) {
+            (Some(revision), _) if revision != mounted_revision => pending(format!(
+                "users {revision} are wanted, and {mounted_revision} are mounted: kubelet brings a change within \
                  two minutes"
             )),
             (None, _) => pending(format!(
-                "users {mounted} are mounted, and the controller has named none yet"
+                "users {mounted_revision} are mounted, and the controller has named none yet"
             )),
-            _ => SecurityReading::good("UsersCurrent", has.unwrap_or_default()),
+            _ => SecurityReading::good("UsersCurrent", current_revision.unwrap_or_default()),
         },
     }
 }

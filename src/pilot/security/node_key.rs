@@ -18,7 +18,7 @@ use tracing::warn;
 use crate::{
     api::v1beta1::{NewKeyRequest, NodeCertificate},
     engine::{
-        pki::{KeyRequest, PrivateKey, PrivateKeyRefusal, RequestRefusal, prove},
+        pki::{KeyRequest, PrivateKey, PrivateKeyRefusal, RequestRefusal, create_proof},
         users::{CLIENT_KEY, MAX_BYTES},
     },
     error::chain,
@@ -78,33 +78,38 @@ pub(super) struct NodeKeys {
 impl NodeKeys {
     /// Has the pilot's own clients show the certificate that nodes show each other, where they are asked
     /// for one.
-    pub(super) fn show(&self, pins: &PinnedLeaves, certificates: &NodeCertificates) {
-        let Some(one) = &certificates.internode else { return };
-        if let Err(error) = pins.show((&one.chain, &self.node_key(certificates).to_pem())) {
+    pub(super) fn present_certificate(&self, pins: &PinnedLeaves, certificates: &NodeCertificates) {
+        let Some(certificate) = &certificates.internode else { return };
+        if let Err(error) =
+            pins.set_client_certificate((&certificate.chain, &self.node_key(certificates).to_pem()))
+        {
             warn!(error = %chain(&error), "The node's certificate cannot be shown");
         }
     }
 
     /// Returns the node's key of which these certificates are.
     pub(super) fn node_key(&self, certificates: &NodeCertificates) -> &PrivateKey {
-        let former = self.former.as_ref().map(|former| &former.key);
+        let former_key = self.former.as_ref().map(|former| &former.key);
         let is_used = |key: &&PrivateKey| {
-            let sha256 = key.sha256();
+            let sha256 = key.public_key_sha256();
             own_leaves(certificates).any(|leaf| leaf.key_sha256 == sha256)
         };
-        former.filter(is_used).unwrap_or(&self.own.key)
+        former_key.filter(is_used).unwrap_or(&self.own.key)
     }
 
     /// Are all of these certificates of the node's newest key, or given with a key of theirs?
     pub(super) fn are_newest(&self, certificates: &NodeCertificates) -> bool {
-        let newest = self.own.key.sha256();
+        let newest = self.own.key.public_key_sha256();
         own_leaves(certificates).all(|leaf| leaf.key_sha256 == newest)
     }
 
     /// Returns the keys of these certificates, as a database reads them.
-    pub(super) fn of(&self, certificates: &NodeCertificates) -> TlsKeys {
+    pub(super) fn tls_keys(&self, certificates: &NodeCertificates) -> TlsKeys {
         let node = self.node_key(certificates).to_pem();
-        let is_mounted = certificates.client.as_ref().is_some_and(|one| one.mounted_key.is_some());
+        let is_mounted = certificates
+            .client
+            .as_ref()
+            .is_some_and(|certificate| certificate.mounted_key.is_some());
         let mounted = self.mounted.as_ref().filter(|_| is_mounted).map(|key| key.to_pem());
         TlsKeys { client: mounted.unwrap_or_else(|| node.clone()), node }
     }
@@ -113,25 +118,25 @@ impl NodeKeys {
 /// Returns the certificates that are of a key of the node.
 fn own_leaves(certificates: &NodeCertificates) -> impl Iterator<Item = CertificateDetails> {
     let NodeCertificates { internode, client } = certificates;
-    let own = |one: &&NodeCertificate| one.mounted_key.is_none();
-    let own = [internode, client].into_iter().flatten().filter(own);
-    own.filter_map(|one| CertificateDetails::read(&one.chain))
+    let is_own = |certificate: &&NodeCertificate| certificate.mounted_key.is_none();
+    let own_certificates = [internode, client].into_iter().flatten().filter(is_own);
+    own_certificates.filter_map(|certificate| CertificateDetails::from_pem(&certificate.chain))
 }
 
 /// Reads the mounted private key of a certificate that was given for all nodes; `None` while there is
 /// none that can be used. For a caller that may block.
-pub(super) fn mounted(folder: &Path) -> Option<PrivateKey> {
+pub(super) fn read_mounted_key(folder: &Path) -> Option<PrivateKey> {
     let file = File::open(folder.join(CLIENT_KEY)).ok()?;
     let mut pem = Vec::new();
     file.take(MAX_BYTES).read_to_end(&mut pem).ok()?;
-    PrivateKey::read(&pem).ok()
+    PrivateKey::from_pem(&pem).ok()
 }
 
 impl NodeKey {
     /// Reads the node's key, and makes it where there is none.
     pub(super) fn ensure(files: &PilotFiles) -> Result<Self, NodeKeyError> {
         let key = if let Some(pem) = files.node_key().map_err(NodeKeyError::Read)? {
-            PrivateKey::read(&pem).map_err(NodeKeyError::Damaged)?
+            PrivateKey::from_pem(&pem).map_err(NodeKeyError::Damaged)?
         } else {
             let key = PrivateKey::generate().map_err(NodeKeyError::Make)?;
             files.set_node_key(&key.to_pem()).map_err(NodeKeyError::Write)?;
@@ -156,14 +161,14 @@ impl NextKey {
         let Some(text) = files.next_key().map_err(NodeKeyError::Read)? else { return Ok(None) };
         let asked_at =
             std::str::from_utf8(&text).ok().and_then(|text| text.lines().next()?.parse().ok());
-        let (Some(asked_at), Ok(key)) = (asked_at, PrivateKey::read(&text)) else {
+        let (Some(asked_at), Ok(key)) = (asked_at, PrivateKey::from_pem(&text)) else {
             return Ok(None);
         };
         Self::new(key, Time(asked_at), on_record).map(Some)
     }
 
     /// Makes a key that is to take the place of `on_record`, which was asked for at this time.
-    pub(super) fn make(
+    pub(super) fn generate(
         files: &PilotFiles,
         on_record: &NodeKey,
         asked_at: &Time,
@@ -176,10 +181,10 @@ impl NextKey {
     }
 
     fn new(key: PrivateKey, asked_at: Time, on_record: &NodeKey) -> Result<Self, NodeKeyError> {
-        let own = NodeKey::new(key)?;
-        let request = KeyRequest::read(&own.request).map_err(NodeKeyError::Request)?;
-        let proof = prove(&on_record.key, &request).map_err(NodeKeyError::Make)?;
-        Ok(Self { own: Arc::new(own), asked_at, proof })
+        let node_key = NodeKey::new(key)?;
+        let request = KeyRequest::from_pem(&node_key.request).map_err(NodeKeyError::Request)?;
+        let proof = create_proof(&on_record.key, &request).map_err(NodeKeyError::Make)?;
+        Ok(Self { own: Arc::new(node_key), asked_at, proof })
     }
 
     /// Was it made for this request?
@@ -187,7 +192,7 @@ impl NextKey {
         self.asked_at == *asked_at
     }
 
-    pub(super) fn request(&self) -> NewKeyRequest {
+    pub(super) fn build_request(&self) -> NewKeyRequest {
         let Self { own, asked_at, proof } = self;
         NewKeyRequest {
             csr: own.request.clone(),
@@ -204,11 +209,14 @@ mod tests {
     #[test]
     fn a_key_is_made_once_and_one_that_is_damaged_is_left_alone() {
         let data = tempfile::tempdir().unwrap();
-        let files = PilotFiles::of(data.path());
+        let files = PilotFiles::for_directory(data.path());
         let made = NodeKey::ensure(&files).unwrap();
         let read = NodeKey::ensure(&files).unwrap();
-        assert_eq!(made.key.sha256(), read.key.sha256());
-        assert_eq!(KeyRequest::read(&read.request).unwrap().key_sha256(), made.key.sha256());
+        assert_eq!(made.key.public_key_sha256(), read.key.public_key_sha256());
+        assert_eq!(
+            KeyRequest::from_pem(&read.request).unwrap().key_sha256(),
+            made.key.public_key_sha256()
+        );
         for damaged in ["", "-----BEGIN PRIVATE KEY-----\nAAAA"] {
             files.set_node_key(damaged).unwrap();
             assert!(matches!(NodeKey::ensure(&files), Err(NodeKeyError::Damaged(_))));

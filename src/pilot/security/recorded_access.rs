@@ -58,26 +58,26 @@ impl<A: Clone + Serialize + DeserializeOwned> RecordedAccess<A> {
         Self { config, pins, known: Mutex::new(KnownAccess::Unread) }
     }
 
-    fn known(&self) -> MutexGuard<'_, KnownAccess<A>> {
+    fn lock_access(&self) -> MutexGuard<'_, KnownAccess<A>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns how to get in; `None` where the node is open. What an earlier program of this pilot
     /// wrote down is read by the first call.
     pub fn get(&self) -> Option<A> {
-        let mut known = self.known();
-        if let KnownAccess::Unread = &*known {
-            *known = self.read().into();
+        let mut known_access = self.lock_access();
+        if let KnownAccess::Unread = &*known_access {
+            *known_access = self.read_file().into();
         }
-        match &*known {
+        match &*known_access {
             KnownAccess::Secured(access) => Some(access.clone()),
             KnownAccess::Unread | KnownAccess::Open => None,
         }
     }
 
-    fn read(&self) -> Option<A> {
+    fn read_file(&self) -> Option<A> {
         let access = serde_json::from_slice(&fs::read(self.config.join(FILE)).ok()?).ok()?;
-        self.pins.set_installed(&TlsFolder::new(&self.config).installed());
+        self.pins.set_installed(&TlsFolder::new(&self.config).read_installed());
         Some(access)
     }
 
@@ -95,12 +95,12 @@ impl<A: Clone + Serialize + DeserializeOwned> RecordedAccess<A> {
         {
             return Err(Error::Write { path, source });
         }
-        *self.known() = access.into();
+        *self.lock_access() = access.into();
         Ok(())
     }
 
     /// The certificates that the pilot's own clients accept.
-    pub fn pins(&self) -> &PinnedLeaves {
+    pub fn pinned_leaves(&self) -> &PinnedLeaves {
         &self.pins
     }
 }

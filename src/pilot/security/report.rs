@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::{
     api::v1beta1::{CertificateRequest, ClientConnections, PilotSecurityStatus, ServedCertificate},
-    engine::pki::{TrustBundle, authority_of, certificate_pem},
+    engine::pki::{TrustBundle, certificate_pem, find_authority},
     machinery::x509::CertificateDetails,
     pilot::tls::ServedPort,
 };
@@ -48,16 +48,16 @@ pub struct SecurityReport {
 
 impl SecurityReport {
     /// Returns the report as the API shows it; `up`: the database runs.
-    pub fn status(&self, stored: Option<String>, up: bool) -> PilotSecurityStatus {
+    pub fn build_status(&self, stored: Option<String>, is_up: bool) -> PilotSecurityStatus {
         let Self { request, internode, client, users, clients, certificates: _, users_applied: _ } =
             self;
         PilotSecurityStatus {
             stored,
             request: request.clone(),
-            internode: internode.clone().filter(|_| up),
-            client: client.clone().filter(|_| up),
-            users: users.clone().filter(|_| up),
-            clients: clients.clone().filter(|_| up),
+            internode: internode.clone().filter(|_| is_up),
+            client: client.clone().filter(|_| is_up),
+            users: users.clone().filter(|_| is_up),
+            clients: clients.clone().filter(|_| is_up),
             rungs: None,
         }
     }
@@ -65,19 +65,19 @@ impl SecurityReport {
 
 /// Returns what a port showed, as the API shows it; `None` where that is no certificate. `trust`: the
 /// CAs in its files.
-pub(super) fn served(
+pub(super) fn served_certificate(
     port: &ServedPort,
     trust: &TrustBundle,
     now: Timestamp,
 ) -> Option<ServedCertificate> {
     let pem = certificate_pem(&port.leaf);
-    let leaf = CertificateDetails::read(&pem)?;
+    let leaf = CertificateDetails::from_pem(&pem)?;
     let time = |second| Timestamp::from_second(second).ok().map(Time);
     Some(ServedCertificate {
         not_before: time(leaf.not_before),
         not_after: time(leaf.not_after),
         sha256: leaf.sha256,
-        authority: authority_of(&pem, trust, now),
+        authority: find_authority(&pem, trust, now),
         trust: trust.with_subjects(&port.accepts),
     })
 }

@@ -64,8 +64,8 @@ impl fmt::Debug for PinnedLeaves {
 
 impl PinnedLeaves {
     /// Accepts these certificates from now on, and no others. No other node is accepted.
-    pub fn set(&self, leaves: impl IntoIterator<Item = CertificateDer<'static>>) {
-        self.accept(AcceptedServers { leaves: leaves.into_iter().collect(), others: None });
+    pub fn set_leaves(&self, leaves: impl IntoIterator<Item = CertificateDer<'static>>) {
+        self.set_accepted(AcceptedServers { leaves: leaves.into_iter().collect(), others: None });
     }
 
     /// Accepts what these ports show from now on; of other nodes, what comes from the CAs of clients
@@ -76,30 +76,36 @@ impl PinnedLeaves {
     ) {
         let first = installed.clone().into_iter().next();
         let trust = first.and_then(|first| first.client.as_ref()).map(|client| &client.trust);
-        let others = trust.and_then(|trust| {
+        let peer_verifier = trust.and_then(|trust| {
             let mut roots = RootCertStore::empty();
-            let given = CertificateDer::pem_slice_iter(trust.as_bytes());
-            roots.add_parsable_certificates(given.filter_map(Result::ok));
+            let certificates = CertificateDer::pem_slice_iter(trust.as_bytes());
+            roots.add_parsable_certificates(certificates.filter_map(Result::ok));
             // Fails without a CA.
             let verifier =
                 WebPkiServerVerifier::builder_with_provider(roots.into(), self.provider.clone());
             verifier.build().ok()
         });
         let leaves = installed.into_iter().flat_map(NodeCertificates::leaves).collect();
-        self.accept(AcceptedServers { leaves, others });
+        self.set_accepted(AcceptedServers { leaves, others: peer_verifier });
     }
 
     /// Shows chain and key (PEM) from now on where a server asks its clients for a certificate.
     ///
     /// # Errors
     /// When they cannot be used.
-    pub fn show(&self, own: (&str, &str)) -> Result<(), TlsClientError> {
-        let shown = Arc::new(self.certified(own)?);
-        *self.shown.write().unwrap_or_else(PoisonError::into_inner) = Some(shown);
+    pub fn set_client_certificate(
+        &self,
+        chain_and_key: (&str, &str),
+    ) -> Result<(), TlsClientError> {
+        let certified_key = Arc::new(self.build_certified_key(chain_and_key)?);
+        *self.shown.write().unwrap_or_else(PoisonError::into_inner) = Some(certified_key);
         Ok(())
     }
 
-    fn certified(&self, (chain, key): (&str, &str)) -> Result<CertifiedKey, TlsClientError> {
+    fn build_certified_key(
+        &self,
+        (chain, key): (&str, &str),
+    ) -> Result<CertifiedKey, TlsClientError> {
         let chain = CertificateDer::pem_slice_iter(chain.as_bytes())
             .collect::<Result<Vec<_>, _>>()
             .map_err(TlsClientError::Shown)?;
@@ -108,26 +114,26 @@ impl PinnedLeaves {
         Ok(CertifiedKey::new(chain, key.map_err(TlsClientError::Config)?))
     }
 
-    fn accept(&self, accepted: AcceptedServers) {
-        *self.accepted.write().unwrap_or_else(PoisonError::into_inner) = accepted;
+    fn set_accepted(&self, servers: AcceptedServers) {
+        *self.accepted.write().unwrap_or_else(PoisonError::into_inner) = servers;
     }
 
-    fn has(&self, leaf: &CertificateDer<'_>) -> bool {
+    fn is_accepted(&self, leaf: &CertificateDer<'_>) -> bool {
         self.accepted.read().unwrap_or_else(PoisonError::into_inner).leaves.contains(leaf)
     }
 
-    fn others(&self) -> Option<Arc<WebPkiServerVerifier>> {
+    fn peer_verifier(&self) -> Option<Arc<WebPkiServerVerifier>> {
         self.accepted.read().unwrap_or_else(PoisonError::into_inner).others.clone()
     }
 
     /// Returns the settings of a client that accepts these certificates, as they are at each
-    /// handshake, and shows what [`Self::show`] was given, where it is asked.
+    /// handshake, and shows what [`Self::set_client_certificate`] was given, where it is asked.
     ///
     /// # Errors
     /// When the versions of TLS are not to be had.
     pub fn client_config(&self) -> Result<ClientConfig, TlsClientError> {
-        let builder = self.builder(OwnNode(self.clone()), DEFAULT_VERSIONS)?;
-        Ok(once(builder.with_client_cert_resolver(Arc::new(AsNode(self.clone())))))
+        let builder = self.config_builder(OwnNode(self.clone()), DEFAULT_VERSIONS)?;
+        Ok(disable_resumption(builder.with_client_cert_resolver(Arc::new(AsNode(self.clone())))))
     }
 
     /// Returns the settings of a client that asks other nodes too, and accepts of them what their CA
@@ -136,26 +142,29 @@ impl PinnedLeaves {
     /// # Errors
     /// When the versions of TLS are not to be had.
     pub fn client_config_for_all_nodes(&self) -> Result<ClientConfig, TlsClientError> {
-        let builder = self.builder(AllNodes(OwnNode(self.clone())), DEFAULT_VERSIONS)?;
-        Ok(once(builder.with_client_cert_resolver(Arc::new(AsNode(self.clone())))))
+        let builder = self.config_builder(AllNodes(OwnNode(self.clone())), DEFAULT_VERSIONS)?;
+        Ok(disable_resumption(builder.with_client_cert_resolver(Arc::new(AsNode(self.clone())))))
     }
 
     /// Returns the settings for one handshake in which this side shows chain and key (PEM) where it is
     /// asked to, and hears who accepts them.
     pub(super) fn node_config(
         &self,
-        own: (&str, &str),
+        chain_and_key: (&str, &str),
         versions: &[&'static SupportedProtocolVersion],
     ) -> Result<(ClientConfig, Arc<OwnCertificate>), TlsClientError> {
-        let own = Arc::new(OwnCertificate {
-            shown: Arc::new(self.certified(own)?),
+        let own_certificate = Arc::new(OwnCertificate {
+            shown: Arc::new(self.build_certified_key(chain_and_key)?),
             accepted: Mutex::default(),
         });
-        let builder = self.builder(OwnNode(self.clone()), versions)?;
-        Ok((once(builder.with_client_cert_resolver(own.clone())), own))
+        let builder = self.config_builder(OwnNode(self.clone()), versions)?;
+        Ok((
+            disable_resumption(builder.with_client_cert_resolver(own_certificate.clone())),
+            own_certificate,
+        ))
     }
 
-    fn builder(
+    fn config_builder(
         &self,
         verifier: impl ServerCertVerifier + 'static,
         versions: &[&'static SupportedProtocolVersion],
@@ -167,7 +176,7 @@ impl PinnedLeaves {
 }
 
 /// A session that goes on shows no certificate, so each begins anew.
-fn once(mut config: ClientConfig) -> ClientConfig {
+fn disable_resumption(mut config: ClientConfig) -> ClientConfig {
     config.resumption = Resumption::disabled();
     config
 }
@@ -200,7 +209,7 @@ pub(super) struct OwnCertificate {
 
 impl OwnCertificate {
     /// Subjects (DER) of the CAs whose certificates the server accepts; none where it did not say.
-    pub(super) fn accepted(&self) -> Vec<Vec<u8>> {
+    pub(super) fn accepted_subjects(&self) -> Vec<Vec<u8>> {
         self.accepted.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -234,7 +243,7 @@ impl ServerCertVerifier for OwnNode {
         _ocsp_response: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        if self.0.has(leaf) {
+        if self.0.is_accepted(leaf) {
             return Ok(ServerCertVerified::assertion());
         }
         Err(CertificateError::ApplicationVerificationFailure.into())
@@ -246,8 +255,8 @@ impl ServerCertVerifier for OwnNode {
         leaf: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let known = &self.0.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, leaf, signature, known)
+        let algorithms = &self.0.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, leaf, signature, algorithms)
     }
 
     fn verify_tls13_signature(
@@ -256,8 +265,8 @@ impl ServerCertVerifier for OwnNode {
         leaf: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let known = &self.0.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, leaf, signature, known)
+        let algorithms = &self.0.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, leaf, signature, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -278,12 +287,12 @@ impl ServerCertVerifier for AllNodes {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let Self(own) = self;
-        match own.0.others() {
-            Some(others) if !own.0.has(leaf) => {
-                others.verify_server_cert(leaf, intermediates, server_name, ocsp_response, now)
+        let Self(own_node) = self;
+        match own_node.0.peer_verifier() {
+            Some(verifier) if !own_node.0.is_accepted(leaf) => {
+                verifier.verify_server_cert(leaf, intermediates, server_name, ocsp_response, now)
             }
-            _ => own.verify_server_cert(leaf, intermediates, server_name, ocsp_response, now),
+            _ => own_node.verify_server_cert(leaf, intermediates, server_name, ocsp_response, now),
         }
     }
 
@@ -328,7 +337,7 @@ mod tests {
     fn certificates(chain: &str, ca: &CertificateAuthority) -> NodeCertificates {
         let client = NodeCertificate {
             chain: chain.to_owned(),
-            trust: ca.trust().to_pem(),
+            trust: ca.trust_bundle().to_pem(),
             ..NodeCertificate::default()
         };
         NodeCertificates { internode: None, client: Some(client) }
@@ -367,7 +376,7 @@ mod tests {
         let former = certificates(&stranger.chain, &foreign);
         pins.set_installed([&certificates(&own.chain, &ca), &former]);
         assert!(accepts(all(), stranger.address, "127.0.0.1").await);
-        pins.set([own.leaf()]);
+        pins.set_leaves([own.leaf()]);
         assert!(!accepts(all(), other.address, "127.0.0.1").await);
     }
 }

@@ -47,16 +47,16 @@ impl TlsFile {
     /// Returns the files of each use, below the folders `internode` and `client`: the key, the
     /// certificate, and in `ca.crt` the CAs whose certificates the port accepts. `client/server-ca.crt`
     /// holds the CAs by which a client knows the node.
-    pub fn apart(keys: &TlsKeys, certificates: &NodeCertificates) -> Vec<Self> {
+    pub fn for_each_use(keys: &TlsKeys, certificates: &NodeCertificates) -> Vec<Self> {
         let NodeCertificates { internode, client } = certificates;
         let TlsKeys { node, client: client_key } = keys;
-        let all = [
+        let uses = [
             (["internode/node.key", "internode/node.crt", "internode/ca.crt"], internode, node),
             (["client/node.key", "client/node.crt", "client/ca.crt"], client, client_key),
         ];
-        let files = all.into_iter().filter_map(|(paths, one, key)| {
-            let one = one.as_ref()?;
-            let texts = [key, &one.chain, one.accepted()];
+        let files = uses.into_iter().filter_map(|(paths, certificate, key)| {
+            let certificate = certificate.as_ref()?;
+            let texts = [key, &certificate.chain, certificate.client_trust_bundle()];
             let files = paths.into_iter().zip(texts);
             Some(files.map(|(path, text)| Self { path, text: text.to_owned() }))
         });
@@ -78,7 +78,7 @@ pub struct NodeCertificates {
 }
 
 impl NodeCertificates {
-    pub fn of(&self, usage: CertificateUse) -> Option<&NodeCertificate> {
+    pub fn certificate_for(&self, usage: CertificateUse) -> Option<&NodeCertificate> {
         match usage {
             CertificateUse::Internode => self.internode.as_ref(),
             CertificateUse::Client => self.client.as_ref(),
@@ -87,24 +87,28 @@ impl NodeCertificates {
 
     /// Is the certificate for this use one that was given, with its key?
     pub fn is_mounted(&self, usage: CertificateUse) -> bool {
-        self.of(usage).is_some_and(|one| one.mounted_key.is_some())
+        self.certificate_for(usage).is_some_and(|certificate| certificate.mounted_key.is_some())
     }
 
     /// Returns what a port of this use shows, or is to show.
     pub fn leaf(&self, usage: CertificateUse) -> Option<CertificateDetails> {
-        CertificateDetails::read(&self.of(usage)?.chain)
+        CertificateDetails::from_pem(&self.certificate_for(usage)?.chain)
     }
 
     /// The CAs that nodes trust on ports of this use; none where they cannot be read.
     pub fn trust(&self, usage: CertificateUse) -> TrustBundle {
-        let read = self.of(usage).map(|one| TrustBundle::read(one.trust.as_bytes()));
-        read.and_then(Result::ok).unwrap_or_default()
+        let bundle = self
+            .certificate_for(usage)
+            .map(|certificate| TrustBundle::from_pem(certificate.trust.as_bytes()));
+        bundle.and_then(Result::ok).unwrap_or_default()
     }
 
     /// The certificates themselves, without what leads to their CAs.
     pub fn leaves(&self) -> impl Iterator<Item = CertificateDer<'static>> {
-        let all = [&self.internode, &self.client].into_iter().flatten();
-        all.filter_map(|one| CertificateDer::from_pem_slice(one.chain.as_bytes()).ok())
+        let certificates = [&self.internode, &self.client].into_iter().flatten();
+        certificates.filter_map(|certificate| {
+            CertificateDer::from_pem_slice(certificate.chain.as_bytes()).ok()
+        })
     }
 }
 
@@ -119,52 +123,55 @@ impl TlsFolder {
     }
 
     /// Returns the certificates whose files the database finds.
-    pub fn current(&self) -> io::Result<Option<NodeCertificates>> {
+    pub fn read_current(&self) -> io::Result<Option<NodeCertificates>> {
         let folder = FolderHandle::open(&self.0)?;
-        slot(&folder)?.map(|slot| record(&folder, slot)).transpose()
+        linked_slot(&folder)?.map(|slot| read_record(&folder, slot)).transpose()
     }
 
     /// Returns the certificates whose files the database finds, and behind them those that were there
     /// before, as far as they can be read.
-    pub fn installed(&self) -> Vec<NodeCertificates> {
+    pub fn read_installed(&self) -> Vec<NodeCertificates> {
         let Ok(folder) = FolderHandle::open(&self.0) else { return Vec::new() };
-        let current = slot(&folder).ok().flatten();
+        let current_slot_name = linked_slot(&folder).ok().flatten();
         let [first, second] = SLOTS;
-        let order = if current == Some(second) { [second, first] } else { [first, second] };
-        order.into_iter().filter_map(|slot| record(&folder, slot).ok()).collect()
+        let order =
+            if current_slot_name == Some(second) { [second, first] } else { [first, second] };
+        order.into_iter().filter_map(|slot| read_record(&folder, slot).ok()).collect()
     }
 
     /// Puts files in place of those that the database finds now, and gives them to `user`. Returns
     /// what puts the former ones back, where there were any.
-    pub fn install(
+    pub fn install_files(
         &self,
         files: &[TlsFile],
         certificates: &NodeCertificates,
         user: Option<ProcessUser>,
     ) -> io::Result<Option<FormerFiles>> {
         let folder = FolderHandle::open(&self.0)?;
-        let former = slot(&folder)?;
+        let former_slot = linked_slot(&folder)?;
         let [first, second] = SLOTS;
-        let next = if former == Some(first) { second } else { first };
-        let made = folder.make(next, 0o700)?;
+        let next_slot = if former_slot == Some(first) { second } else { first };
+        let slot_directory = folder.create_folder(next_slot, 0o700)?;
         for file in files {
             let text = file.text.as_bytes();
             match file.path.split_once('/') {
-                Some((part, name)) => made.make(part, 0o700)?.write(name, text, 0o600)?,
-                None => made.write(file.path, text, 0o600)?,
+                Some((part, name)) => {
+                    slot_directory.create_folder(part, 0o700)?.write_file(name, text, 0o600)?;
+                }
+                None => slot_directory.write_file(file.path, text, 0o600)?,
             }
         }
-        made.write(RECORD, &serde_json::to_vec(certificates)?, 0o600)?;
+        slot_directory.write_file(RECORD, &serde_json::to_vec(certificates)?, 0o600)?;
         if let Some(user) = user {
-            chown_entry(&folder, next.as_ref(), user)?;
+            chown_entry(&folder, next_slot.as_ref(), user)?;
         }
-        folder.link(TLS_FOLDER, next)?;
-        Ok(former.map(FormerFiles))
+        folder.replace_link(TLS_FOLDER, next_slot)?;
+        Ok(former_slot.map(FormerFiles))
     }
 
     /// Puts files back that another installation took the place of.
     pub fn put_back(&self, FormerFiles(slot): FormerFiles) -> io::Result<()> {
-        FolderHandle::open(&self.0)?.link(TLS_FOLDER, slot)
+        FolderHandle::open(&self.0)?.replace_link(TLS_FOLDER, slot)
     }
 }
 
@@ -173,7 +180,7 @@ impl TlsFolder {
 pub struct FormerFiles(&'static str);
 
 /// Returns the folder to which the link leads.
-fn slot(folder: &FolderHandle) -> io::Result<Option<&'static str>> {
+fn linked_slot(folder: &FolderHandle) -> io::Result<Option<&'static str>> {
     let target = match folder.read_link(TLS_FOLDER) {
         Ok(target) => target,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -183,8 +190,8 @@ fn slot(folder: &FolderHandle) -> io::Result<Option<&'static str>> {
     Ok(SLOTS.into_iter().find(|slot| target == *slot))
 }
 
-fn record(folder: &FolderHandle, slot: &str) -> io::Result<NodeCertificates> {
-    Ok(serde_json::from_slice(&folder.at(slot)?.read(RECORD)?)?)
+fn read_record(folder: &FolderHandle, slot: &str) -> io::Result<NodeCertificates> {
+    Ok(serde_json::from_slice(&folder.open_folder(slot)?.read_file(RECORD)?)?)
 }
 
 #[cfg(test)]
@@ -213,7 +220,7 @@ mod tests {
             ..NodeCertificate::default()
         });
         let certificates = NodeCertificates { internode: None, client };
-        let files = TlsFile::apart(&keys, &certificates);
+        let files = TlsFile::for_each_use(&keys, &certificates);
         let text = |path: &str| &files.iter().find(|file| file.path == path).unwrap().text;
         assert_eq!(text("client/ca.crt"), "CA of clients");
         assert_eq!(text("client/server-ca.crt"), "CA of the node");
@@ -223,17 +230,17 @@ mod tests {
     fn all_files_change_at_once_and_the_former_ones_come_back() {
         let place = tempfile::tempdir().unwrap();
         let tls = TlsFolder::new(place.path());
-        assert_eq!(tls.current().unwrap(), None);
+        assert_eq!(tls.read_current().unwrap(), None);
         let install = |name: &str| {
             let files = [file("internode/node.key", &format!("key of {name}")), file("ca", name)];
-            tls.install(&files, &certificates(name), None).unwrap()
+            tls.install_files(&files, &certificates(name), None).unwrap()
         };
         let read = |path: &str| fs::read_to_string(place.path().join("tls").join(path)).unwrap();
         assert!(install("one").is_none());
         let former = install("two").unwrap();
         assert_eq!((read("internode/node.key"), read("ca")), ("key of two".into(), "two".into()));
-        assert_eq!(tls.current().unwrap(), Some(certificates("two")));
-        assert_eq!(tls.installed(), [certificates("two"), certificates("one")]);
+        assert_eq!(tls.read_current().unwrap(), Some(certificates("two")));
+        assert_eq!(tls.read_installed(), [certificates("two"), certificates("one")]);
         let mode = |path: &str| {
             let about = fs::metadata(place.path().join("tls").join(path)).unwrap();
             about.permissions().mode() & 0o777
@@ -241,7 +248,7 @@ mod tests {
         assert_eq!((mode("internode"), mode("internode/node.key")), (0o700, 0o600));
         tls.put_back(former).unwrap();
         assert_eq!(read("internode/node.key"), "key of one");
-        assert_eq!(tls.current().unwrap(), Some(certificates("one")));
+        assert_eq!(tls.read_current().unwrap(), Some(certificates("one")));
         // What comes next takes the place of what was refused, and not of what is in use.
         let former = install("three").unwrap();
         assert_eq!(read("ca"), "three");
@@ -256,7 +263,7 @@ mod tests {
             std::os::unix::fs::symlink(elsewhere.path(), place.path().join(name)).unwrap();
         }
         let tls = TlsFolder::new(place.path());
-        assert!(tls.install(&[file("ca", "one")], &certificates("one"), None).is_err());
+        assert!(tls.install_files(&[file("ca", "one")], &certificates("one"), None).is_err());
         assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
     }
 }

@@ -54,22 +54,22 @@ pub async fn shake_hands(
         return Ok(ServedPort { leaf, accepts: Vec::new() });
     };
     // In TLS 1.3 not every server says whose certificates it accepts; in 1.2 it has to.
-    let mut served = None;
+    let mut served_port = None;
     for versions in [DEFAULT_VERSIONS, &[&TLS12]] {
         let (config, own) = pins.node_config(own, versions)?;
-        let leaf = match (served_leaf(address, config, limit).await, served) {
+        let leaf = match (served_leaf(address, config, limit).await, served_port) {
             (Ok(leaf), _) => leaf,
             (Err(_), Some(served)) => return Ok(served),
             (Err(error), None) => return Err(error),
         };
-        let accepts = own.accepted();
-        let is_told = !accepts.is_empty();
-        served = Some(ServedPort { leaf, accepts });
-        if is_told {
+        let accepts = own.accepted_subjects();
+        let is_answered = !accepts.is_empty();
+        served_port = Some(ServedPort { leaf, accepts });
+        if is_answered {
             break;
         }
     }
-    served.ok_or(HandshakeError::Foreign(address))
+    served_port.ok_or(HandshakeError::Foreign(address))
 }
 
 /// Returns the certificate that a port showed.
@@ -79,28 +79,28 @@ async fn served_leaf(
     limit: Duration,
 ) -> Result<CertificateDer<'static>, HandshakeError> {
     let connector = TlsConnector::from(Arc::new(config));
-    let shaken = async {
-        let connected = TcpStream::connect(address).await;
-        let stream = connected.map_err(|error| HandshakeError::Connect(address, error))?;
+    let handshake = async {
+        let connection = TcpStream::connect(address).await;
+        let stream = connection.map_err(|error| HandshakeError::Connect(address, error))?;
         let name = ServerName::IpAddress(address.ip().into());
-        let failed = |error: io::Error| {
-            let refused = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+        let handshake_error = |error: io::Error| {
+            let tls_error = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
             let foreign = CertificateError::ApplicationVerificationFailure;
-            match refused {
-                Some(rustls::Error::InvalidCertificate(why)) if *why == foreign => {
+            match tls_error {
+                Some(rustls::Error::InvalidCertificate(reason)) if *reason == foreign => {
                     HandshakeError::Foreign(address)
                 }
                 _ => HandshakeError::Tls(address, error),
             }
         };
-        let mut stream = connector.connect(name, stream).await.map_err(failed)?;
+        let mut stream = connector.connect(name, stream).await.map_err(handshake_error)?;
         let leaf = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
         let leaf = leaf.map(|leaf| leaf.clone().into_owned());
         // That the port hears the end is of no use to this side.
         drop(stream.shutdown().await);
         leaf.ok_or(HandshakeError::Foreign(address))
     };
-    timeout(limit, shaken).await.unwrap_or(Err(HandshakeError::TimedOut(address, limit)))
+    timeout(limit, handshake).await.unwrap_or(Err(HandshakeError::TimedOut(address, limit)))
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub(in crate::pilot) struct TlsServer {
 
 /// Signs a key for the node `es-a-0` at 127.0.0.1.
 pub(in crate::pilot) fn sign(ca: &CertificateAuthority, key: &PrivateKey) -> String {
-    let request = KeyRequest::read(&KeyRequest::create(key).unwrap()).unwrap();
+    let request = KeyRequest::from_pem(&KeyRequest::create(key).unwrap()).unwrap();
     let order = LeafOrder {
         common_name: "es-a-0",
         dns_names: &["es-a-0".to_owned()],
@@ -38,7 +38,7 @@ pub(in crate::pilot) fn sign(ca: &CertificateAuthority, key: &PrivateKey) -> Str
         usage: CertificateUse::Internode,
         life: Duration::from_secs(3600),
     };
-    ca.sign(&request, &order, Timestamp::now()).unwrap()
+    ca.issue_certificate(&request, &order, Timestamp::now()).unwrap()
 }
 
 fn config(

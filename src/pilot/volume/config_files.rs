@@ -18,32 +18,40 @@ pub fn write_whole(path: &Path, content: &[u8], mode: u32) -> Result<(), Error> 
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(io::ErrorKind::InvalidFilename.into());
         };
-        FolderHandle::open(folder)?.write(name, content, mode)
+        FolderHandle::open(folder)?.write_file(name, content, mode)
     };
     write().map_err(|source| Error::Write { path: path.to_owned(), source })
 }
 
 /// Copies the files that the vendor ships into a configuration folder. Links in `from` are followed
 /// (the official images link the folder elsewhere), links in `to` are not.
-pub fn copy_stock(from: &Path, to: &Path) -> Result<(), Error> {
-    let failed = |source| Error::Write { path: to.to_owned(), source };
-    fs::create_dir_all(to).map_err(failed)?;
-    copy(from, to, &FolderHandle::open(to).map_err(failed)?)
+pub fn copy_stock(stock_path: &Path, target: &Path) -> Result<(), Error> {
+    let write_error = |source| Error::Write { path: target.to_owned(), source };
+    fs::create_dir_all(target).map_err(write_error)?;
+    copy_directory(stock_path, target, &FolderHandle::open(target).map_err(write_error)?)
 }
 
 /// Copies what lies in `from` into `folder`; `path` is the place of `folder`, for error messages.
-fn copy(from: &Path, path: &Path, folder: &FolderHandle) -> Result<(), Error> {
-    let Ok(entries) = fs::read_dir(from) else { return Ok(()) };
+fn copy_directory(
+    source_directory: &Path,
+    path: &Path,
+    folder: &FolderHandle,
+) -> Result<(), Error> {
+    let Ok(entries) = fs::read_dir(source_directory) else { return Ok(()) };
     for entry in entries.flatten() {
         let (source, name) = (entry.path(), entry.file_name());
         let path = path.join(&name);
-        let failed = |source| Error::Write { path: path.clone(), source };
+        let write_error = |source| Error::Write { path: path.clone(), source };
         if source.is_dir() {
-            copy(&source, &path, &folder.make(&name, 0o755).map_err(failed)?)?;
+            copy_directory(
+                &source,
+                &path,
+                &folder.create_folder(&name, 0o755).map_err(write_error)?,
+            )?;
         } else if source.is_file() {
             let content = fs::read(&source)
                 .map_err(|error| Error::Read { path: source.clone(), source: error })?;
-            folder.write(&name, &content, 0o644).map_err(failed)?;
+            folder.write_file(&name, &content, 0o644).map_err(write_error)?;
         }
     }
     Ok(())
@@ -70,24 +78,29 @@ pub fn lay_out(
 
 /// Gives a key of a YAML file in `folder` another value, for a database that reads the file again.
 /// Returns whether that made a difference. A file without the key is not the one that was written.
-pub fn rewrite_key(folder: &Path, name: &str, key: &str, wanted: Value) -> Result<bool, Error> {
+pub fn rewrite_key(
+    folder: &Path,
+    name: &str,
+    key: &str,
+    desired_value: Value,
+) -> Result<bool, Error> {
     let path = folder.join(name);
-    let unreadable = |error: &dyn Display| Error::Read {
+    let read_error = |error: &dyn Display| Error::Read {
         path: path.clone(),
         source: io::Error::other(error.to_string()),
     };
-    let read = || FolderHandle::open(folder)?.read(name);
-    let text = read().map_err(|error| unreadable(&error))?;
+    let read_file = || FolderHandle::open(folder)?.read_file(name);
+    let text = read_file().map_err(|error| read_error(&error))?;
     // A person may have changed the file; content that is not a mapping is not repaired here.
     let mut yaml: Map<String, Value> =
-        serde_yaml::from_slice(&text).map_err(|error| unreadable(&error))?;
+        serde_yaml::from_slice(&text).map_err(|error| read_error(&error))?;
     match yaml.get(key) {
-        Some(current) if *current == wanted => return Ok(false),
+        Some(current) if *current == desired_value => return Ok(false),
         Some(_) => {}
-        None => return Err(unreadable(&"it is not what was written there")),
+        None => return Err(read_error(&"it is not what was written there")),
     }
-    yaml.insert(key.to_owned(), wanted);
-    let text = serde_yaml::to_string(&yaml).map_err(|error| unreadable(&error))?;
+    yaml.insert(key.to_owned(), desired_value);
+    let text = serde_yaml::to_string(&yaml).map_err(|error| read_error(&error))?;
     write_whole(&path, text.as_bytes(), PRIVATE)?;
     Ok(true)
 }

@@ -55,16 +55,16 @@ struct AheadFolder {
 }
 
 impl ContentFolder {
-    fn is(&self, name: &OsStr, depth: usize) -> bool {
-        let deep = if self.above == 0 { depth == 0 } else { depth >= self.above };
-        deep && *self.folder == *name
+    fn matches(&self, name: &OsStr, depth: usize) -> bool {
+        let is_deep_enough = if self.above == 0 { depth == 0 } else { depth >= self.above };
+        is_deep_enough && *self.folder == *name
     }
 }
 
 impl ContentWalk {
     /// Begins a walk. `folders`: the most particular ones first.
-    pub fn begin(data: &Path, folders: &'static [ContentFolder]) -> Self {
-        let device = fs::symlink_metadata(data).map(|about| about.dev()).unwrap_or_default();
+    pub fn start(data: &Path, folders: &'static [ContentFolder]) -> Self {
+        let device = fs::symlink_metadata(data).map(|metadata| metadata.dev()).unwrap_or_default();
         let ahead = vec![AheadFolder { path: data.to_owned(), depth: 0, of: None }];
         Self { folders, device, ahead, seen: 0, bytes: BTreeMap::new(), shared: BTreeMap::new() }
     }
@@ -75,49 +75,54 @@ impl ContentWalk {
         let end = (self.seen + PIECE).min(MOST);
         while self.seen < end {
             let Some(folder) = self.ahead.pop() else { return false };
-            self.read(&folder);
+            self.read_directory(&folder);
         }
         self.seen < MOST && !self.ahead.is_empty()
     }
 
-    fn read(&mut self, &AheadFolder { ref path, depth, of }: &AheadFolder) {
+    fn read_directory(&mut self, &AheadFolder { ref path, depth, of }: &AheadFolder) {
         let Ok(entries) = fs::read_dir(path) else { return };
         for entry in entries.flatten() {
             self.seen += 1;
             // Asks about the entry itself, also where it is a link.
-            let Ok(about) = entry.metadata() else { continue };
-            if about.dev() != self.device {
+            let Ok(metadata) = entry.metadata() else { continue };
+            if metadata.dev() != self.device {
                 continue;
             }
-            if about.is_dir() {
+            if metadata.is_dir() {
                 let name = entry.file_name();
-                let named = self.folders.iter().position(|known| known.is(&name, depth));
+                let named_folder =
+                    self.folders.iter().position(|folder| folder.matches(&name, depth));
                 // The more particular of the two stands first in the list.
-                let inside = [of, named].into_iter().flatten().min();
-                self.ahead.push(AheadFolder { path: entry.path(), depth: depth + 1, of: inside });
-            } else if about.is_file() {
-                let bytes = about.blocks() * 512;
-                if about.nlink() > 1 {
-                    let known = self.shared.entry(about.ino()).or_insert((of, bytes));
+                let folder_index = [of, named_folder].into_iter().flatten().min();
+                self.ahead.push(AheadFolder {
+                    path: entry.path(),
+                    depth: depth + 1,
+                    of: folder_index,
+                });
+            } else if metadata.is_file() {
+                let bytes = metadata.blocks() * 512;
+                if metadata.nlink() > 1 {
+                    let shared_file = self.shared.entry(metadata.ino()).or_insert((of, bytes));
                     // Such a file counts as what it is least particular as: the data of a table,
                     // and not its snapshot, which frees nothing while the data stand.
-                    known.0 = known.0.max(of);
+                    shared_file.0 = shared_file.0.max(of);
                 } else {
-                    *self.bytes.entry(self.what(of)).or_default() += bytes;
+                    *self.bytes.entry(self.content_type(of)).or_default() += bytes;
                 }
             }
         }
     }
 
-    fn what(&self, of: Option<usize>) -> &'static str {
-        of.map_or(OTHER, |place| self.folders[place].what)
+    fn content_type(&self, index: Option<usize>) -> &'static str {
+        index.map_or(OTHER, |place| self.folders[place].what)
     }
 
     /// Returns what was found, the largest share first.
     pub fn finish(self) -> Vec<VolumeShare> {
         let mut bytes = self.bytes.clone();
-        for (of, more) in self.shared.values() {
-            *bytes.entry(self.what(*of)).or_default() += more;
+        for (index, size) in self.shared.values() {
+            *bytes.entry(self.content_type(*index)).or_default() += size;
         }
         let mut shares: Vec<VolumeShare> = bytes
             .into_iter()
@@ -133,9 +138,9 @@ impl ContentWalk {
 }
 
 /// Says the shares in one clause: `data 700 MiB, snapshots 120 MiB`.
-pub fn described(shares: &[VolumeShare]) -> String {
-    let one = |share: &VolumeShare| format!("{} {} MiB", share.what, share.bytes >> 20);
-    shares.iter().map(one).collect::<Vec<_>>().join(", ")
+pub fn describe_shares(shares: &[VolumeShare]) -> String {
+    let describe_share = |share: &VolumeShare| format!("{} {} MiB", share.what, share.bytes >> 20);
+    shares.iter().map(describe_share).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -149,7 +154,7 @@ mod tests {
     ];
 
     fn walked(data: &Path) -> Vec<(String, i64)> {
-        let mut walk = ContentWalk::begin(data, FOLDERS);
+        let mut walk = ContentWalk::start(data, FOLDERS);
         while walk.advance() {}
         walk.finish().into_iter().map(|share| (share.what, share.bytes)).collect()
     }
@@ -177,7 +182,7 @@ mod tests {
             walked(root).into_iter().map(|(what, bytes)| (what, bytes >> 12)).collect();
         let expected = [("data", 9), ("snapshots", 4), ("commit log", 2), ("other files", 1)];
         assert_eq!(found, expected.map(|(what, pages)| (what.to_owned(), pages)));
-        let text = described(&[VolumeShare { what: "data".to_owned(), bytes: 7 << 20 }]);
+        let text = describe_shares(&[VolumeShare { what: "data".to_owned(), bytes: 7 << 20 }]);
         assert_eq!(text, "data 7 MiB");
     }
 
@@ -191,7 +196,7 @@ mod tests {
                 fs::write(folder.join(file.to_string()), "x").unwrap();
             }
         }
-        let mut walk = ContentWalk::begin(place.path(), FOLDERS);
+        let mut walk = ContentWalk::start(place.path(), FOLDERS);
         let mut pieces = 1;
         while walk.advance() {
             pieces += 1;

@@ -47,9 +47,9 @@ struct VolumeState {
 struct BusyGuard(Arc<VolumeState>);
 
 impl BusyGuard {
-    fn begin(on: Arc<VolumeState>) -> Self {
-        on.set_busy(Some(Instant::now()));
-        Self(on)
+    fn begin(state: Arc<VolumeState>) -> Self {
+        state.set_busy(Some(Instant::now()));
+        Self(state)
     }
 }
 
@@ -64,7 +64,7 @@ impl VolumeState {
         *self.busy.lock().unwrap_or_else(PoisonError::into_inner) = since;
     }
 
-    fn hangs(&self) -> bool {
+    fn is_hanging(&self) -> bool {
         let since = *self.busy.lock().unwrap_or_else(PoisonError::into_inner);
         since.is_some_and(|since| since.elapsed() >= PATIENCE)
     }
@@ -77,14 +77,14 @@ pub struct VolumeTimeout;
 
 impl Volume {
     /// Takes the lock that an earlier program of this process took. Call before any visit.
-    pub fn keep(&self, lock: Option<VolumeLock>) {
-        let kept = self.0.lock.try_lock();
-        *kept.expect("nobody visits the volume before the lock is handed over") = lock;
+    pub fn set_lock(&self, lock: Option<VolumeLock>) {
+        let slot = self.0.lock.try_lock();
+        *slot.expect("nobody visits the volume before the lock is handed over") = lock;
     }
 
     /// Returns the lock while no work goes on, else `None`. No work is begun while the caller holds
     /// it.
-    pub fn idle(&self) -> Option<OwnedMutexGuard<Option<VolumeLock>>> {
+    pub fn lock_if_idle(&self) -> Option<OwnedMutexGuard<Option<VolumeLock>>> {
         self.0.lock.clone().try_lock_owned().ok()
     }
 
@@ -100,10 +100,10 @@ impl Volume {
     {
         let visit = async {
             let mut lock = self.0.lock.clone().lock_owned().await;
-            let begun = BusyGuard::begin(self.0.clone());
+            let busy_guard = BusyGuard::begin(self.0.clone());
             spawn_blocking(move || {
                 // The volume ceases to be busy before the lock is given back.
-                let _begun = begun;
+                let _begun = busy_guard;
                 work(&mut lock)
             })
             .await
@@ -111,7 +111,7 @@ impl Volume {
         match timeout(PATIENCE, visit).await {
             Err(_) => Err(VolumeTimeout),
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(ended)) => match ended.try_into_panic() {
+            Ok(Err(join_error)) => match join_error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
                 // The runtime is being shut down, and the caller with it.
                 Err(_) => std::future::pending().await,
@@ -124,14 +124,14 @@ impl Volume {
     ///
     /// # Errors
     /// When work on the volume takes too long.
-    pub async fn glance<T, W>(&self, work: W) -> Result<Option<T>, VolumeTimeout>
+    pub async fn try_visit<T, W>(&self, work: W) -> Result<Option<T>, VolumeTimeout>
     where
         W: FnOnce(&mut Option<VolumeLock>) -> T + Send + 'static,
         T: Send + 'static,
     {
         match timeout(MOMENT, self.visit(work)).await {
             Ok(answer) => answer.map(Some),
-            Err(_) if self.0.hangs() => Err(VolumeTimeout),
+            Err(_) if self.0.is_hanging() => Err(VolumeTimeout),
             Err(_) => Ok(None),
         }
     }
@@ -140,7 +140,7 @@ impl Volume {
     ///
     /// # Errors
     /// As [`Volume::visit`].
-    pub async fn during<T, F>(&self, work: F) -> Result<T, VolumeTimeout>
+    pub async fn visit_async<T, F>(&self, work: F) -> Result<T, VolumeTimeout>
     where
         F: Future<Output = T> + Send + 'static,
         T: Send + 'static,
@@ -194,7 +194,7 @@ mod tests {
         let second = volume.visit(|_| unreachable!("the first has not ended"));
         let later = tokio::time::advance(PATIENCE * 2);
         assert_eq!(tokio::join!(second, later).0, Err::<(), _>(VolumeTimeout));
-        let third = volume.glance(|_| unreachable!("nor has it now"));
+        let third = volume.try_visit(|_| unreachable!("nor has it now"));
         let later = tokio::time::advance(MOMENT * 2);
         assert_eq!(tokio::join!(third, later).0, Err::<Option<()>, _>(VolumeTimeout));
         go.send(()).unwrap();
@@ -212,12 +212,12 @@ mod tests {
         });
         let glance = async {
             begins.await.unwrap();
-            let glance = volume.glance(|_| unreachable!("it is not wanted any more"));
+            let glance = volume.try_visit(|_| unreachable!("it is not wanted any more"));
             let seen = tokio::join!(glance, tokio::time::advance(MOMENT * 2)).0;
             go.send(()).unwrap();
             seen
         };
         assert_eq!(tokio::join!(busy, glance), (Ok(()), Ok(None::<()>)));
-        assert_eq!(volume.glance(|_| 7).await, Ok(Some(7)));
+        assert_eq!(volume.try_visit(|_| 7).await, Ok(Some(7)));
     }
 }

@@ -19,26 +19,27 @@ pub struct FillRate {
 
 impl FillRate {
     /// Takes the bytes in use at `now`.
-    pub fn note(&mut self, now: Duration, used: i64) {
-        if self.samples.back().is_some_and(|(then, _)| now.saturating_sub(*then) < EVERY) {
+    pub fn record_usage(&mut self, now: Duration, used: i64) {
+        if self.samples.back().is_some_and(|(time, _)| now.saturating_sub(*time) < EVERY) {
             return;
         }
         self.samples.push_back((now, used));
-        while self.samples.front().is_some_and(|(then, _)| now.saturating_sub(*then) > WINDOW) {
+        while self.samples.front().is_some_and(|(time, _)| now.saturating_sub(*time) > WINDOW) {
             self.samples.pop_front();
         }
     }
 
     /// Returns how long the volume takes to fill, with `left` bytes free; `None` while it does not
     /// grow, or while too little is known.
-    pub fn full_in(&self, left: i64) -> Option<Duration> {
-        let ((first, before), (last, after)) = (self.samples.front()?, self.samples.back()?);
-        let (time, grown) = (last.saturating_sub(*first), after - before);
-        if time < LEAST || grown <= 0 || left < 0 {
+    pub fn full_in(&self, free_bytes: i64) -> Option<Duration> {
+        let ((first, first_bytes), (last, last_bytes)) =
+            (self.samples.front()?, self.samples.back()?);
+        let (time, grown) = (last.saturating_sub(*first), last_bytes - first_bytes);
+        if time < LEAST || grown <= 0 || free_bytes < 0 {
             return None;
         }
         #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-        let seconds = time.as_secs_f64() * left as f64 / grown as f64;
+        let seconds = time.as_secs_f64() * free_bytes as f64 / grown as f64;
         (seconds < FAR.as_secs_f64()).then(|| Duration::from_secs_f64(seconds))
     }
 }
@@ -56,15 +57,15 @@ mod tests {
         let mut rate = FillRate::default();
         assert_eq!(rate.full_in(100), None);
         for minute in 0..=3 {
-            rate.note(at(minute), 100 + i64::try_from(minute).unwrap() * 10);
+            rate.record_usage(at(minute), 100 + i64::try_from(minute).unwrap() * 10);
         }
         assert_eq!(rate.full_in(100), None, "three minutes say nothing");
         for minute in 4..=10 {
-            rate.note(at(minute), 100 + i64::try_from(minute).unwrap() * 10);
+            rate.record_usage(at(minute), 100 + i64::try_from(minute).unwrap() * 10);
         }
         assert_eq!(rate.full_in(600), Some(at(60)));
         assert_eq!(rate.full_in(i64::MAX), None, "some year");
-        rate.note(at(11), 90);
+        rate.record_usage(at(11), 90);
         assert_eq!(rate.full_in(600), None, "it shrank");
     }
 
@@ -72,7 +73,7 @@ mod tests {
     fn what_happened_before_the_last_hour_does_not_count() {
         let mut rate = FillRate::default();
         for minute in 0..200 {
-            rate.note(at(minute), if minute < 100 { 0 } else { 500 });
+            rate.record_usage(at(minute), if minute < 100 { 0 } else { 500 });
         }
         assert_eq!(rate.full_in(100), None, "it grew once, long ago");
         assert!(rate.samples.len() <= 62);

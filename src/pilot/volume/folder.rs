@@ -12,22 +12,22 @@ use crate::pilot::process::supervisor::ProcessUser;
 pub use crate::runtime::folder::FolderHandle;
 
 /// Gives the folder itself to `user`, but not what is in it.
-pub fn chown(folder: &FolderHandle, user: ProcessUser) -> io::Result<()> {
+pub fn chown_directory(folder: &FolderHandle, user: ProcessUser) -> io::Result<()> {
     fchown(folder, Some(user.uid), Some(user.gid))
 }
 
 /// Does the entry `name` belong to `user` already?
 pub fn is_owned_by(folder: &FolderHandle, name: &OsStr, user: ProcessUser) -> io::Result<bool> {
-    let about = fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
-    Ok((about.st_uid, about.st_gid) == (user.uid, user.gid))
+    let metadata = fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
+    Ok((metadata.st_uid, metadata.st_gid) == (user.uid, user.gid))
 }
 
 /// Gives an entry and all below it to `user`. Links are given, not followed.
 pub fn chown_entry(folder: &FolderHandle, name: &OsStr, user: ProcessUser) -> io::Result<()> {
-    match folder.at(name) {
+    match folder.open_folder(name) {
         Ok(entry) => {
-            chown(&entry, user)?;
-            entry.names()?.iter().try_for_each(|name| chown_entry(&entry, name, user))
+            chown_directory(&entry, user)?;
+            entry.entry_names()?.iter().try_for_each(|name| chown_entry(&entry, name, user))
         }
         // The entry is no folder, or a link.
         Err(error)
@@ -55,9 +55,9 @@ mod tests {
         }
         let place = tempfile::tempdir().unwrap();
         let folder = FolderHandle::open(place.path()).unwrap();
-        folder.write("a", b"1", 0o600).unwrap();
+        folder.write_file("a", b"1", 0o600).unwrap();
         chown_entry(&folder, "a".as_ref(), ProcessUser { uid: 4321, gid: 1234 }).unwrap();
-        folder.write("a", b"2", 0o600).unwrap();
+        folder.write_file("a", b"2", 0o600).unwrap();
         let about = fs::metadata(place.path().join("a")).unwrap();
         assert_eq!((about.uid(), about.gid()), (4321, 1234));
     }

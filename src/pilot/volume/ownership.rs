@@ -8,7 +8,7 @@ use std::{ffi::OsStr, io, path::Path};
 use crate::pilot::{
     process::supervisor::ProcessUser,
     volume::{
-        folder::{FolderHandle, chown, chown_entry, is_owned_by},
+        folder::{FolderHandle, chown_directory, chown_entry, is_owned_by},
         pilot_files::FOLDER,
     },
 };
@@ -17,25 +17,25 @@ use crate::pilot::{
 ///
 /// # Errors
 /// When the pilot may not, or the folder cannot be read.
-pub fn give(path: &Path, user: ProcessUser) -> io::Result<()> {
+pub fn give_directory(path: &Path, user: ProcessUser) -> io::Result<()> {
     let folder = FolderHandle::open(path)?;
-    chown(&folder, user)?;
-    folder.names()?.iter().try_for_each(|name| chown_entry(&folder, name, user))
+    chown_directory(&folder, user)?;
+    folder.entry_names()?.iter().try_for_each(|name| chown_entry(&folder, name, user))
 }
 
 /// Gives a data volume to `user`, except the pilot's own folder. An entry directly on it that
 /// belongs to the user already is not gone through again: there may be millions of files below.
 ///
 /// # Errors
-/// Those of [`give`].
+/// Those of [`give_directory`].
 pub fn give_volume(data: &Path, user: ProcessUser) -> io::Result<()> {
     let folder = FolderHandle::open(data)?;
-    for name in folder.names()? {
+    for name in folder.entry_names()? {
         if name != OsStr::new(FOLDER) && !is_owned_by(&folder, &name, user)? {
             chown_entry(&folder, &name, user)?;
         }
     }
-    chown(&folder, user)
+    chown_directory(&folder, user)
 }
 
 #[cfg(test)]

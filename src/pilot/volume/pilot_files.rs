@@ -83,71 +83,71 @@ struct DecommissionRecord {
 
 impl PilotFiles {
     /// Names the files in a data directory. Nothing is created yet.
-    pub fn of(data: &Path) -> Self {
+    pub fn for_directory(data: &Path) -> Self {
         Self(data.to_owned())
     }
 
-    pub fn mark(&self) -> io::Result<Option<VolumeMark>> {
-        self.read(MARK)
+    pub fn read_mark(&self) -> io::Result<Option<VolumeMark>> {
+        self.read_file(MARK)
     }
 
     pub fn set_mark(&self, mark: &VolumeMark) -> io::Result<()> {
-        self.write(MARK, mark)
+        self.write_file(MARK, mark)
     }
 
     /// Reads the intent as last seen, to start from when the API is away.
-    pub fn intent(&self) -> io::Result<Option<Pilot>> {
-        self.read(INTENT)
+    pub fn read_intent(&self) -> io::Result<Option<Pilot>> {
+        self.read_file(INTENT)
     }
 
     pub fn set_intent(&self, pilot: &Pilot) -> io::Result<()> {
-        self.write(INTENT, pilot)
+        self.write_file(INTENT, pilot)
     }
 
     /// Reads the certificates that the database showed last.
-    pub fn certificates(&self) -> io::Result<Option<NodeCertificates>> {
-        self.read(CERTIFICATES)
+    pub fn read_certificates(&self) -> io::Result<Option<NodeCertificates>> {
+        self.read_file(CERTIFICATES)
     }
 
     /// Writes them down, where the volume has room: what is kept for a full one is for what cannot wait.
     pub fn set_certificates(&self, certificates: &NodeCertificates) -> io::Result<()> {
-        let folder = self.made()?;
-        folder.write(CERTIFICATES, &serde_json::to_vec_pretty(certificates)?, 0o600)?;
+        let folder = self.open_or_create()?;
+        folder.write_file(CERTIFICATES, &serde_json::to_vec_pretty(certificates)?, 0o600)?;
         folder.sync()
     }
 
     /// Did the node leave its database cluster for good?
     pub fn is_decommissioned(&self) -> io::Result<bool> {
-        Ok(self.read::<DecommissionRecord>(LEFT)?.is_some())
+        Ok(self.read_file::<DecommissionRecord>(LEFT)?.is_some())
     }
 
     pub fn set_decommissioned(&self, time: Time) -> io::Result<()> {
-        self.write(LEFT, &DecommissionRecord { time })
+        self.write_file(LEFT, &DecommissionRecord { time })
     }
 
     /// Reads the run whose end no pilot has seen, if there is one.
     pub fn open_run(&self) -> io::Result<Option<DatabaseRun>> {
-        self.read(RUN)
+        self.read_file(RUN)
     }
 
     pub fn begin_run(&self, run: &DatabaseRun) -> io::Result<()> {
-        self.write(RUN, run)?;
-        self.reserve()
+        self.write_file(RUN, run)?;
+        self.ensure_reserve()
     }
 
     /// Reads the node's private key, as PEM.
     pub fn node_key(&self) -> io::Result<Option<Vec<u8>>> {
-        self.key(NODE_KEY)
+        self.read_key(NODE_KEY)
     }
 
     /// Reads the private key that is to take the place of the node's.
     pub fn next_key(&self) -> io::Result<Option<Vec<u8>>> {
-        self.key(NEXT_KEY)
+        self.read_key(NEXT_KEY)
     }
 
-    fn key(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
-        let read = |folder: FolderHandle| folder.at(TLS)?.read_at_most(name, KEY_BYTES);
-        match self.folder().and_then(read) {
+    fn read_key(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        let read = |folder: FolderHandle| folder.open_folder(TLS)?.read_at_most(name, KEY_BYTES);
+        match self.open_directory().and_then(read) {
             Ok((pem, _)) => Ok(Some(pem)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -165,83 +165,83 @@ impl PilotFiles {
     }
 
     fn set_key(&self, name: &str, pem: &str) -> io::Result<()> {
-        let own = self.made()?;
-        let folder = own.make(TLS, 0o700)?;
-        folder.write(name, pem.as_bytes(), 0o600)?;
+        let pilot_directory = self.open_or_create()?;
+        let folder = pilot_directory.create_folder(TLS, 0o700)?;
+        folder.write_file(name, pem.as_bytes(), 0o600)?;
         folder.sync()?;
-        own.sync()
+        pilot_directory.sync()
     }
 
     /// Removes the private key that was to take the place of the node's, where there is one.
     pub fn remove_next_key(&self) -> io::Result<()> {
         let remove = |folder: FolderHandle| {
-            let folder = folder.at(TLS)?;
-            folder.remove(NEXT_KEY)?;
+            let folder = folder.open_folder(TLS)?;
+            folder.remove_file(NEXT_KEY)?;
             folder.sync()
         };
-        match self.folder().and_then(remove) {
+        match self.open_directory().and_then(remove) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
     }
 
-    fn reserve(&self) -> io::Result<()> {
-        let folder = self.made()?;
-        if folder.read(RESERVE).is_ok_and(|there| there.len() == RESERVED) {
+    fn ensure_reserve(&self) -> io::Result<()> {
+        let folder = self.open_or_create()?;
+        if folder.read_file(RESERVE).is_ok_and(|stored| stored.len() == RESERVED) {
             return Ok(());
         }
         // A file system that packs files would keep no room for zeros.
         let content: Vec<u8> = (0..RESERVED).map(|_| rand::random()).collect();
-        folder.write(RESERVE, &content, 0o600)?;
+        folder.write_file(RESERVE, &content, 0o600)?;
         folder.sync()
     }
 
     pub fn end_run(&self) -> io::Result<()> {
-        match self.folder().and_then(|folder| folder.remove(RUN)) {
+        match self.open_directory().and_then(|folder| folder.remove_file(RUN)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
     }
 
     /// Makes the folder when it is missing.
-    pub fn create(&self) -> io::Result<()> {
-        self.made().map(drop)
+    pub fn ensure_directory(&self) -> io::Result<()> {
+        self.open_or_create().map(drop)
     }
 
     /// Opens or makes the folder. A new folder is on the disk only when the data directory is:
     /// without that the data would have no mark after a power cut.
-    fn made(&self) -> io::Result<FolderHandle> {
+    fn open_or_create(&self) -> io::Result<FolderHandle> {
         let data = FolderHandle::open(&self.0)?;
-        match data.at(FOLDER) {
+        match data.open_folder(FOLDER) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let folder = data.make(FOLDER, 0o700)?;
+                let folder = data.create_folder(FOLDER, 0o700)?;
                 data.sync()?;
                 Ok(folder)
             }
-            there => there,
+            result => result,
         }
     }
 
-    fn folder(&self) -> io::Result<FolderHandle> {
-        FolderHandle::open(&self.0)?.at(FOLDER)
+    fn open_directory(&self) -> io::Result<FolderHandle> {
+        FolderHandle::open(&self.0)?.open_folder(FOLDER)
     }
 
-    pub(super) fn read<T: DeserializeOwned>(&self, name: &str) -> io::Result<Option<T>> {
-        match self.folder().and_then(|folder| folder.read(name)) {
+    pub(super) fn read_file<T: DeserializeOwned>(&self, name: &str) -> io::Result<Option<T>> {
+        match self.open_directory().and_then(|folder| folder.read_file(name)) {
             Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(io::Error::from),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    pub(super) fn write<T: Serialize>(&self, name: &str, value: &T) -> io::Result<()> {
-        let folder = self.made()?;
+    pub(super) fn write_file<T: Serialize>(&self, name: &str, value: &T) -> io::Result<()> {
+        let folder = self.open_or_create()?;
         let content = serde_json::to_vec_pretty(value)?;
-        match folder.write(name, &content, 0o600) {
-            Err(error) if is_full(&error) && folder.remove(RESERVE).is_ok() => {
-                folder.write(name, &content, 0o600)?;
+        match folder.write_file(name, &content, 0o600) {
+            Err(error) if is_full(&error) && folder.remove_file(RESERVE).is_ok() => {
+                folder.write_file(name, &content, 0o600)?;
             }
-            written => written?,
+            result => result?,
         }
         // A new name is on the disk only when its folder is.
         folder.sync()
@@ -261,11 +261,11 @@ mod tests {
     #[test]
     fn what_is_written_reads_back_and_is_nobody_elses() {
         let data = tempfile::tempdir().unwrap();
-        let files = PilotFiles::of(data.path());
-        assert_eq!(files.mark().unwrap(), None);
+        let files = PilotFiles::for_directory(data.path());
+        assert_eq!(files.read_mark().unwrap(), None);
         let mark = VolumeMark { pilot: "cass-demo-a-0".into(), ..VolumeMark::default() };
         files.set_mark(&mark).unwrap();
-        assert_eq!(files.mark().unwrap(), Some(mark));
+        assert_eq!(files.read_mark().unwrap(), Some(mark));
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&data.path().join(FOLDER)), 0o700);
         assert_eq!(mode(&data.path().join(FOLDER).join(MARK)), 0o600);
@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn a_start_keeps_room_for_later() {
         let data = tempfile::tempdir().unwrap();
-        let files = PilotFiles::of(data.path());
+        let files = PilotFiles::for_directory(data.path());
         let run = DatabaseRun {
             pid: 7,
             start_time: Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH),
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn the_nodes_key_is_readable_by_its_owner_alone() {
         let data = tempfile::tempdir().unwrap();
-        let files = PilotFiles::of(data.path());
+        let files = PilotFiles::for_directory(data.path());
         assert_eq!(files.node_key().unwrap(), None);
         files.set_node_key("key").unwrap();
         assert_eq!(files.node_key().unwrap().unwrap(), b"key");
@@ -314,18 +314,18 @@ mod tests {
     #[test]
     fn a_broken_file_is_an_error_and_not_an_empty_answer() {
         let data = tempfile::tempdir().unwrap();
-        let files = PilotFiles::of(data.path());
-        files.create().unwrap();
+        let files = PilotFiles::for_directory(data.path());
+        files.ensure_directory().unwrap();
         fs::write(data.path().join(FOLDER).join(MARK), "{").unwrap();
-        assert!(files.mark().is_err());
+        assert!(files.read_mark().is_err());
     }
 
     #[test]
     fn a_link_in_the_place_of_the_folder_is_not_followed() {
         let (data, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         std::os::unix::fs::symlink(elsewhere.path(), data.path().join(FOLDER)).unwrap();
-        let files = PilotFiles::of(data.path());
-        assert!(files.create().is_err());
+        let files = PilotFiles::for_directory(data.path());
+        assert!(files.ensure_directory().is_err());
         assert!(files.set_mark(&VolumeMark::default()).is_err());
         assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
     }

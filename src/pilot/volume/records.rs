@@ -20,7 +20,7 @@ pub struct VolumeRecords {
 impl VolumeRecords {
     /// Makes the records in the data directory `data`, which lies on `volume`.
     pub fn new(data: &Path, volume: &Volume) -> Self {
-        Self { files: PilotFiles::of(data), volume: volume.clone() }
+        Self { files: PilotFiles::for_directory(data), volume: volume.clone() }
     }
 
     /// Reads or writes the files when the volume is free for it.
@@ -40,13 +40,13 @@ impl VolumeRecords {
     /// The work may still be done.
     ///
     /// # Errors
-    /// As [`Volume::glance`].
-    pub async fn glance<T, W>(&self, work: W) -> Result<Option<T>, VolumeTimeout>
+    /// As [`Volume::try_visit`].
+    pub async fn try_visit<T, W>(&self, work: W) -> Result<Option<T>, VolumeTimeout>
     where
         W: FnOnce(&PilotFiles) -> T + Send + 'static,
         T: Send + 'static,
     {
         let files = self.files.clone();
-        self.volume.glance(move |_| work(&files)).await
+        self.volume.try_visit(move |_| work(&files)).await
     }
 }

@@ -33,7 +33,7 @@ impl<S: StateFile + Clone + PartialEq + Send + 'static> RememberedState<S> {
     }
 
     /// Returns the state as last read or written; a fresh one before that.
-    pub fn known(&self) -> S {
+    pub fn cached_state(&self) -> S {
         self.known.lock().expect("no panic while held").clone().unwrap_or_default()
     }
 
@@ -51,33 +51,33 @@ impl<S: StateFile + Clone + PartialEq + Send + 'static> RememberedState<S> {
     /// beside what `change` says. For a caller that may block.
     pub fn change<T>(&self, change: impl FnOnce(&mut S) -> T) -> Result<(T, S), Error> {
         let mut state = S::load(&self.data)?;
-        let before = state.clone();
-        let said = change(&mut state);
-        if state != before {
+        let old_state = state.clone();
+        let outcome = change(&mut state);
+        if state != old_state {
             state.save(&self.data)?;
         }
         *self.known.lock().expect("no panic while held") = Some(state.clone());
-        Ok((said, state))
+        Ok((outcome, state))
     }
 
     /// Changes the state as [`Self::change`] does, for a caller that cannot wait. `None` when the
     /// volume is busy for a moment: the change may still be made, and the caller tries again.
-    pub async fn glance<T, W>(&self, change: W) -> Result<Option<T>, Error>
+    pub async fn try_change<T, W>(&self, change: W) -> Result<Option<T>, Error>
     where
         W: FnOnce(&mut S) -> T + Send + 'static,
         T: Send + 'static,
     {
-        let here = self.clone();
-        match self.volume.glance(move |_| here.change(change)).await {
-            Ok(Some(changed)) => changed.map(|(said, _)| Some(said)),
+        let state = self.clone();
+        match self.volume.try_visit(move |_| state.change(change)).await {
+            Ok(Some(result)) => result.map(|(outcome, _)| Some(outcome)),
             Ok(None) => Ok(None),
-            Err(hangs) => Err(Error::NotYet(hangs.to_string())),
+            Err(volume_timeout) => Err(Error::NotYet(volume_timeout.to_string())),
         }
     }
 }
 
 /// Returns why a state could not be read or written, for a report.
-pub fn unsaved<T>(outcome: Result<T, Error>) -> Option<String> {
+pub fn save_error<T>(outcome: Result<T, Error>) -> Option<String> {
     outcome.err().map(|error| chain(&error).to_string())
 }
 
@@ -108,10 +108,10 @@ mod tests {
         let (one, other) = (state(place.path()), state(place.path()));
         assert!(!one.is_known());
         let ((), changed) = one.change(|state| state.count += 1).unwrap();
-        assert_eq!((changed.count, one.known().count), (1, 1));
-        let changed = other.glance(|state| std::mem::replace(&mut state.count, 2)).await;
-        assert_eq!((changed.unwrap(), other.known().count), (Some(1), 2));
-        assert_eq!(one.known().count, 1, "it did not look");
+        assert_eq!((changed.count, one.cached_state().count), (1, 1));
+        let changed = other.try_change(|state| std::mem::replace(&mut state.count, 2)).await;
+        assert_eq!((changed.unwrap(), other.cached_state().count), (Some(1), 2));
+        assert_eq!(one.cached_state().count, 1, "it did not look");
         assert_eq!(one.read().unwrap().count, 2);
     }
 
@@ -121,9 +121,9 @@ mod tests {
         let state = state(place.path());
         state.change(|state| state.count = 7).unwrap();
         fs::write(place.path().join(".navigator/counted.json"), "{").unwrap();
-        let changed = state.glance(|state| state.count = 8).await;
-        assert!(unsaved(changed).unwrap().contains("counted.json"));
-        assert_eq!(state.known().count, 7);
+        let changed = state.try_change(|state| state.count = 8).await;
+        assert!(save_error(changed).unwrap().contains("counted.json"));
+        assert_eq!(state.cached_state().count, 7);
         assert!(state.read().is_err());
     }
 }

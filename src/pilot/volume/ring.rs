@@ -37,40 +37,41 @@ pub enum RingMembership {
 
 /// Do the data of a volume with this mark belong to the recorded ring? `uid` is that of the cluster
 /// object, where there is one.
-pub fn classify(
+pub fn classify_volume(
     mark: &VolumeMark,
-    own: &str,
+    own_name: &str,
     uid: Option<&str>,
     record: Option<&Founder>,
 ) -> RingMembership {
-    let known_by = known_by(mark);
+    let volume_ids = identifying_ids(mark);
     let Some(record) = record else {
-        let id = mark.ring.clone().or_else(|| known_by.first().cloned());
+        let id = mark.ring.clone().or_else(|| volume_ids.first().cloned());
         let id = id.unwrap_or_else(|| Uuid::new_v4().to_string());
         return RingMembership::Unrecorded(Founder {
-            name: own.to_owned(),
+            name: own_name.to_owned(),
             id,
-            formerly: known_by,
+            formerly: volume_ids,
         });
     };
-    let alike = || known_by.iter().any(|id| *id == record.id || record.formerly.contains(id));
-    let here = match &mark.ring {
+    let is_same_ring =
+        || volume_ids.iter().any(|id| *id == record.id || record.formerly.contains(id));
+    let is_recorded_ring = match &mark.ring {
         Some(ring) if *ring == record.id => true,
         // The ring was recorded again by a node that knew no id of it, when other nodes did.
-        Some(_) => record.formerly.contains(&record.id) && alike(),
-        None => mark.cluster_uid.as_deref() == uid || alike(),
+        Some(_) => record.formerly.contains(&record.id) && is_same_ring(),
+        None => mark.cluster_uid.as_deref() == uid || is_same_ring(),
     };
-    if here { RingMembership::Here } else { RingMembership::Elsewhere }
+    if is_recorded_ring { RingMembership::Here } else { RingMembership::Elsewhere }
 }
 
 /// Returns the ids by which a volume without a ring's id is recognised.
-fn known_by(mark: &VolumeMark) -> Vec<String> {
-    let mut known: Vec<String> = mark.cluster_uid.iter().chain(&mark.cluster_id).cloned().collect();
-    known.dedup();
-    known
+fn identifying_ids(mark: &VolumeMark) -> Vec<String> {
+    let mut ids: Vec<String> = mark.cluster_uid.iter().chain(&mark.cluster_id).cloned().collect();
+    ids.dedup();
+    ids
 }
 
-pub fn of(record: &Founder) -> Ring {
+pub fn from_record(record: &Founder) -> Ring {
     Ring { id: record.id.clone(), remade: is_remade(record) }
 }
 
@@ -90,41 +91,46 @@ pub fn cluster_owner(pilot: &Pilot) -> Option<&OwnerReference> {
 /// delete it, and what it records.
 pub fn is_former(lease: &LeaderLease, pilot: &Pilot) -> bool {
     let owners = lease.metadata.owner_references.as_deref().unwrap_or_default();
-    let Some(own) = cluster_owner(pilot) else { return false };
-    !owners.is_empty() && owners.iter().all(|owner| owner.uid != own.uid)
+    let Some(own_cluster) = cluster_owner(pilot) else { return false };
+    !owners.is_empty() && owners.iter().all(|owner| owner.uid != own_cluster.uid)
 }
 
 /// Did a person say that the data are this node's, whatever their mark says?
 pub fn is_adopted(pilot: &Pilot) -> bool {
     let annotations = pilot.metadata.annotations.as_ref();
-    annotations.and_then(|all| all.get(annotation::ADOPT_DATA)).is_some_and(|value| value == "true")
+    annotations
+        .and_then(|values| values.get(annotation::ADOPT_DATA))
+        .is_some_and(|value| value == "true")
 }
 
 /// Did a person say that this node may found another ring in the place of the recorded one? The
 /// id of that is named, so the word does not count against any later ring.
 pub fn is_given_up(pilot: &Pilot, record: &Founder) -> bool {
     let annotations = pilot.metadata.annotations.as_ref();
-    annotations.and_then(|all| all.get(annotation::FOUND_ANEW)).is_some_and(|id| *id == record.id)
+    annotations
+        .and_then(|values| values.get(annotation::FOUND_ANEW))
+        .is_some_and(|id| *id == record.id)
 }
 
 /// Makes the failed check that says why a volume of another ring is refused, and what a person can
 /// do. `joined`: its node was a member.
-pub fn refusal(
+pub fn build_refusal(
     names: &DatabaseNames,
     pilot: &Pilot,
     mark: &VolumeMark,
     record: Option<&Founder>,
-    joined: bool,
+    has_joined: bool,
 ) -> FailedCheck {
     let name = pilot.metadata.name.as_deref().unwrap_or("?");
     let cluster = pilot.spec.cluster_ref.as_ref().map_or("?", |cluster| &cluster.name);
-    let theirs = match (&mark.ring, &mark.cluster_uid) {
+    let volume_ring = match (&mark.ring, &mark.cluster_uid) {
         (Some(ring), _) => format!("ring {ring}"),
         (None, Some(uid)) => format!("the ring of an earlier cluster {cluster:?} (uid {uid})"),
         (None, None) => "a ring without an id".to_owned(),
     };
-    let what = if joined { "the data of" } else { "a part of the data, of an unfinished join, of" };
-    let ours = record.map_or_else(
+    let content =
+        if has_joined { "the data of" } else { "a part of the data, of an unfinished join, of" };
+    let cluster_ring = record.map_or_else(
         || format!("nothing is recorded of a ring of cluster {cluster:?}"),
         |record| format!("cluster {cluster:?} is ring {}, recorded by {}", record.id, record.name),
     );
@@ -144,7 +150,7 @@ pub fn refusal(
         String::new()
     };
     let message = format!(
-        "the volume holds {what} {name} in {theirs}, and {ours}. To wipe them, so that an empty \
+        "the volume holds {content} {name} in {volume_ring}, and {cluster_ring}. To wipe them, so that an empty \
          node joins, {claim}{adopt}"
     );
     FailedCheck { reason: "IdentityMismatch", message }
@@ -170,7 +176,7 @@ mod tests {
     }
 
     fn belongs(mark: &VolumeMark, record: &Founder) -> bool {
-        classify(mark, "a-1", Some("u2"), Some(record)) == RingMembership::Here
+        classify_volume(mark, "a-1", Some("u2"), Some(record)) == RingMembership::Here
     }
 
     #[test]
@@ -196,7 +202,7 @@ mod tests {
 
     #[test]
     fn the_first_node_with_data_records_its_ring_again() {
-        let record = |mark: &VolumeMark| match classify(mark, "a-1", Some("u2"), None) {
+        let record = |mark: &VolumeMark| match classify_volume(mark, "a-1", Some("u2"), None) {
             RingMembership::Unrecorded(founder) => founder,
             other => panic!("{other:?}"),
         };
@@ -219,7 +225,8 @@ mod tests {
         // known.
         let (old, new) = (mark(None, "u1", "u1"), mark(Some("r1"), "u1", "u1"));
         for (first, second) in [(&old, &new), (&new, &old), (&old, &old)] {
-            let RingMembership::Unrecorded(recorded) = classify(first, "a-1", Some("u2"), None)
+            let RingMembership::Unrecorded(recorded) =
+                classify_volume(first, "a-1", Some("u2"), None)
             else {
                 panic!("nothing is recorded")
             };
@@ -228,7 +235,7 @@ mod tests {
         }
         // One of the volumes was started under the new object by a release that knew no ids.
         let RingMembership::Unrecorded(recorded) =
-            classify(&mark(None, "u2", "u1"), "a-0", Some("u2"), None)
+            classify_volume(&mark(None, "u2", "u1"), "a-0", Some("u2"), None)
         else {
             panic!("nothing is recorded")
         };
@@ -241,7 +248,7 @@ mod tests {
         pilot.metadata.name = Some("cass-shop-a-1".into());
         let record = by("cass-shop-a-0", "r2", &[]);
         let names = crate::pilot::database::EXAMPLE.names;
-        let told = refusal(names, &pilot, &mark(Some("r1"), "u1", "u1"), Some(&record), true);
+        let told = build_refusal(names, &pilot, &mark(Some("r1"), "u1", "u1"), Some(&record), true);
         assert_eq!(told.reason, "IdentityMismatch");
         for part in
             ["ring r1", "ring r2", "cass-shop-a-1", "empty the data", annotation::ADOPT_DATA]

@@ -22,19 +22,20 @@ pub trait StateFile: Default + Serialize + DeserializeOwned {
 
     /// Reads the state from the volume at `data`; a fresh one when there is no file.
     fn load(data: &Path) -> Result<Self, Error> {
-        let known = PilotFiles::of(data).read(Self::FILE);
-        let known = known.map_err(|source| Error::Read { path: path::<Self>(data), source })?;
-        Ok(known.unwrap_or_default())
+        let stored_state = PilotFiles::for_directory(data).read_file(Self::FILE);
+        let stored_state = stored_state
+            .map_err(|source| Error::Read { path: state_path::<Self>(data), source })?;
+        Ok(stored_state.unwrap_or_default())
     }
 
     fn save(&self, data: &Path) -> Result<(), Error> {
         fs::create_dir_all(data)
-            .and_then(|()| PilotFiles::of(data).write(Self::FILE, self))
-            .map_err(|source| Error::Write { path: path::<Self>(data), source })
+            .and_then(|()| PilotFiles::for_directory(data).write_file(Self::FILE, self))
+            .map_err(|source| Error::Write { path: state_path::<Self>(data), source })
     }
 }
 
-fn path<M: StateFile>(data: &Path) -> PathBuf {
+fn state_path<M: StateFile>(data: &Path) -> PathBuf {
     data.join(FOLDER).join(M::FILE)
 }
 
@@ -66,7 +67,7 @@ mod tests {
     fn an_unreadable_file_is_an_error_and_not_a_fresh_node() {
         let volume = tempfile::tempdir().unwrap();
         Known::default().save(volume.path()).unwrap();
-        fs::write(path::<Known>(volume.path()), "{").unwrap();
+        fs::write(state_path::<Known>(volume.path()), "{").unwrap();
         assert!(Known::load(volume.path()).is_err());
     }
 }

@@ -30,8 +30,8 @@ impl TarArchive {
         self.bytes
     }
 
-    pub fn add(&mut self, path: &str, content: &[u8]) {
-        let header = header(&format!("{}/{path}", self.folder), content.len(), self.time);
+    pub fn add_file(&mut self, path: &str, content: &[u8]) {
+        let header = build_header(&format!("{}/{path}", self.folder), content.len(), self.time);
         let padding = [0; BLOCK];
         let padding = &padding[..content.len().next_multiple_of(BLOCK) - content.len()];
         for part in [&header[..], content, padding] {
@@ -47,22 +47,23 @@ impl TarArchive {
     }
 }
 
-fn header(path: &str, size: usize, time: i64) -> [u8; BLOCK] {
-    let (prefix, name) = split(path);
+fn build_header(path: &str, size: usize, time: i64) -> [u8; BLOCK] {
+    let (prefix, name) = split_path(path);
     let mut header = [0; BLOCK];
-    let mut put =
-        |at: usize, text: &str| header[at..at + text.len()].copy_from_slice(text.as_bytes());
-    put(0, name);
-    put(100, "0000600\0");
-    put(108, "0000000\0");
-    put(116, "0000000\0");
-    put(124, &format!("{size:011o}\0"));
-    put(136, &format!("{:011o}\0", time.max(0)));
+    let mut write_field = |offset: usize, text: &str| {
+        header[offset..offset + text.len()].copy_from_slice(text.as_bytes());
+    };
+    write_field(0, name);
+    write_field(100, "0000600\0");
+    write_field(108, "0000000\0");
+    write_field(116, "0000000\0");
+    write_field(124, &format!("{size:011o}\0"));
+    write_field(136, &format!("{:011o}\0", time.max(0)));
     // The checksum is computed with its own field as spaces.
-    put(148, "        ");
-    put(156, "0");
-    put(257, "ustar\x0000");
-    put(345, prefix);
+    write_field(148, "        ");
+    write_field(156, "0");
+    write_field(257, "ustar\x0000");
+    write_field(345, prefix);
     let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
     header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
     header
@@ -70,12 +71,15 @@ fn header(path: &str, size: usize, time: i64) -> [u8; BLOCK] {
 
 /// Splits a path into folders and name, each cut to what the format holds. Names of Kubernetes'
 /// objects are ASCII.
-fn split(path: &str) -> (&str, &str) {
+fn split_path(path: &str) -> (&str, &str) {
     let (prefix, name) = path.rsplit_once('/').unwrap_or(("", path));
-    let end = |text: &str, most: usize| {
-        (0..=text.len().min(most)).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
+    let cut_position = |text: &str, limit: usize| {
+        (0..=text.len().min(limit))
+            .rev()
+            .find(|position| text.is_char_boundary(*position))
+            .unwrap_or(0)
     };
-    (&prefix[..end(prefix, PREFIX)], &name[..end(name, NAME)])
+    (&prefix[..cut_position(prefix, PREFIX)], &name[..cut_position(name, NAME)])
 }
 
 #[cfg(test)]
@@ -87,8 +91,8 @@ mod tests {
     #[test]
     fn files_lie_in_blocks_behind_their_headers() {
         let mut archive = TarArchive::new("report", 1_700_000_000);
-        archive.add("a/b.txt", b"hello");
-        archive.add("empty", b"");
+        archive.add_file("a/b.txt", b"hello");
+        archive.add_file("empty", b"");
         assert_eq!(archive.bytes(), 5);
         let packed = archive.finish().unwrap();
         let mut raw = Vec::new();

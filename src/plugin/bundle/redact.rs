@@ -38,27 +38,27 @@ fn is_secret(name: &str) -> bool {
 }
 
 /// Removes secrets from an object.
-pub fn value(value: &mut Value) {
+pub fn redact_value(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             // Field managers and their times are long, and of no use to a reader.
             fields.remove("managedFields");
             // Environment variables are written as `{name: PASSWORD, value: x}`.
-            let named = fields.get("name").and_then(Value::as_str).is_some_and(is_secret);
+            let has_secret_name = fields.get("name").and_then(Value::as_str).is_some_and(is_secret);
             for (name, inner) in fields.iter_mut() {
-                let secret = is_secret(name) || (named && name == "value");
+                let is_secret_field = is_secret(name) || (has_secret_name && name == "value");
                 match inner {
-                    inner if secret => hide(inner),
+                    inner if is_secret_field => redact_all(inner),
                     // The annotation holds the whole object again, as text.
                     Value::String(words) if name.ends_with("last-applied-configuration") => {
-                        *words = applied(words);
+                        *words = redact_applied(words);
                     }
-                    inner => self::value(inner),
+                    inner => self::redact_value(inner),
                 }
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(self::value),
-        Value::String(words) => *words = text(words),
+        Value::Array(items) => items.iter_mut().for_each(self::redact_value),
+        Value::String(words) => *words = redact_text(words),
         _ => {}
     }
 }
@@ -67,26 +67,26 @@ pub fn value(value: &mut Value) {
 const PLACES: &[&str] = &["key", "kind", "namespace", "optional", "items", "mode", "defaultMode"];
 
 /// Removes every value under a telling name, but those that only say where it is.
-fn hide(value: &mut Value) {
+fn redact_all(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             for (name, inner) in fields.iter_mut() {
-                let end = name.to_lowercase();
+                let lower_name = name.to_lowercase();
                 let is_place = PLACES.contains(&name.as_str())
-                    || HARMLESS.iter().any(|harmless| end.ends_with(harmless));
-                if is_place { self::value(inner) } else { hide(inner) }
+                    || HARMLESS.iter().any(|harmless| lower_name.ends_with(harmless));
+                if is_place { self::redact_value(inner) } else { redact_all(inner) }
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(hide),
+        Value::Array(items) => items.iter_mut().for_each(redact_all),
         Value::String(_) | Value::Number(_) => *value = REDACTED.into(),
         Value::Null | Value::Bool(_) => {}
     }
 }
 
-fn applied(words: &str) -> String {
+fn redact_applied(words: &str) -> String {
     match serde_json::from_str::<Value>(words) {
         Ok(mut object) => {
-            value(&mut object);
+            redact_value(&mut object);
             object.to_string()
         }
         Err(_) => REDACTED.to_owned(),
@@ -95,7 +95,7 @@ fn applied(words: &str) -> String {
 
 /// Removes secrets from a text: what follows a telling name and `=` or `:`, the credentials in URLs
 /// and Authorization headers, and private keys in PEM form.
-pub fn text(words: &str) -> String {
+pub fn redact_text(words: &str) -> String {
     let mut out = String::with_capacity(words.len());
     let mut in_key = false;
     for line in words.split_inclusive('\n') {
@@ -108,7 +108,7 @@ pub fn text(words: &str) -> String {
             in_key = !line.contains("-----END");
             continue;
         }
-        out.push_str(&urls(&assignments(line)));
+        out.push_str(&redact_urls(&redact_assignments(line)));
     }
     out
 }
@@ -119,37 +119,37 @@ fn is_word(c: char) -> bool {
 
 /// Removes values such as in `password=x`, `"password": "x"`, `-Dkey.password=x`, `Authorization:
 /// Basic x`.
-fn assignments(line: &str) -> String {
+fn redact_assignments(line: &str) -> String {
     let mut out = String::with_capacity(line.len());
     let mut rest = line;
-    while let Some(at) = rest.find(['=', ':']) {
-        let (before, after) = rest.split_at(at);
-        let sign = &after[..1];
-        let after = &after[1..];
-        out.push_str(before);
+    while let Some(position) = rest.find(['=', ':']) {
+        let (prefix, suffix) = rest.split_at(position);
+        let sign = &suffix[..1];
+        let remainder = &suffix[1..];
+        out.push_str(prefix);
         out.push_str(sign);
-        let name: String = before
+        let name: String = prefix
             .trim_end_matches(['"', '\'', '\\', ' '])
             .chars()
             .rev()
             .take_while(|c| is_word(*c))
             .collect();
         let name: String = name.chars().rev().collect();
-        rest = after;
+        rest = remainder;
         if !is_secret(&name) {
             continue;
         }
-        let start = after.len() - after.trim_start_matches(['"', '\'', '\\', ' ']).len();
-        let (quote, value) = after.split_at(start);
+        let start = remainder.len() - remainder.trim_start_matches(['"', '\'', '\\', ' ']).len();
+        let (quote, value) = remainder.split_at(start);
         // The scheme in `Authorization: Basic …` may stay.
         let scheme = ["Basic ", "Bearer ", "basic ", "bearer "];
         let scheme =
             scheme.into_iter().find(|scheme| value.starts_with(scheme)).unwrap_or_default();
         let value = &value[scheme.len()..];
-        let quoted = quote.contains(['"', '\'']);
+        let is_quoted = quote.contains(['"', '\'']);
         let end = value.find(|c: char| {
             matches!(c, '"' | '\'' | '\\' | '\n')
-                || (!quoted && matches!(c, ' ' | ',' | ';' | '&' | '}' | ')' | '\t'))
+                || (!is_quoted && matches!(c, ' ' | ',' | ';' | '&' | '}' | ')' | '\t'))
         });
         let end = end.unwrap_or(value.len());
         out.push_str(quote);
@@ -164,20 +164,21 @@ fn assignments(line: &str) -> String {
 }
 
 /// Removes the credentials of URLs such as `https://user:password@host`.
-fn urls(line: &str) -> String {
+fn redact_urls(line: &str) -> String {
     let mut out = String::with_capacity(line.len());
     let mut rest = line;
-    while let Some(at) = rest.find("://") {
-        let (before, after) = rest.split_at(at + 3);
-        out.push_str(before);
-        let end =
-            after.find(|c: char| c == '/' || c.is_whitespace() || c == '"').unwrap_or(after.len());
-        rest = match after[..end].rfind('@') {
+    while let Some(position) = rest.find("://") {
+        let (prefix, suffix) = rest.split_at(position + 3);
+        out.push_str(prefix);
+        let end = suffix
+            .find(|c: char| c == '/' || c.is_whitespace() || c == '"')
+            .unwrap_or(suffix.len());
+        rest = match suffix[..end].rfind('@') {
             Some(user) => {
                 out.push_str(REDACTED);
-                &after[user..]
+                &suffix[user..]
             }
-            None => after,
+            None => suffix,
         };
     }
     out.push_str(rest);
@@ -221,7 +222,7 @@ mod tests {
                 }},
             },
         });
-        value(&mut object);
+        redact_value(&mut object);
         let text = object.to_string();
         assert!(!text.contains("hunter2") && !text.contains("42"), "{text}");
         assert!(!text.contains("managedFields"), "{text}");
@@ -262,7 +263,7 @@ mod tests {
                 "x\nREDACTED\ny",
             ),
         ] {
-            assert_eq!(text(given), wanted);
+            assert_eq!(redact_text(given), wanted);
         }
     }
 }

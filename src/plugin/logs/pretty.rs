@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::plugin::text::{OutputStyle, Screen, StyledText, Tone, cell, clean};
+use crate::plugin::text::{OutputStyle, Screen, StyledText, Tone, cell, clean_text};
 
 /// Names that programs use for the time, level, message and source of a line; the first that a line
 /// has counts.
@@ -19,33 +19,33 @@ const WHOSE: [&str; 2] = ["cluster", "pilot"];
 const TRACE: &[&str] = &["stacktrace", "error.stack_trace"];
 
 /// Returns a line as people read it, with its line end. It may become several lines.
-pub fn pretty(line: &str, style: OutputStyle) -> String {
+pub fn format_line(line: &str, style: OutputStyle) -> String {
     let mut screen = Screen::new(OutputStyle { width: None, ..style });
-    match object(line) {
-        Some(fields) => draw(&mut screen, fields, None),
-        None => screen.line(&[clean(line).into()]),
+    match parse_object(line) {
+        Some(fields) => draw_line(&mut screen, fields, None),
+        None => screen.line(&[clean_text(line).into()]),
     }
     screen.finish()
 }
 
 /// Parses a line that is a JSON object with a message or a record.
-fn object(line: &str) -> Option<Map<String, Value>> {
+fn parse_object(line: &str) -> Option<Map<String, Value>> {
     let line = line.trim();
     if !line.starts_with('{') {
         return None;
     }
     let Ok(Value::Object(fields)) = serde_json::from_str(line) else { return None };
-    let says = MESSAGE.iter().any(|name| fields.contains_key(*name));
-    (says || fields.contains_key(RECORD)).then_some(fields)
+    let has_message = MESSAGE.iter().any(|name| fields.contains_key(*name));
+    (has_message || fields.contains_key(RECORD)).then_some(fields)
 }
 
-fn draw(screen: &mut Screen, mut fields: Map<String, Value>, outer: Option<String>) {
-    let time = take(&mut fields, TIME).map(|time| short_time(&time)).or(outer);
+fn draw_line(screen: &mut Screen, mut fields: Map<String, Value>, outer: Option<String>) {
+    let time = take_field(&mut fields, TIME).map(|time| short_time(&time)).or(outer);
     match fields.remove(RECORD) {
-        Some(Value::Object(inner)) => return draw(screen, inner, time),
+        Some(Value::Object(inner)) => return draw_line(screen, inner, time),
         Some(Value::String(inner)) => {
-            if let Some(inner) = object(&inner) {
-                return draw(screen, inner, time);
+            if let Some(inner) = parse_object(&inner) {
+                return draw_line(screen, inner, time);
             }
             let time = time.map(|time| cell(format!("{time} "), Tone::Faint));
             let parts: Vec<StyledText> = time.into_iter().chain([inner.into()]).collect();
@@ -56,9 +56,9 @@ fn draw(screen: &mut Screen, mut fields: Map<String, Value>, outer: Option<Strin
         }
         None => {}
     }
-    let level = take(&mut fields, LEVEL).unwrap_or_default().to_uppercase();
-    let message = take(&mut fields, MESSAGE).unwrap_or_default();
-    let from = take(&mut fields, FROM);
+    let level = take_field(&mut fields, LEVEL).unwrap_or_default().to_uppercase();
+    let message = take_field(&mut fields, MESSAGE).unwrap_or_default();
+    let source = take_field(&mut fields, FROM);
     if fields.contains_key("pilot") {
         fields.retain(|name, _| !WHOSE.contains(&name.as_str()));
     }
@@ -75,14 +75,14 @@ fn draw(screen: &mut Screen, mut fields: Map<String, Value>, outer: Option<Strin
     parts.push(message.into());
     for (name, value) in &fields {
         parts.push(cell(format!(" {name}="), Tone::Faint));
-        parts.push(field(value).into());
+        parts.push(field_text(value).into());
     }
-    parts.extend(from.map(|from| cell(format!(" ({from})"), Tone::Faint)));
+    parts.extend(source.map(|source| cell(format!(" ({source})"), Tone::Faint)));
     screen.line(&parts);
     for trace in traces {
         let lines: Vec<String> = match trace {
-            Value::Array(lines) => lines.iter().map(field).collect(),
-            other => field(&other).lines().map(str::to_owned).collect(),
+            Value::Array(lines) => lines.iter().map(field_text).collect(),
+            other => field_text(&other).lines().map(str::to_owned).collect(),
         };
         for line in lines {
             screen.paragraph(4, &line, Tone::Faint);
@@ -90,13 +90,13 @@ fn draw(screen: &mut Screen, mut fields: Map<String, Value>, outer: Option<Strin
     }
 }
 
-fn take(fields: &mut Map<String, Value>, names: &[&str]) -> Option<String> {
+fn take_field(fields: &mut Map<String, Value>, names: &[&str]) -> Option<String> {
     let name = names.iter().find(|name| fields.contains_key(**name))?;
-    fields.remove(*name).map(|value| field(&value))
+    fields.remove(*name).map(|value| field_text(&value))
 }
 
 /// Writes a value, without quotes where none are needed.
-fn field(value: &Value) -> String {
+fn field_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         other => other.to_string(),
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     fn plain(line: &str) -> String {
-        pretty(line, OutputStyle::default())
+        format_line(line, OutputStyle::default())
     }
 
     #[test]
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn levels_have_colours_on_a_terminal() {
         let style = OutputStyle { colour: true, width: None };
-        let line = pretty(r#"{"level":"ERROR","message":"no"}"#, style);
+        let line = format_line(r#"{"level":"ERROR","message":"no"}"#, style);
         assert_eq!(line, "\u{1b}[31mERROR \u{1b}[0mno\n");
     }
 }

@@ -12,7 +12,10 @@ const PAGES: usize = 8;
 
 /// Reads the events of a namespace. A field selector cannot say "one of these objects", and a
 /// request for each node would cost more.
-pub(super) async fn read(client: &Client, namespace: &str) -> Result<Vec<Event>, kube::Error> {
+pub(super) async fn read_events(
+    client: &Client,
+    namespace: &str,
+) -> Result<Vec<Event>, kube::Error> {
     let api: Api<Event> = Api::namespaced(client.clone(), namespace);
     let (mut events, mut token) = (Vec::new(), None);
     for _ in 0..PAGES {
@@ -31,13 +34,13 @@ pub(super) async fn read(client: &Client, namespace: &str) -> Result<Vec<Event>,
 /// Is the event about the cluster, or about a Pilot, pod or claim of one of its nodes?
 pub(super) fn is_about(event: &Event, kind: &str, name: &str, nodes: &[&str]) -> bool {
     let object = &event.involved_object;
-    let about = object.name.as_deref().unwrap_or_default();
+    let object_name = object.name.as_deref().unwrap_or_default();
     match object.kind.as_deref().unwrap_or_default() {
-        "Pilot" | "Pod" => nodes.contains(&about),
+        "Pilot" | "Pod" => nodes.contains(&object_name),
         "PersistentVolumeClaim" => nodes
             .iter()
-            .any(|node| about.strip_suffix(node).is_some_and(|claim| claim.ends_with('-'))),
-        other => other == kind && about == name,
+            .any(|node| object_name.strip_suffix(node).is_some_and(|claim| claim.ends_with('-'))),
+        other => other == kind && object_name == name,
     }
 }
 
@@ -46,9 +49,9 @@ pub(super) fn last_seen(event: &Event) -> Timestamp {
     let series = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref());
     let precise = series.or(event.event_time.as_ref()).map(|time| time.0);
     let coarse = event.last_timestamp.as_ref().or(event.first_timestamp.as_ref());
-    let made = event.metadata.creation_timestamp.as_ref();
+    let creation_time = event.metadata.creation_timestamp.as_ref();
     // The latest of the times counts: a series leaves the older fields as they were.
-    [precise, coarse.map(|time| time.0), made.map(|time| time.0)]
+    [precise, coarse.map(|time| time.0), creation_time.map(|time| time.0)]
         .into_iter()
         .flatten()
         .max()
@@ -68,9 +71,9 @@ pub struct EventSummary {
 
 /// Returns the latest `most` events, oldest first. Events of one object with one reason and message
 /// count once.
-pub fn told(events: &[Event], most: usize) -> Vec<EventSummary> {
-    let mut seen = HashSet::new();
-    let mut told: Vec<EventSummary> = Vec::new();
+pub fn latest_events(events: &[Event], limit: usize) -> Vec<EventSummary> {
+    let mut seen_keys = HashSet::new();
+    let mut summaries: Vec<EventSummary> = Vec::new();
     let mut events: Vec<&Event> = events.iter().collect();
     events.sort_by_key(|event| last_seen(event));
     for event in events.into_iter().rev() {
@@ -78,11 +81,11 @@ pub fn told(events: &[Event], most: usize) -> Vec<EventSummary> {
         let name = object.name.clone().unwrap_or_default();
         let message = event.message.clone().unwrap_or_default();
         let reason = event.reason.clone().unwrap_or_default();
-        if !seen.insert((name.clone(), reason.clone(), message.clone())) {
+        if !seen_keys.insert((name.clone(), reason.clone(), message.clone())) {
             continue;
         }
         let series = event.series.as_ref().and_then(|series| series.count);
-        told.push(EventSummary {
+        summaries.push(EventSummary {
             last: last_seen(event),
             warning: event.type_.as_deref() == Some("Warning"),
             reason,
@@ -90,12 +93,12 @@ pub fn told(events: &[Event], most: usize) -> Vec<EventSummary> {
             message,
             count: series.or(event.count).unwrap_or(1).max(1),
         });
-        if told.len() == most {
+        if summaries.len() == limit {
             break;
         }
     }
-    told.reverse();
-    told
+    summaries.reverse();
+    summaries
 }
 
 #[cfg(test)]
@@ -143,7 +146,7 @@ mod tests {
             event("Pod", "b", "Two", "2026-11-20T10:00:03Z"),
         ];
         let reasons = |most: usize| -> Vec<String> {
-            let told = told(&events, most);
+            let told = latest_events(&events, most);
             told.iter().map(|told| format!("{}/{}", told.about, told.reason)).collect()
         };
         assert_eq!(reasons(9), ["a/One", "a/Two", "b/Two"]);

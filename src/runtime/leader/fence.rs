@@ -21,7 +21,11 @@ pub struct DeposedError;
 
 /// Returns a client that sends requests by `client` for as long as the claim is held, with `agent`
 /// and the number of the reign as `User-Agent`.
-pub fn fenced(client: Client, claim: watch::Receiver<LeaderClaim>, agent: &'static str) -> Client {
+pub fn fence_client(
+    client: Client,
+    claim: watch::Receiver<LeaderClaim>,
+    agent: &'static str,
+) -> Client {
     let namespace = client.default_namespace().to_owned();
     let service = tower::service_fn(move |mut request: Request<Body>| {
         let (client, mut claim) = (client.clone(), claim.clone());
@@ -35,7 +39,7 @@ pub fn fenced(client: Client, claim: watch::Receiver<LeaderClaim>, agent: &'stat
             }
             tokio::select! {
                 biased;
-                () = ended(&mut claim) => Err(DeposedError.into()),
+                () = wait_for_end(&mut claim) => Err(DeposedError.into()),
                 answer = client.send(request) => Ok(answer?),
             }
         }
@@ -44,7 +48,7 @@ pub fn fenced(client: Client, claim: watch::Receiver<LeaderClaim>, agent: &'stat
 }
 
 /// Waits until the claim has ended; a renewal moves its end. Cancel-safe.
-pub async fn ended(claim: &mut watch::Receiver<LeaderClaim>) {
+pub async fn wait_for_end(claim: &mut watch::Receiver<LeaderClaim>) {
     loop {
         let until = match *claim.borrow_and_update() {
             LeaderClaim::Held { until, .. } if Instant::now() < until => until,
@@ -52,7 +56,7 @@ pub async fn ended(claim: &mut watch::Receiver<LeaderClaim>) {
         };
         tokio::select! {
             () = sleep_until(until) => {}
-            changed = claim.changed() => if changed.is_err() {
+            change = claim.changed() => if change.is_err() {
                 // The elector is gone: the claim is not renewed any more.
                 sleep_until(until).await;
             },
@@ -104,7 +108,7 @@ mod tests {
     async fn a_write_is_given_up_when_the_claim_ends_and_none_is_begun_after() {
         let (server, heard) = silent();
         let (lead, claim) = watch::channel(held(10));
-        let client = fenced(server, claim, "test/1");
+        let client = fence_client(server, claim, "test/1");
         let begun = Instant::now();
         let writing = written(&client);
         tokio::pin!(writing);
@@ -125,7 +129,7 @@ mod tests {
     async fn losing_the_lead_ends_a_write_before_the_claim_would() {
         let (server, _heard) = silent();
         let (lead, claim) = watch::channel(held(3600));
-        let client = fenced(server, claim, "test/1");
+        let client = fence_client(server, claim, "test/1");
         let begun = Instant::now();
         let writing = written(&client);
         tokio::pin!(writing);

@@ -26,11 +26,11 @@ impl LeaseStore for KubernetesLease {
         &self.name
     }
 
-    async fn read(&self) -> kube::Result<Option<Lease>> {
+    async fn read_lease(&self) -> kube::Result<Option<Lease>> {
         self.api.get_opt(&self.name).await
     }
 
-    fn record(lease: &Lease) -> LeaseRecord {
+    fn lease_record(lease: &Lease) -> LeaseRecord {
         let spec = lease.spec.clone().unwrap_or_default();
         LeaseRecord {
             holder: spec.holder_identity,
@@ -41,13 +41,13 @@ impl LeaseStore for KubernetesLease {
         }
     }
 
-    fn version(lease: &Lease) -> String {
+    fn object_version(lease: &Lease) -> String {
         lease.metadata.resource_version.clone().unwrap_or_default()
     }
 
-    async fn swap(&self, read: Option<Lease>, record: LeaseRecord) -> kube::Result<Lease> {
-        let exists = read.is_some();
-        let mut lease = read.unwrap_or_else(|| Lease {
+    async fn swap_record(&self, object: Option<Lease>, record: LeaseRecord) -> kube::Result<Lease> {
+        let is_stored = object.is_some();
+        let mut lease = object.unwrap_or_else(|| Lease {
             metadata: ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() },
             spec: None,
         });
@@ -61,7 +61,7 @@ impl LeaseStore for KubernetesLease {
             ..lease.spec.unwrap_or_default()
         });
         let params = PostParams::default();
-        if exists {
+        if is_stored {
             self.api.replace(&self.name, &params, &lease).await
         } else {
             self.api.create(&params, &lease).await

@@ -53,33 +53,36 @@ impl LeaseCandidate {
 
     /// Decides what to do about the lease that was read with its version; `now` is when the answer
     /// came, `wall` is only shown to people.
-    pub(super) fn consider(
+    pub(super) fn decide_move(
         &mut self,
-        read: Option<(&LeaseRecord, &str)>,
+        observed_lease: Option<(&LeaseRecord, &str)>,
         now: Instant,
         wall: Timestamp,
     ) -> LeaseMove {
-        let wall = micro(wall);
-        let Some((record, version)) = read else { return self.begin(0, wall) };
-        let since = match &self.seen {
-            Some((seen, since)) if seen == version => *since,
+        let wall = to_micro_time(wall);
+        let Some((record, version)) = observed_lease else { return self.begin_term(0, wall) };
+        let first_seen = match &self.seen {
+            Some((seen_version, first_read)) if seen_version == version => *first_read,
             _ => self.seen.insert((version.to_owned(), now)).1,
         };
         if self.is_own(record) {
-            return LeaseMove::Write(LeaseRecord { renewed: Some(wall), ..self.kept(record) });
+            return LeaseMove::Write(LeaseRecord {
+                renewed: Some(wall),
+                ..self.held_record(record)
+            });
         }
-        let free = record.holder.as_deref().unwrap_or_default().is_empty();
+        let is_free = record.holder.as_deref().unwrap_or_default().is_empty();
         let seconds = record.seconds.and_then(|seconds| u64::try_from(seconds).ok());
-        let expiry = since + seconds.map_or(self.duration, Duration::from_secs);
-        if !free && now < expiry {
+        let expiry = first_seen + seconds.map_or(self.duration, Duration::from_secs);
+        if !is_free && now < expiry {
             return LeaseMove::Wait(expiry);
         }
-        self.begin(record.transitions.map_or(0, |count| count.saturating_add(1)), wall)
+        self.begin_term(record.transitions.map_or(0, |count| count.saturating_add(1)), wall)
     }
 
     /// Returns the record that frees the lease for the next candidate; `None` when this candidate
     /// does not hold it.
-    pub(super) fn release(&self, record: &LeaseRecord) -> Option<LeaseRecord> {
+    pub(super) fn freed_record(&self, record: &LeaseRecord) -> Option<LeaseRecord> {
         self.is_own(record).then(|| LeaseRecord {
             holder: None,
             seconds: Some(1),
@@ -102,17 +105,17 @@ impl LeaseCandidate {
         record.holder.as_ref() == Some(&self.identity) && reign.is_some() && reign == self.reign
     }
 
-    fn begin(&mut self, number: i32, wall: MicroTime) -> LeaseMove {
+    fn begin_term(&mut self, number: i32, wall: MicroTime) -> LeaseMove {
         self.reign = Some((number, wall.clone()));
         LeaseMove::Write(LeaseRecord {
             acquired: Some(wall.clone()),
             renewed: Some(wall),
             transitions: Some(number),
-            ..self.kept(&LeaseRecord::default())
+            ..self.held_record(&LeaseRecord::default())
         })
     }
 
-    fn kept(&self, record: &LeaseRecord) -> LeaseRecord {
+    fn held_record(&self, record: &LeaseRecord) -> LeaseRecord {
         LeaseRecord {
             holder: Some(self.identity.clone()),
             seconds: Some(i32::try_from(self.duration.as_secs()).unwrap_or(i32::MAX)),
@@ -123,7 +126,7 @@ impl LeaseCandidate {
 
 /// Makes a time as precise as it is stored: otherwise a candidate would not recognise its own reign
 /// when it reads the lease back.
-fn micro(time: Timestamp) -> MicroTime {
+fn to_micro_time(time: Timestamp) -> MicroTime {
     MicroTime(Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time))
 }
 
@@ -151,15 +154,15 @@ mod tests {
     #[test]
     fn a_free_or_absent_lease_is_taken_and_reigns_are_numbered() {
         let now = Instant::now();
-        let first = written(candidate("a").consider(None, now, wall(1)));
+        let first = written(candidate("a").decide_move(None, now, wall(1)));
         assert_eq!((first.holder.as_deref(), first.transitions), (Some("a"), Some(0)));
         // A record without a holder, as in an object made for another purpose: no candidate ever
         // held it.
         let blank =
-            written(candidate("a").consider(Some((&LeaseRecord::default(), "1")), now, wall(1)));
+            written(candidate("a").decide_move(Some((&LeaseRecord::default(), "1")), now, wall(1)));
         assert_eq!(blank.transitions, Some(0));
         let released = LeaseRecord { holder: Some(String::new()), ..first };
-        let next = written(candidate("b").consider(Some((&released, "1")), now, wall(2)));
+        let next = written(candidate("b").decide_move(Some((&released, "1")), now, wall(2)));
         assert_eq!((next.holder.as_deref(), next.transitions), (Some("b"), Some(1)));
     }
 
@@ -167,45 +170,45 @@ mod tests {
     fn a_held_lease_is_waited_for_from_when_it_was_last_seen_to_change() {
         let now = Instant::now();
         let mut holder = candidate("a");
-        let held = written(holder.consider(None, now, wall(1)));
+        let held = written(holder.decide_move(None, now, wall(1)));
         let mut other = candidate("b");
         // The wall clock of `other` is an hour ahead, and makes no difference.
         assert_eq!(
-            other.consider(Some((&held, "1")), now, wall(3601)),
+            other.decide_move(Some((&held, "1")), now, wall(3601)),
             LeaseMove::Wait(now + DURATION)
         );
         let later = now + Duration::from_secs(14);
-        let renewed = written(holder.consider(Some((&held, "1")), later, wall(15)));
+        let renewed = written(holder.decide_move(Some((&held, "1")), later, wall(15)));
         assert_eq!((&renewed.acquired, renewed.transitions), (&held.acquired, held.transitions));
         assert_eq!(
-            other.consider(Some((&renewed, "2")), later, wall(0)),
+            other.decide_move(Some((&renewed, "2")), later, wall(0)),
             LeaseMove::Wait(later + DURATION)
         );
-        let taken = written(other.consider(Some((&renewed, "2")), later + DURATION, wall(0)));
+        let taken = written(other.decide_move(Some((&renewed, "2")), later + DURATION, wall(0)));
         assert_eq!((taken.holder.as_deref(), taken.transitions), (Some("b"), Some(1)));
         // The old holder is a candidate like any other then.
         let end = later + DURATION;
         assert_eq!(
-            holder.consider(Some((&taken, "3")), end, wall(9)),
+            holder.decide_move(Some((&taken, "3")), end, wall(9)),
             LeaseMove::Wait(end + DURATION)
         );
-        assert_eq!(holder.release(&taken), None);
+        assert_eq!(holder.freed_record(&taken), None);
     }
 
     #[test]
     fn a_reign_whose_answer_was_lost_is_found_again_and_a_namesakes_is_not() {
         let now = Instant::now();
         let mut first = candidate("a");
-        let stored = written(first.consider(None, now, wall(1)));
-        let again = written(first.consider(Some((&stored, "1")), now, wall(2)));
+        let stored = written(first.decide_move(None, now, wall(1)));
+        let again = written(first.decide_move(Some((&stored, "1")), now, wall(2)));
         assert_eq!(again.transitions, stored.transitions);
         let mut namesake = candidate("a");
         assert_eq!(
-            namesake.consider(Some((&again, "2")), now, wall(3)),
+            namesake.decide_move(Some((&again, "2")), now, wall(3)),
             LeaseMove::Wait(now + DURATION)
         );
-        assert_eq!(namesake.release(&again), None);
-        let freed = first.release(&again).unwrap();
+        assert_eq!(namesake.freed_record(&again), None);
+        let freed = first.freed_record(&again).unwrap();
         assert_eq!((freed.holder, freed.transitions), (None, Some(0)));
     }
 
@@ -217,7 +220,7 @@ mod tests {
                 LeaseRecord { holder: Some("a".to_owned()), seconds, ..LeaseRecord::default() };
             let until = now + Duration::from_secs(waits);
             assert_eq!(
-                candidate("b").consider(Some((&held, "1")), now, wall(1)),
+                candidate("b").decide_move(Some((&held, "1")), now, wall(1)),
                 LeaseMove::Wait(until)
             );
         }

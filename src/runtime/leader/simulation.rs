@@ -48,45 +48,45 @@ impl Server {
         Self { stored: Arc::new(Mutex::new(stored)), tasks }
     }
 
-    fn fate(&self) -> Fate {
+    fn draw_fate(&self) -> Fate {
         let mut stored = self.stored.lock().unwrap();
-        let (away, chaos) = (Instant::now() < stored.away_until, stored.chaos);
+        let (is_away, chaos) = (Instant::now() < stored.away_until, stored.chaos);
         let random = &mut stored.random;
         if !chaos {
             let trip = Duration::from_millis(5);
             return Fate { there: trip, back: trip, heard: true, answered: true };
         }
         let mut trip = || {
-            let slow = random.random_bool(0.03);
-            Duration::from_millis(random.random_range(0..if slow { 30_000 } else { 400 }))
+            let is_slow = random.random_bool(0.03);
+            Duration::from_millis(random.random_range(0..if is_slow { 30_000 } else { 400 }))
         };
         let (there, back) = (trip(), trip());
-        let heard = !away && random.random_bool(0.95);
-        Fate { there, back, heard, answered: random.random_bool(0.95) }
+        let is_heard = !is_away && random.random_bool(0.95);
+        Fate { there, back, heard: is_heard, answered: random.random_bool(0.95) }
     }
 
     /// Carries a request through its fate, also when the candidate no longer waits for the answer.
-    async fn send<T: Send + 'static>(
+    async fn send_request<T: Send + 'static>(
         &self,
-        act: impl FnOnce(&mut Stored) -> T + Send + 'static,
+        operation: impl FnOnce(&mut Stored) -> T + Send + 'static,
     ) -> kube::Result<T> {
-        let fate = self.fate();
-        let (answer, answered) = oneshot::channel();
+        let fate = self.draw_fate();
+        let (answer, receiver) = oneshot::channel();
         let server = self.stored.clone();
         self.tasks.spawn("request", async move {
             sleep(fate.there).await;
-            let result = fate.heard.then(|| act(&mut server.lock().unwrap()));
+            let result = fate.heard.then(|| operation(&mut server.lock().unwrap()));
             sleep(fate.back).await;
             if let Some(result) = result.filter(|_| fate.answered) {
                 drop(answer.send(result));
             }
         });
         // The connection breaks, or hangs until the candidate's own timeout.
-        answered.await.map_err(|_| failure(500))
+        receiver.await.map_err(|_| api_error(500))
     }
 }
 
-fn failure(code: u16) -> kube::Error {
+fn api_error(code: u16) -> kube::Error {
     kube::Error::Api(Box::new(Status { code, ..Status::default() }))
 }
 
@@ -97,37 +97,37 @@ impl LeaseStore for Server {
         "simulated"
     }
 
-    async fn read(&self) -> kube::Result<Option<(u64, LeaseRecord)>> {
-        self.send(|stored| stored.lease.clone()).await
+    async fn read_lease(&self) -> kube::Result<Option<(u64, LeaseRecord)>> {
+        self.send_request(|stored| stored.lease.clone()).await
     }
 
-    fn record(object: &(u64, LeaseRecord)) -> LeaseRecord {
+    fn lease_record(object: &(u64, LeaseRecord)) -> LeaseRecord {
         object.1.clone()
     }
 
-    fn version(object: &(u64, LeaseRecord)) -> String {
+    fn object_version(object: &(u64, LeaseRecord)) -> String {
         object.0.to_string()
     }
 
-    async fn swap(
+    async fn swap_record(
         &self,
         read: Option<(u64, LeaseRecord)>,
         record: LeaseRecord,
     ) -> kube::Result<(u64, LeaseRecord)> {
-        let done = self.send(move |stored| {
+        let swap_result = self.send_request(move |stored| {
             let version = |lease: &Option<(u64, LeaseRecord)>| lease.as_ref().map(|(at, _)| *at);
-            let fits = version(&stored.lease) == version(&read);
-            fits.then(|| {
-                let written = (version(&read).unwrap_or_default() + 1, record);
-                stored.lease.insert(written).clone()
+            let is_current = version(&stored.lease) == version(&read);
+            is_current.then(|| {
+                let new_lease = (version(&read).unwrap_or_default() + 1, record);
+                stored.lease.insert(new_lease).clone()
             })
         });
-        done.await?.ok_or_else(|| failure(409))
+        swap_result.await?.ok_or_else(|| api_error(409))
     }
 }
 
 /// Polls `work`, but not while its process is stopped (SIGSTOP), whatever became ready.
-async fn stoppable(work: impl Future<Output = ()>, stopped_until: Arc<Mutex<Instant>>) {
+async fn run_stoppable(work: impl Future<Output = ()>, stopped_until: Arc<Mutex<Instant>>) {
     let mut work = pin!(work);
     let mut alarm = pin!(sleep(Duration::ZERO));
     poll_fn(|context| {
@@ -144,7 +144,12 @@ async fn stoppable(work: impl Future<Output = ()>, stopped_until: Arc<Mutex<Inst
 }
 
 /// Runs one candidate: it leads, loses, withdraws and stands again until `end`.
-async fn process(server: Server, name: String, claim: watch::Sender<LeaderClaim>, end: Shutdown) {
+async fn run_candidate(
+    server: Server,
+    name: String,
+    claim: watch::Sender<LeaderClaim>,
+    end: Shutdown,
+) {
     let mut elector = LeaderElector::new(server.clone(), ElectionConfig::new(name));
     while !end.is_triggered() {
         let reign = end.child();
@@ -167,7 +172,7 @@ async fn process(server: Server, name: String, claim: watch::Sender<LeaderClaim>
 }
 
 /// Returns how many reigns there were in the half hour of faults.
-async fn walk(seed: u64) -> usize {
+async fn run_simulation(seed: u64) -> usize {
     const CANDIDATES: usize = 5;
     let (end, tasks) = (Shutdown::new(), TaskGroup::new(Shutdown::new()));
     let server = Server::new(seed, tasks.clone());
@@ -176,14 +181,15 @@ async fn walk(seed: u64) -> usize {
     for number in 0..CANDIDATES {
         let (sender, claim) = watch::channel(LeaderClaim::Waiting);
         let stopped = Arc::new(Mutex::new(Instant::now()));
-        let work = process(server.clone(), format!("candidate-{number}"), sender, end.clone());
-        tasks.spawn("candidate", stoppable(work, stopped.clone()));
+        let work =
+            run_candidate(server.clone(), format!("candidate-{number}"), sender, end.clone());
+        tasks.spawn("candidate", run_stoppable(work, stopped.clone()));
         claims.push(claim);
         stops.push(stopped);
     }
     let mut reigns: Vec<(i32, usize)> = Vec::new();
     let mut random = StdRng::seed_from_u64(seed ^ 0x5eed);
-    let look = |reigns: &mut Vec<(i32, usize)>| {
+    let count_leaders = |reigns: &mut Vec<(i32, usize)>| {
         let mut leaders = Vec::new();
         for (number, claim) in claims.iter().enumerate() {
             let claim = *claim.borrow();
@@ -202,14 +208,14 @@ async fn walk(seed: u64) -> usize {
     let chaos_ends = Instant::now() + Duration::from_secs(1800);
     while Instant::now() < chaos_ends {
         sleep(Duration::from_millis(50)).await;
-        look(&mut reigns);
+        count_leaders(&mut reigns);
         if random.random_bool(0.001) {
             let stop = Duration::from_secs(random.random_range(1..60));
             *stops[random.random_range(0..CANDIDATES)].lock().unwrap() = Instant::now() + stop;
         }
         if random.random_bool(0.0005) {
-            let away = Duration::from_secs(random.random_range(1..60));
-            server.stored.lock().unwrap().away_until = Instant::now() + away;
+            let outage = Duration::from_secs(random.random_range(1..60));
+            server.stored.lock().unwrap().away_until = Instant::now() + outage;
         }
     }
     let count = reigns.len();
@@ -218,9 +224,9 @@ async fn walk(seed: u64) -> usize {
 
     // With all faults over, one of the candidates leads.
     server.stored.lock().unwrap().chaos = false;
-    let healed = Instant::now();
-    while look(&mut reigns) == 0 {
-        assert!(healed.elapsed() < Duration::from_secs(400), "seed {seed}: nobody leads");
+    let healed_at = Instant::now();
+    while count_leaders(&mut reigns) == 0 {
+        assert!(healed_at.elapsed() < Duration::from_secs(400), "seed {seed}: nobody leads");
         sleep(Duration::from_millis(50)).await;
     }
     end.trigger();
@@ -229,7 +235,7 @@ async fn walk(seed: u64) -> usize {
 }
 
 mod searches {
-    use super::walk;
+    use super::run_simulation;
     use crate::testing::search_seeds;
 
     #[tokio::test(start_paused = true)]
@@ -238,7 +244,7 @@ mod searches {
         let (mut walks, mut reigns) = (0, 0);
         for seed in search_seeds(8) {
             walks += 1;
-            reigns += walk(seed).await;
+            reigns += run_simulation(seed).await;
         }
         assert!(reigns > 5 * walks, "only {reigns} reigns in {walks} walks");
     }

@@ -25,15 +25,15 @@ use tracing_subscriber::{
 static MARKS: OnceLock<String> = OnceLock::new();
 
 /// Puts `fields` into every log line from now on. Only the first call counts.
-pub fn mark(fields: &[(&str, &str)]) {
+pub fn set_common_fields(fields: &[(&str, &str)]) {
     let mut text = String::new();
     for (name, value) in fields {
-        add(&mut text, name, value);
+        write_field(&mut text, name, value);
     }
     drop(MARKS.set(text));
 }
 
-fn marks() -> &'static str {
+fn common_fields() -> &'static str {
     MARKS.get().map_or("", String::as_str)
 }
 
@@ -46,23 +46,23 @@ impl RecordHead {
     /// is not known: INFO stands for any.
     pub fn new(target: &str, stream: &str) -> Self {
         let mut text = String::from(r#","level":"INFO""#);
-        add(&mut text, "target", target);
-        text.push_str(marks());
-        add(&mut text, "stream", stream);
+        write_field(&mut text, "target", target);
+        text.push_str(common_fields());
+        write_field(&mut text, "stream", stream);
         Self(text)
     }
 
     /// Appends a record of `line`, which comes without its newline. A `partial` line goes on in the
     /// next record. Bytes that are no UTF-8 are replaced.
-    pub fn put(&self, out: &mut String, ts: &str, line: &[u8], partial: bool) {
-        begin(out, ts);
+    pub fn write_record(&self, out: &mut String, ts: &str, line: &[u8], is_partial: bool) {
+        begin_line(out, ts);
         out.push_str(&self.0);
-        if partial {
+        if is_partial {
             out.push_str(r#","partial":true"#);
         }
         out.push_str(r#","record":""#);
         for chunk in line.utf8_chunks() {
-            escape(out, chunk.valid());
+            write_escaped(out, chunk.valid());
             if !chunk.invalid().is_empty() {
                 out.push(char::REPLACEMENT_CHARACTER);
             }
@@ -72,7 +72,7 @@ impl RecordHead {
 }
 
 /// Returns the present time, as log lines tell it.
-pub fn now() -> String {
+pub fn current_time() -> String {
     format!("{:.6}", Timestamp::now())
 }
 
@@ -92,12 +92,12 @@ where
         let mut line = LineFields::default();
         event.record(&mut line);
         let LineFields { message, fields, names_task } = line;
-        let about = event.metadata();
+        let metadata = event.metadata();
         let mut out = String::with_capacity(256);
-        begin(&mut out, &now());
-        add(&mut out, "level", about.level().as_str());
-        add(&mut out, "target", about.target());
-        add(&mut out, "msg", message.as_deref().unwrap_or_default());
+        begin_line(&mut out, &current_time());
+        write_field(&mut out, "level", metadata.level().as_str());
+        write_field(&mut out, "target", metadata.target());
+        write_field(&mut out, "msg", message.as_deref().unwrap_or_default());
         out.push_str(&fields);
         let span = ctx.lookup_current();
         let span = span.as_ref().map(|span| span.extensions());
@@ -108,7 +108,7 @@ where
             out.push(',');
             out.push_str(task);
         }
-        out.push_str(marks());
+        out.push_str(common_fields());
         out.push('}');
         writeln!(writer, "{out}")
     }
@@ -131,17 +131,17 @@ struct LineFields {
 }
 
 impl LineFields {
-    fn plain(&mut self, field: &Field, value: impl fmt::Display) {
-        self.name(field);
-        put(&mut self.fields, format_args!("{value}"));
+    fn write_plain(&mut self, field: &Field, value: impl fmt::Display) {
+        self.write_name(field);
+        write_text(&mut self.fields, format_args!("{value}"));
     }
 
-    fn name(&mut self, field: &Field) {
+    fn write_name(&mut self, field: &Field) {
         let key = field.name();
         // A field whose name is a keyword of Rust is written `r#type` in the source.
         let key = key.strip_prefix("r#").unwrap_or(key);
         self.names_task |= key == TASK;
-        name(&mut self.fields, key, if TAKEN.contains(&key) { "_" } else { "" });
+        write_key(&mut self.fields, key, if TAKEN.contains(&key) { "_" } else { "" });
     }
 }
 
@@ -155,85 +155,87 @@ impl Visit for LineFields {
             self.message = Some(value.to_owned());
             return;
         }
-        self.name(field);
-        quote(&mut self.fields, value);
+        self.write_name(field);
+        write_quoted(&mut self.fields, value);
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.plain(field, value);
+        self.write_plain(field, value);
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.plain(field, value);
+        self.write_plain(field, value);
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.plain(field, value);
+        self.write_plain(field, value);
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
         // JSON has no number for infinity or NaN.
         if value.is_finite() {
-            self.plain(field, value);
+            self.write_plain(field, value);
         } else {
-            self.plain(field, "null");
+            self.write_plain(field, "null");
         }
     }
 }
 
-fn begin(out: &mut String, ts: &str) {
+fn begin_line(out: &mut String, ts: &str) {
     out.push_str(r#"{"ts":""#);
     out.push_str(ts);
     out.push('"');
 }
 
 /// Appends one more field to `out`.
-fn add(out: &mut String, key: &str, value: &str) {
-    name(out, key, "");
-    quote(out, value);
+fn write_field(out: &mut String, key: &str, value: &str) {
+    write_key(out, key, "");
+    write_quoted(out, value);
 }
 
-fn name(out: &mut String, key: &str, end: &str) {
+fn write_key(out: &mut String, key: &str, end: &str) {
     out.push_str(",\"");
-    escape(out, key);
+    write_escaped(out, key);
     out.push_str(end);
     out.push_str("\":");
 }
 
-fn quote(out: &mut String, value: &str) {
+fn write_quoted(out: &mut String, value: &str) {
     out.push('"');
-    escape(out, value);
+    write_escaped(out, value);
     out.push('"');
 }
 
-fn put(out: &mut String, text: fmt::Arguments<'_>) {
+fn write_text(out: &mut String, text: fmt::Arguments<'_>) {
     out.write_fmt(text).expect("a String takes everything");
 }
 
 /// Appends a text as JSON has it between quotes. All control characters are escaped, also those
 /// that JSON would let pass: nothing in a line moves a terminal's cursor.
-fn escape(out: &mut String, text: &str) {
+fn write_escaped(out: &mut String, text: &str) {
     let bytes = text.as_bytes();
-    let mut done = 0;
-    for (at, byte) in bytes.iter().enumerate() {
+    let mut copied_length = 0;
+    for (position, byte) in bytes.iter().enumerate() {
         let (length, code) = match byte {
             0..0x20 | b'"' | b'\\' | 0x7f => (1, *byte),
             // U+0080 to U+009F
-            0xc2 if bytes.get(at + 1).is_some_and(|next| *next < 0xa0) => (2, bytes[at + 1]),
+            0xc2 if bytes.get(position + 1).is_some_and(|next| *next < 0xa0) => {
+                (2, bytes[position + 1])
+            }
             _ => continue,
         };
-        out.push_str(&text[done..at]);
-        done = at + length;
+        out.push_str(&text[copied_length..position]);
+        copied_length = position + length;
         match code {
             b'"' => out.push_str("\\\""),
             b'\\' => out.push_str("\\\\"),
             b'\n' => out.push_str("\\n"),
             b'\r' => out.push_str("\\r"),
             b'\t' => out.push_str("\\t"),
-            code => put(out, format_args!("\\u{code:04x}")),
+            code => write_text(out, format_args!("\\u{code:04x}")),
         }
     }
-    out.push_str(&text[done..]);
+    out.push_str(&text[copied_length..]);
 }
 
 #[cfg(test)]
@@ -251,7 +253,7 @@ mod tests {
 
     fn record(line: &[u8], partial: bool) -> Value {
         let mut out = String::new();
-        RecordHead::new("example", "stderr").put(&mut out, "T", line, partial);
+        RecordHead::new("example", "stderr").write_record(&mut out, "T", line, partial);
         assert_eq!(out.find('\n'), Some(out.len() - 1), "{out}");
         serde_json::from_str(&out).unwrap()
     }
@@ -272,7 +274,7 @@ mod tests {
     fn no_control_character_is_written() {
         let all: String = (0..0xa1).filter_map(char::from_u32).collect();
         let mut out = String::new();
-        escape(&mut out, &all);
+        write_escaped(&mut out, &all);
         assert!(!out.contains(char::is_control), "{out:?}");
         let back: String = serde_json::from_str(&format!("\"{out}\"")).unwrap();
         assert_eq!(back, all);

@@ -40,39 +40,39 @@ enum OpenLine {
 
 impl PlainLog {
     /// Takes the next piece of a log, and returns what is to be printed for it.
-    pub fn add(&mut self, piece: &[u8]) -> String {
+    pub fn append(&mut self, piece: &[u8]) -> String {
         let mut out = String::new();
         for part in piece.split_inclusive(|byte| *byte == b'\n') {
             self.rest.extend_from_slice(part);
             if part.ends_with(b"\n") {
                 let line = std::mem::take(&mut self.rest);
-                self.line(&mut out, &String::from_utf8_lossy(&line));
+                self.write_line(&mut out, &String::from_utf8_lossy(&line));
             }
         }
         // A beginning that cannot become a record is printed at once: it may be a prompt.
         if !self.rest.is_empty() && (self.open == OpenLine::Other || !self.rest.starts_with(b"{")) {
-            out.push_str(&self.end());
+            out.push_str(&self.finish());
         }
         out
     }
 
     /// Returns what is left to be printed at the end of a log.
-    pub fn end(&mut self) -> String {
+    pub fn finish(&mut self) -> String {
         let mut out = String::new();
         let rest = std::mem::take(&mut self.rest);
         if !rest.is_empty() {
-            self.other(&mut out, &String::from_utf8_lossy(&rest));
+            self.write_other(&mut out, &String::from_utf8_lossy(&rest));
             self.open = OpenLine::Other;
         }
         out
     }
 
-    fn line(&mut self, out: &mut String, line: &str) {
-        let goes_on = self.open == OpenLine::Other;
-        match LineRecord::parse(line).filter(|_| !goes_on) {
+    fn write_line(&mut self, out: &mut String, line: &str) {
+        let is_continuation = self.open == OpenLine::Other;
+        match LineRecord::parse(line).filter(|_| !is_continuation) {
             Some(LineRecord { stream, partial, record }) => {
-                let open = std::mem::take(&mut self.open);
-                if open != OpenLine::No && open != OpenLine::Stream(stream.clone()) {
+                let open_line = std::mem::take(&mut self.open);
+                if open_line != OpenLine::No && open_line != OpenLine::Stream(stream.clone()) {
                     out.push('\n');
                 }
                 out.push_str(&record);
@@ -82,12 +82,12 @@ impl PlainLog {
                     out.push('\n');
                 }
             }
-            None => self.other(out, line),
+            None => self.write_other(out, line),
         }
     }
 
     /// Prints a line that is no record, or a part of such a line.
-    fn other(&mut self, out: &mut String, line: &str) {
+    fn write_other(&mut self, out: &mut String, line: &str) {
         // This line does not continue the open line of a stream.
         if let OpenLine::Stream(_) = std::mem::take(&mut self.open) {
             out.push('\n');
@@ -104,21 +104,21 @@ mod tests {
     fn records_are_undone_and_other_lines_stay() {
         let mut log = String::from("{\"ts\":\"T\",\"msg\":\"ours\"}\n");
         let (out, err) = (RecordHead::new("x", "stdout"), RecordHead::new("x", "stderr"));
-        out.put(&mut log, "T", b"one", false);
-        out.put(&mut log, "T", b"tw", true);
-        out.put(&mut log, "T", b"o", false);
-        out.put(&mut log, "T", b"three", true);
-        err.put(&mut log, "T", b"four", true);
+        out.write_record(&mut log, "T", b"one", false);
+        out.write_record(&mut log, "T", b"tw", true);
+        out.write_record(&mut log, "T", b"o", false);
+        out.write_record(&mut log, "T", b"three", true);
+        err.write_record(&mut log, "T", b"four", true);
         log.push_str("{not json\n");
-        out.put(&mut log, "T", b"five", false);
+        out.write_record(&mut log, "T", b"five", false);
         log.push_str("ask? {");
         let wanted =
             "{\"ts\":\"T\",\"msg\":\"ours\"}\none\ntwo\nthree\nfour\n{not json\nfive\nask? {";
         for size in [1, 7, 1000] {
             let mut plain = PlainLog::default();
             let mut told: String =
-                log.as_bytes().chunks(size).map(|piece| plain.add(piece)).collect();
-            told.push_str(&plain.end());
+                log.as_bytes().chunks(size).map(|piece| plain.append(piece)).collect();
+            told.push_str(&plain.finish());
             assert_eq!(told, wanted, "pieces of {size}");
         }
     }
@@ -126,12 +126,12 @@ mod tests {
     #[test]
     fn the_beginning_of_a_line_is_told_before_its_end() {
         let mut plain = PlainLog::default();
-        assert_eq!(plain.add(b"ask? "), "ask? ");
+        assert_eq!(plain.append(b"ask? "), "ask? ");
         assert_eq!(
-            plain.add(b"{\"record\":\"yes\",\"stream\":\"x\"}\nb"),
+            plain.append(b"{\"record\":\"yes\",\"stream\":\"x\"}\nb"),
             "{\"record\":\"yes\",\"stream\":\"x\"}\nb"
         );
-        assert_eq!(plain.add(b"\n{"), "\n");
-        assert_eq!((plain.end(), plain.end()), ("{".to_owned(), String::new()));
+        assert_eq!(plain.append(b"\n{"), "\n");
+        assert_eq!((plain.finish(), plain.finish()), ("{".to_owned(), String::new()));
     }
 }

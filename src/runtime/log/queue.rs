@@ -39,34 +39,34 @@ pub(super) struct LogQueue {
 
 impl LogQueue {
     /// Makes a queue, and a thread that writes its lines to `to`.
-    pub(super) fn begin(to: impl Write + Send + 'static) -> io::Result<Self> {
-        let (messages, taken) = sync_channel(LINES);
-        let queue = Self { messages, dropped: dropped().clone() };
-        let dropped = queue.dropped.clone();
+    pub(super) fn start(writer: impl Write + Send + 'static) -> io::Result<Self> {
+        let (messages, receiver) = sync_channel(LINES);
+        let queue = Self { messages, dropped: dropped_lines().clone() };
+        let counter = queue.dropped.clone();
         let name = Builder::new().name("log".into()).stack_size(STACK);
-        name.spawn(move || write(&taken, to, &dropped))?;
+        name.spawn(move || write_lines(&receiver, writer, &counter))?;
         Ok(queue)
     }
 
     /// Waits until the lines queued so far are written, but not longer than `limit`.
-    pub(super) fn flush(&self, limit: Duration) {
+    pub(super) fn flush_within(&self, limit: Duration) {
         let until = Instant::now() + limit;
-        let (written, done) = sync_channel(1);
-        let mut message = QueueMessage::Flush(written);
-        while let Err(TrySendError::Full(back)) = self.messages.try_send(message) {
+        let (sender, receiver) = sync_channel(1);
+        let mut message = QueueMessage::Flush(sender);
+        while let Err(TrySendError::Full(unsent_message)) = self.messages.try_send(message) {
             if Instant::now() >= until {
                 return;
             }
-            message = back;
+            message = unsent_message;
             sleep(Duration::from_millis(5));
         }
         // The thread is late or gone: the caller has waited as long as it may.
-        done.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
+        receiver.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
     }
 }
 
 /// Returns the counter of log lines that were dropped in this process.
-pub(super) fn dropped() -> &'static IntCounter {
+pub(super) fn dropped_lines() -> &'static IntCounter {
     static DROPPED: OnceLock<IntCounter> = OnceLock::new();
     DROPPED.get_or_init(|| {
         let help = "Log lines that were dropped because their reader was too slow";
@@ -75,18 +75,21 @@ pub(super) fn dropped() -> &'static IntCounter {
     })
 }
 
-fn write(messages: &Receiver<QueueMessage>, mut to: impl Write, dropped: &IntCounter) {
-    let mut told = dropped.get();
+fn write_lines(messages: &Receiver<QueueMessage>, mut writer: impl Write, counter: &IntCounter) {
+    let mut reported_count = counter.get();
     while let Ok(message) = messages.recv() {
         match message {
             // A write fails when the log's reader is gone, and there is no other place to tell it.
-            QueueMessage::Line(line) => drop(to.write_all(&line)),
-            QueueMessage::Flush(written) => drop(written.try_send(())),
+            QueueMessage::Line(line) => drop(writer.write_all(&line)),
+            QueueMessage::Flush(sender) => drop(sender.try_send(())),
         }
-        let count = dropped.get();
-        if count > told {
-            warn!(lines = count - told, "Log lines were dropped: their reader was too slow");
-            told = count;
+        let count = counter.get();
+        if count > reported_count {
+            warn!(
+                lines = count - reported_count,
+                "Log lines were dropped: their reader was too slow"
+            );
+            reported_count = count;
         }
     }
 }
@@ -139,7 +142,7 @@ mod tests {
     fn a_reader_that_stalls_holds_up_nobody_and_misses_what_was_too_much() {
         let (go, wait) = channel();
         let (read, seen) = channel();
-        let queue = LogQueue::begin(Stalled(wait, read)).unwrap();
+        let queue = LogQueue::start(Stalled(wait, read)).unwrap();
         let before = queue.dropped.get();
         for number in 0..2 * LINES {
             (&queue).write_all(format!("{number}").as_bytes()).unwrap();
@@ -148,10 +151,10 @@ mod tests {
         // One more line may be with the thread.
         assert!((LINES - 1..=LINES).contains(&lost), "{lost}");
         let begun = Instant::now();
-        queue.flush(Duration::from_millis(50));
+        queue.flush_within(Duration::from_millis(50));
         assert!(begun.elapsed() >= Duration::from_millis(50), "it could not be flushed");
         drop(go);
-        queue.flush(Duration::from_secs(60));
+        queue.flush_within(Duration::from_secs(60));
         let number = |line: Vec<u8>| String::from_utf8(line).unwrap().parse().unwrap();
         let lines: Vec<usize> = seen.try_iter().map(number).collect();
         assert_eq!(lines.len(), 2 * LINES - lost);

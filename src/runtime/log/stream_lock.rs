@@ -20,7 +20,7 @@ static STDOUT: Mutex<()> = Mutex::new(());
 static STDERR: Mutex<()> = Mutex::new(());
 
 /// Waits for the turn to write whole lines to a stream. The turn ends when the guard is dropped.
-pub fn turn(stream: StandardStream) -> MutexGuard<'static, ()> {
+pub fn lock_stream(stream: StandardStream) -> MutexGuard<'static, ()> {
     let turns = if stream == StandardStream::Stdout && !are_one() { &STDOUT } else { &STDERR };
     turns.lock().unwrap_or_else(PoisonError::into_inner)
 }

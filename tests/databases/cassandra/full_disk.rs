@@ -1,7 +1,7 @@
 //! A volume that fills: Cassandra refuses the writes of users, the pilot says what fills it, and a
 //! database that ended for want of room waits until there is some.
 
-use navigator::{api::v1beta1::VolumeShare, pilot::volume::contents::described};
+use navigator::{api::v1beta1::VolumeShare, pilot::volume::contents::describe_shares};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
@@ -62,7 +62,7 @@ pub(crate) async fn a_full_disk_is_told_and_waited_for(told: &Told) {
         share.map_or(0, |share| share.bytes >> 20)
     };
     assert!(of("data") > 200 && of("commit log") > 30 && of("other files") > 1, "{storage:?}");
-    told.note(&described(&storage.contents));
+    told.note(&describe_shares(&storage.contents));
     told.claim("the pilot says what fills it: data, the commit log, other files");
 
     ended_and_waited(&ring, &volume, told).await;

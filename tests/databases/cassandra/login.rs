@@ -80,43 +80,45 @@ async fn makes_a_role(owner: &mut CqlClient, address: IpAddr) {
         format!("CREATE ROLE {name} WITH PASSWORD = {password} AND LOGIN = true"),
         format!("GRANT readers TO {name}"),
     ] {
-        assert!(owner.run(&statement(&text)).await.unwrap().is_empty());
+        assert!(owner.run_statement(&statement(&text)).await.unwrap().is_empty());
     }
-    let listed = owner.run(&statement("LIST ROLES")).await.unwrap();
+    let listed = owner.run_statement(&statement("LIST ROLES")).await.unwrap();
     let names: Vec<_> = listed.iter().filter_map(|row| row.text("role")).collect();
     assert!(names.contains(&NAME) && names.contains(&"cassandra"), "{names:?}");
 
     let mut role = log_in(address, NAME, PASSWORD).await.unwrap();
     let asked = statement("SELECT role FROM system_auth.roles");
-    let refused = role.run(&asked).await.unwrap_err();
+    let refused = role.run_statement(&asked).await.unwrap_err();
     assert_eq!(refused.code(), UNAUTHORIZED, "{refused}");
-    let allowed = role.run(&statement("SELECT cluster_name FROM system.local")).await.unwrap();
+    let allowed =
+        role.run_statement(&statement("SELECT cluster_name FROM system.local")).await.unwrap();
     assert_eq!(allowed.iter().next().unwrap().text("cluster_name"), Some("demo"));
 }
 
 async fn reads_the_tables(owner: &mut CqlClient) {
-    let asked = statement("SELECT * FROM system_auth.roles WHERE role = ?").text(NAME);
-    let rows = owner.run(&asked).await.unwrap();
+    let asked = statement("SELECT * FROM system_auth.roles WHERE role = ?").bind_text(NAME);
+    let rows = owner.run_statement(&asked).await.unwrap();
     let rows: Vec<_> = rows.iter().collect();
     assert_eq!(rows.len(), 1);
     assert_eq!(rows[0].boolean("can_login"), Some(true));
     assert_eq!(rows[0].boolean("is_superuser"), Some(false));
-    assert_eq!(rows[0].texts("member_of"), ["readers"]);
+    assert_eq!(rows[0].text_list("member_of"), ["readers"]);
     assert!(rows[0].text("salted_hash").unwrap().starts_with("$2a$10$"));
-    let absent = statement("SELECT * FROM system_auth.roles WHERE role = ?").text("' OR ''='");
-    assert!(owner.run(&absent).await.unwrap().is_empty());
+    let absent = statement("SELECT * FROM system_auth.roles WHERE role = ?").bind_text("' OR ''='");
+    assert!(owner.run_statement(&absent).await.unwrap().is_empty());
 
     let insert = "INSERT INTO system_auth.roles (role, can_login, is_superuser) VALUES (?, ?, ?)";
-    let insert = statement(insert).text("by-row").boolean(true).boolean(false);
-    owner.run(&insert).await.unwrap();
-    let asked = statement("SELECT can_login FROM system_auth.roles WHERE role = ?").text("by-row");
-    let rows = owner.run(&asked).await.unwrap();
+    let insert = statement(insert).bind_text("by-row").bind_boolean(true).bind_boolean(false);
+    owner.run_statement(&insert).await.unwrap();
+    let asked =
+        statement("SELECT can_login FROM system_auth.roles WHERE role = ?").bind_text("by-row");
+    let rows = owner.run_statement(&asked).await.unwrap();
     assert_eq!(rows.iter().next().unwrap().boolean("can_login"), Some(true));
 
     let asked = "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?";
-    let rows = owner.run(&statement(asked).text("system_auth")).await.unwrap();
-    let replication = rows.iter().next().unwrap().entries("replication");
+    let rows = owner.run_statement(&statement(asked).bind_text("system_auth")).await.unwrap();
+    let replication = rows.iter().next().unwrap().text_map("replication");
     assert!(replication.contains(&("replication_factor", "1")), "{replication:?}");
-    let rows = owner.run(&statement("SELECT host_id FROM system.local")).await.unwrap();
+    let rows = owner.run_statement(&statement("SELECT host_id FROM system.local")).await.unwrap();
     assert!(rows.iter().next().unwrap().uuid("host_id").is_some());
 }

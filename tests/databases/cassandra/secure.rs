@@ -269,7 +269,7 @@ impl<'a> Life<'a> {
         let renewed = first.sign(&ring.bed, &request).await;
         first.shows(&ring.bed, &renewed, LIVE).await;
         let pins = PinnedLeaves::default();
-        pins.set([renewed.client.leaf.clone()]);
+        pins.set_leaves([renewed.client.leaf.clone()]);
         let port = (first.address, port::CQL).into();
         let seen = shake_hands(port, &pins, None, Duration::from_secs(10)).await.unwrap();
         assert_eq!(seen.leaf, renewed.client.leaf);
@@ -311,7 +311,7 @@ impl<'a> Life<'a> {
         // The two would part at the next connection if either trusted none of the other's.
         let mut admin = log_in(second, "admin", "second-of-admin").await.unwrap();
         let all = CqlStatement::new("SELECT role FROM system_auth.roles", Consistency::All);
-        admin.run(&all).await.unwrap();
+        admin.run_statement(&all).await.unwrap();
         self.claim("new CAs take the place of the former ones live, and no write is lost");
     }
 
@@ -348,7 +348,7 @@ impl<'a> Life<'a> {
         let config = first.asks_certificates(&ring.bed).await;
         ring.start(0);
         ring.serves(0, START).await;
-        let tls = Some(CqlTls::with(config, first.address));
+        let tls = Some(CqlTls::from_config(config, first.address));
         let admin = Some(("admin", "second-of-admin"));
         let mut client =
             CqlClient::connect(&CqlTarget { tls, ..target(first, admin) }).await.unwrap();
@@ -401,7 +401,7 @@ async fn add(ring: &mut Ring, of: Option<&StandIn>) -> StandIn {
 fn document(users: Vec<DocumentedUser>) -> UsersDocument {
     // Always the same: a hash has a salt.
     static HASH: std::sync::LazyLock<String> =
-        std::sync::LazyLock::new(|| password::hash(OWN).unwrap());
+        std::sync::LazyLock::new(|| password::hash_bcrypt(OWN).unwrap());
     let (mark, hash) = ("1a2b3c4d".to_owned(), HASH.clone());
     UsersDocument::new(users, Some(OwnLogin { mark, password: OWN.to_owned(), hash }))
 }
@@ -521,7 +521,7 @@ async fn copies(of: &StandIn, count: usize) {
             let rows = run(&mut admin, text).await.map_err(|error| error.to_string())?;
             let row = rows.iter().next().ok_or("no keyspace")?;
             found.extend(
-                row.entries("replication")
+                row.text_map("replication")
                     .into_iter()
                     .map(|(key, value)| (key.to_owned(), value.to_owned())),
             );
@@ -554,7 +554,7 @@ async fn run(
     client: &mut CqlClient,
     text: &str,
 ) -> Result<navigator::databases::cassandra::pilot::cql::CqlRows, CqlError> {
-    client.run(&CqlStatement::new(text, Consistency::One)).await
+    client.run_statement(&CqlStatement::new(text, Consistency::One)).await
 }
 
 /// A client that trusts the CA of clients, and compares addresses.
@@ -633,5 +633,5 @@ fn known() -> CqlLogin {
 
 /// TLS of a client that takes any certificate.
 fn anybody(address: IpAddr) -> CqlTls {
-    CqlTls::with(crate::support::stand_in::trusting_anybody(), address)
+    CqlTls::from_config(crate::support::stand_in::trusting_anybody(), address)
 }

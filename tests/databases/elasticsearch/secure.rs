@@ -120,7 +120,7 @@ pub(crate) async fn a_secured_node(version: &'static str, told: &Told) {
     assert_ne!(renewed.internode.sha256, served.internode.sha256);
     stand_in.shows(&ensemble.bed, &renewed, LIVE).await;
     let pins = PinnedLeaves::default();
-    pins.set([renewed.client.leaf.clone()]);
+    pins.set_leaves([renewed.client.leaf.clone()]);
     let port = (stand_in.address, 9200).into();
     let seen = shake_hands(port, &pins, None, Duration::from_secs(10)).await.unwrap();
     assert_eq!(seen.leaf, renewed.client.leaf);
@@ -185,7 +185,7 @@ pub(crate) async fn a_secured_node(version: &'static str, told: &Told) {
     let base = format!("https://{}:9200", stand_in.address);
     let secret = BASE64_STANDARD.encode("elastic:third-of-elastic");
     let login = HeaderValue::try_from(format!("Basic {secret}")).unwrap();
-    let client = HttpClient::secured(base, Some(login), with_certificate);
+    let client = HttpClient::with_tls(base, Some(login), with_certificate);
     until("a client with a certificate is served", START, async || {
         let answer =
             client.send(Method::GET, "/_nodes/_local", None, Duration::from_secs(30)).await;
@@ -221,7 +221,7 @@ async fn metrics_change(ensemble: &Ensemble, stand_in: &Client, version: &str, t
     let ask = async |scheme: &str| {
         let base = format!("{scheme}://{}:8080", stand_in.address);
         let client = match scheme {
-            "https" => HttpClient::secured(base, None, stand_in.client_config()),
+            "https" => HttpClient::with_tls(base, None, stand_in.client_config()),
             _ => HttpClient::new(base, None),
         };
         let answer = client.send(Method::GET, "/metrics", None, Duration::from_secs(10)).await;
@@ -306,7 +306,7 @@ impl Client {
             HeaderValue::try_from(format!("Basic {secret}")).unwrap()
         });
         let base = format!("https://{}:9200", self.0.address);
-        HttpClient::secured(base, login, self.0.client_config())
+        HttpClient::with_tls(base, login, self.0.client_config())
     }
 
     async fn get(&self, login: Option<(&str, &str)>, path: &str) -> Result<StatusCode, String> {

@@ -60,7 +60,7 @@ async fn an_agent_may_say_what_it_has_to_on_its_own_node_and_nothing_else() {
         namespace: machine.name.to_owned(),
         ..ClusterManagerSettings::default()
     };
-    for object in agent::objects(&settings) {
+    for object in agent::agent_objects(&settings) {
         machine.make(&collection(&object, machine.name), &object).await;
     }
     let by_others = json!({

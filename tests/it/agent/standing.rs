@@ -43,7 +43,7 @@ async fn a_user_says_on_how_many_machines_the_keys_stand() {
     let client = Client::try_from(machine.server.config().await).unwrap();
     let given = runtime.clone();
     runtime.tasks().spawn("coordinator", async move {
-        coordinator::run(config, client, given).await.unwrap();
+        coordinator::run_coordinator(config, client, given).await.unwrap();
     });
     // Nodes of other tests have no agent that writes this User.
     let status = async |written: i64| {

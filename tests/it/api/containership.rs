@@ -8,7 +8,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::CustomResourceExt as _;
 use navigator::api::containership::{
     AuthorizationRole, AuthorizationRoleBinding, ClusterLabel, ClusterUpgrade, KindDefinition,
-    NodePoolLabel, Plugin, Registry, User, definitions,
+    NodePoolLabel, Plugin, Registry, User, kind_definitions,
 };
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -42,7 +42,7 @@ fn definitions_are_as_released() {
         golden::check_file(&format!("src/api/containership/definitions/{name}.yaml"), &text);
     }
     let names = |all: Vec<String>| all.into_iter().collect::<BTreeSet<_>>();
-    let held = definitions().iter().map(|one| one.name.clone()).collect();
+    let held = kind_definitions().iter().map(|one| one.name.clone()).collect();
     let derived = derived.iter().filter_map(|one| one.metadata.name.clone()).collect();
     assert_eq!(names(held), names(derived));
 }
@@ -75,7 +75,7 @@ fn tidy(value: &mut Value) {
 /// Defines the kinds, and waits until they are served.
 pub(crate) async fn define(server: &Server) {
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    for definition in definitions() {
+    for definition in kind_definitions() {
         let (status, said) = server.ask(Method::POST, path, &definition.manifest).await;
         assert!(matches!(status, 201 | 409), "{said}");
     }
@@ -85,7 +85,7 @@ pub(crate) async fn define(server: &Server) {
     let (status, said) = server.ask(Method::POST, "/api/v1/namespaces", &namespace).await;
     assert!(matches!(status, 201 | 409), "{said}");
     let deadline = Instant::now() + Duration::from_secs(60);
-    for definition in definitions() {
+    for definition in kind_definitions() {
         let KindDefinition { group, plural, .. } = definition;
         let kind = format!("/apis/{group}/v3/namespaces/containership-core/{plural}");
         while server.ask(Method::GET, &kind, &Value::Null).await.0 != 200 {

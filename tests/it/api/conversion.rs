@@ -127,11 +127,15 @@ mod convert {
     };
 
     pub(super) mod elasticsearch {
-        pub(in super::super) use super::cluster::{lift, project};
+        pub(in super::super) use super::cluster::{
+            lift_cluster as lift, project_cluster as project,
+        };
     }
 
     pub(super) mod cassandra {
-        pub(in super::super) use super::cluster::{lift, project};
+        pub(in super::super) use super::cluster::{
+            lift_cluster as lift, project_cluster as project,
+        };
     }
 
     pub(super) mod pilot {
@@ -141,14 +145,14 @@ mod convert {
         use conversion::pilot::PilotSurplus;
 
         pub(in super::super) fn project(hub: v1beta1::Pilot) -> (v1alpha1::Pilot, PilotSurplus) {
-            conversion::pilot::project(hub, scheme().schemas().parts()).unwrap()
+            conversion::pilot::project_pilot(hub, scheme().schemas().parts()).unwrap()
         }
 
         pub(in super::super) fn lift(
             older: v1alpha1::Pilot,
             surplus: PilotSurplus,
         ) -> v1beta1::Pilot {
-            conversion::pilot::lift(older, surplus, scheme().schemas().parts()).unwrap()
+            conversion::pilot::lift_pilot(older, surplus, scheme().schemas().parts()).unwrap()
         }
     }
 }
@@ -280,7 +284,7 @@ fn generators_set_every_field_in_five_percent_of_the_cases() {
         for (plural, make) in makers {
             let kind = scheme().by_plural(plural).unwrap();
             let definitions = scheme().definitions(version);
-            let root = &definitions[&schema::name(version, kind.kind())];
+            let root = &definitions[&schema::definition_name(version, kind.kind())];
             let counts = RefCell::new(BTreeMap::new());
             for field in ["spec", "status"] {
                 fields(definitions, &root["properties"][field], field, &mut counts.borrow_mut());

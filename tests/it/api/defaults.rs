@@ -212,7 +212,7 @@ fn new_clusters() -> Vec<(&'static dyn ServedKind, Value)> {
             for document in text.split("\n---\n") {
                 let body: Value = serde_yaml::from_str(document).unwrap();
                 let kind = body["kind"].as_str().unwrap();
-                let kind = scheme().clusters().find(|cluster| cluster.kind() == kind);
+                let kind = scheme().cluster_kinds().find(|cluster| cluster.kind() == kind);
                 let is_new = body["apiVersion"] == NAVIGATOR.api_version(V1BETA1);
                 let security = &body["spec"]["security"];
                 let says = ["/mode", "/internode/tls", "/client/tls", "/authentication"]

@@ -496,7 +496,7 @@ fn security(tape: &mut Tape<'_>) -> ClusterSecurity {
         1 => filled,
         _ => ClusterSecurity { network: Some(network), ..filled },
     };
-    if security.is_silent() {
+    if security.is_unset() {
         security.mode = Some(SecurityMode::Open);
     }
     security

@@ -86,15 +86,15 @@ fn a_version_without_quotes_is_refused() {
 
 #[test]
 fn a_quantity_written_as_a_number_keeps_its_digits() {
-    let mut document = decode::json(
+    let mut document = decode::parse_json(
         br#"{"spec":{"nodePools":[{"name":"p","resources":{"limits":{"cpu":1.50,"memory":1e9}},
         "persistence":{"size":1073741824}}]}}"#,
     )
     .unwrap();
     let kind = scheme().by_kind("CassandraCluster").unwrap();
     kind.normalize(V1ALPHA1, &mut document).unwrap();
-    strict_decoding::canonicalise(
-        scheme().schemas().kind(V1ALPHA1, "CassandraCluster"),
+    strict_decoding::canonicalize_document(
+        scheme().schemas().kind_schema(V1ALPHA1, "CassandraCluster"),
         &mut document,
     );
     let pool = &document.value["spec"]["nodePools"][0];

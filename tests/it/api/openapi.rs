@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use navigator::{
     api::{GROUP, V1ALPHA1, V1BETA1, VERSIONS},
     machinery::{
-        openapi::{v2, v3},
-        schema::kubernetes,
+        openapi::{build_v2, build_v3},
+        schema::kubernetes_definitions,
         served_kind::ServedVersion,
     },
 };
@@ -22,7 +22,7 @@ const PATCHES: [&str; 3] =
 fn patch_offers_what_kubectl_looks_for() {
     for version in VERSIONS {
         let path = format!("/apis/{GROUP}/{version}/namespaces/{{namespace}}/pilots/{{name}}");
-        let patch = &v3(scheme(), version)["paths"][&path]["patch"];
+        let patch = &build_v3(scheme(), version)["paths"][&path]["patch"];
         assert_eq!(patch["x-kubernetes-action"], "patch");
         assert_eq!(patch["x-kubernetes-group-version-kind"]["kind"], "Pilot");
         let names: Vec<&str> = patch["parameters"]
@@ -36,7 +36,7 @@ fn patch_offers_what_kubectl_looks_for() {
         let types = patch["requestBody"]["content"].as_object().unwrap();
         let offered: BTreeSet<&str> = types.keys().map(String::as_str).collect();
         assert_eq!(offered, BTreeSet::from(PATCHES));
-        let consumes = &v2(scheme())["paths"][&path]["patch"]["consumes"];
+        let consumes = &build_v2(scheme())["paths"][&path]["patch"]["consumes"];
         assert_eq!(*consumes, json!(PATCHES));
     }
 }
@@ -44,8 +44,8 @@ fn patch_offers_what_kubectl_looks_for() {
 #[test]
 fn kubernetes_definitions_are_word_for_word_upstreams_in_version_2() {
     let mut compared = 0;
-    for (name, definition) in v2(scheme())["definitions"].as_object().unwrap() {
-        if let Some(upstream) = kubernetes().get(name) {
+    for (name, definition) in build_v2(scheme())["definitions"].as_object().unwrap() {
+        if let Some(upstream) = kubernetes_definitions().get(name) {
             let mut ours = definition.clone();
             ours.as_object_mut().unwrap().remove("x-kubernetes-group-version-kind");
             assert_eq!(&ours, upstream, "{name}");
@@ -70,8 +70,8 @@ fn every_reference_of_the_documents_has_a_target() {
             _ => {}
         }
     }
-    let all = VERSIONS.map(|version| v3(scheme(), version));
-    for document in all.iter().chain([&v2(scheme())]) {
+    let all = VERSIONS.map(|version| build_v3(scheme(), version));
+    for document in all.iter().chain([&build_v2(scheme())]) {
         walk(document, document);
     }
 }
@@ -79,7 +79,7 @@ fn every_reference_of_the_documents_has_a_target() {
 #[test]
 fn operation_ids_are_unique() {
     let mut seen = BTreeSet::new();
-    for (path, item) in v2(scheme())["paths"].as_object().unwrap() {
+    for (path, item) in build_v2(scheme())["paths"].as_object().unwrap() {
         for operation in item.as_object().unwrap().values().filter(|value| value.is_object()) {
             let id = operation["operationId"].as_str().unwrap();
             assert!(seen.insert(id.to_owned()), "{id} occurs again at {path}");
@@ -94,12 +94,12 @@ fn operations_have_the_tag_of_their_version_and_a_token() {
         "description": "Bearer Token authentication",
         "in": "header", "name": "authorization", "type": "apiKey",
     });
-    let old = v2(scheme());
+    let old = build_v2(scheme());
     assert_eq!(old["securityDefinitions"], json!({"BearerToken": token}));
     assert_eq!(old["security"], json!([{"BearerToken": []}]));
     let mut documents = vec![old];
     for version in VERSIONS {
-        let document = v3(scheme(), version);
+        let document = build_v3(scheme(), version);
         assert_eq!(document["components"]["securitySchemes"], json!({"BearerToken": token}));
         documents.push(document);
     }
@@ -117,7 +117,7 @@ fn operations_have_the_tag_of_their_version_and_a_token() {
 #[test]
 fn lease_is_served_in_v1beta1_only() {
     let served = |version: ServedVersion| {
-        v3(scheme(), version)["paths"]
+        build_v3(scheme(), version)["paths"]
             .as_object()
             .unwrap()
             .keys()
@@ -145,8 +145,8 @@ fn nothing_in_the_documents_is_null() {
             _ => {}
         }
     }
-    let all = VERSIONS.map(|version| v3(scheme(), version));
-    for document in all.iter().chain([&v2(scheme())]) {
+    let all = VERSIONS.map(|version| build_v3(scheme(), version));
+    for document in all.iter().chain([&build_v2(scheme())]) {
         let mut found = Vec::new();
         nulls("", document, &mut found);
         assert_eq!(found, [""; 0]);

@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use navigator::machinery::{
     ownership::{
         DuplicatePolicy, Error, FieldManager, FieldManagers, ManagerOperation, OwnershipUpdater,
-        PathElement, PathSet, VersionConverter, VersionedSet, compare, extract, field_set, merge,
-        order, path_text, reconcile, remove, same, validate, with_keys,
+        PathElement, PathSet, VersionConverter, VersionedSet, compare_objects, extract_paths,
+        field_set, is_same_value, merge_objects, order_values, path_text, reconcile_set,
+        remove_paths, validate_object, with_keys,
     },
     schema::compiled::{
         FieldSchema, ListSchema, MapSchema, ScalarType, Schema, SchemaAtom, SchemaFacts, TypeRef,
@@ -79,7 +80,11 @@ fn equal_sets(ours: &PathSet, theirs: &Value) -> Result<(), String> {
 }
 
 fn equal_values(ours: &Value, theirs: &Value) -> Result<(), String> {
-    if same(ours, theirs) { Ok(()) } else { Err(format!("ours {ours}, upstream's {theirs}")) }
+    if is_same_value(ours, theirs) {
+        Ok(())
+    } else {
+        Err(format!("ours {ours}, upstream's {theirs}"))
+    }
 }
 
 fn outcome(op: &str, case: &Value, schemas: &BTreeMap<String, Value>) -> Result<(), String> {
@@ -105,8 +110,8 @@ fn outcome(op: &str, case: &Value, schemas: &BTreeMap<String, Value>) -> Result<
         "String" => equal(&json!(of("set").to_string()), expected),
         "Path" => equal(&json!(path_text(&path(&case["path"]))), expected),
         "Less" => equal(&json!(element("left") < element("right")), expected),
-        "ValueLess" => equal(&json!(order(&case["left"], &case["right"]).is_lt()), expected),
-        "ValueEquals" => equal(&json!(same(&case["left"], &case["right"])), expected),
+        "ValueLess" => equal(&json!(order_values(&case["left"], &case["right"]).is_lt()), expected),
+        "ValueEquals" => equal(&json!(is_same_value(&case["left"], &case["right"])), expected),
         "Element" => match (PathElement::parse(case["key"].as_str().unwrap()), &case["error"]) {
             (Ok(Some(element)), Value::Null) => equal(&json!(element.to_key()), expected),
             (Ok(None) | Err(_), Value::String(_)) => Ok(()),
@@ -122,7 +127,7 @@ fn outcome(op: &str, case: &Value, schemas: &BTreeMap<String, Value>) -> Result<
             let twice = case["twice"] == true;
             let duplicates =
                 if twice { DuplicatePolicy::Allowed } else { DuplicatePolicy::Refused };
-            match (validate(&typed(), &case["value"], duplicates), case["error"].as_str()) {
+            match (validate_object(&typed(), &case["value"], duplicates), case["error"].as_str()) {
                 (Ok(()), None) => Ok(()),
                 // Upstream shows Go's own form of a value that has the wrong type.
                 (Err(_), Some(text)) if text.contains("expected ") || text.contains('\n') => Ok(()),
@@ -136,26 +141,28 @@ fn outcome(op: &str, case: &Value, schemas: &BTreeMap<String, Value>) -> Result<
             equal_sets(&set, expected)
         }
         "Merge" => {
-            let merged = merge(&typed(), &case["value"], &case["applied"]);
+            let merged = merge_objects(&typed(), &case["value"], &case["applied"]);
             equal_values(&merged.map_err(|error| error.to_string())?, expected)
         }
         "Compare" => {
-            let compared = compare(&typed(), &case["value"], &case["new"]);
+            let compared = compare_objects(&typed(), &case["value"], &case["new"]);
             let compared = compared.map_err(|error| error.to_string())?;
             equal_sets(&compared.removed, &case["removed"])?;
             equal_sets(&compared.modified, &case["modified"])?;
             equal_sets(&compared.added, &case["added"])
         }
-        "RemoveItems" => equal_values(&remove(&typed(), &case["value"], &of("set")), expected),
+        "RemoveItems" => {
+            equal_values(&remove_paths(&typed(), &case["value"], &of("set")), expected)
+        }
         "ExtractItems" => {
             let schema = typed();
             let mut paths = of("set");
             if case["keys"] == true {
                 paths = with_keys(&paths, &field_set(&schema, &case["value"]).unwrap());
             }
-            equal_values(&extract(&schema, &case["value"], &paths), expected)
+            equal_values(&extract_paths(&schema, &case["value"], &paths), expected)
         }
-        "Reconcile" => match reconcile(&typed(), &of("set")).map_err(|e| e.to_string())? {
+        "Reconcile" => match reconcile_set(&typed(), &of("set")).map_err(|e| e.to_string())? {
             Some(set) => equal_sets(&set, expected),
             None => equal(&Value::Null, expected),
         },
@@ -189,11 +196,12 @@ fn step(op: &str, case: &Value, schemas: &BTreeMap<String, Value>) -> Result<(),
     let before = managers(&case["managers"]);
     let outcome = if op == "Apply" {
         let force = case["force"] == true;
-        updater.apply(live, other, version, before, &manager, force)
+        updater.apply_config(live, other, version, before, &manager, force)
     } else {
-        let changes = updater.compare(live, other, version);
-        let after = changes
-            .and_then(|changes| updater.update((live, other), changes, version, before, &manager));
+        let changes = updater.find_changes(live, other, version);
+        let after = changes.and_then(|changes| {
+            updater.update_owners((live, other), changes, version, before, &manager)
+        });
         after.map(|managers| (Some(other.clone()), managers))
     };
     match outcome {
@@ -244,7 +252,7 @@ impl VersionConverter for Recorded {
         while at < one.len() {
             for note in &self.conversions {
                 let (value, out) = (&note["value"], &note["out"]);
-                let new = match (same(value, one[at]), same(out, one[at])) {
+                let new = match (is_same_value(value, one[at]), is_same_value(out, one[at])) {
                     (true, _) if note["to"] == to => {
                         return note.get("out").cloned().ok_or_else(|| note["error"].to_string());
                     }
@@ -253,21 +261,21 @@ impl VersionConverter for Recorded {
                     (_, true) => value,
                     _ => continue,
                 };
-                if !one.iter().any(|known| same(known, new)) {
+                if !one.iter().any(|known| is_same_value(known, new)) {
                     one.push(new);
                 }
             }
             at += 1;
         }
         let mut all = self.conversions.iter();
-        if object.is_null() || all.all(|note| same(&note["value"], &note["out"])) {
+        if object.is_null() || all.all(|note| is_same_value(&note["value"], &note["out"])) {
             // Where versions do not differ, one conversion is as good as another.
             return Ok(object.clone());
         }
         Err(format!("{UNASKED}: {object} of {from} to {to}"))
     }
 
-    fn reset(&self, version: &str) -> Option<&PathSet> {
+    fn reset_fields(&self, version: &str) -> Option<&PathSet> {
         self.reset.get(version)
     }
 }
@@ -296,7 +304,7 @@ fn managers(recorded: &Value) -> FieldManagers {
 
 /// A schema in upstream's own form.
 fn schema(types: &Value, root: &Value) -> Schema {
-    let mut build = Build { atoms: Schema::free().into(), named: BTreeMap::new() };
+    let mut build = Build { atoms: Schema::free_atoms().into(), named: BTreeMap::new() };
     build.named.insert("__untyped_atomic_".to_owned(), Schema::UNTYPED);
     build.named.insert("__untyped_deduced_".to_owned(), Schema::DEDUCED);
     let types: Vec<&Value> = types.as_array().unwrap().iter().collect();

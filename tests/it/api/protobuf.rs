@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use navigator::{
     api::VERSIONS,
-    machinery::openapi::{protobuf, v3},
+    machinery::openapi::{build_v3, protobuf},
 };
 use serde_json::{Map, Value, json};
 
@@ -187,8 +187,8 @@ fn sayable(value: &mut Value) {
 fn protobuf_says_what_json_says() {
     let messages = messages(MESSAGES);
     for version in VERSIONS {
-        let mut document = v3(scheme(), version);
-        let bytes = protobuf::v3(&document);
+        let mut document = build_v3(scheme(), version);
+        let bytes = protobuf::encode_document(&document);
         let read = read(&messages, "Document", Held::Bytes(&bytes));
         sayable(&mut document);
         for part in ["openapi", "info"] {

@@ -55,7 +55,7 @@ fn a_released_field_of_v1alpha1_never_goes() {
         ),
         ("PilotSpec", &["elasticsearch", "cassandra"]),
     ] {
-        let name = schema::name(V1ALPHA1, type_name);
+        let name = schema::definition_name(V1ALPHA1, type_name);
         let definition = &scheme().definitions(V1ALPHA1)[&name];
         for field in fields {
             assert!(definition["properties"].get(field).is_some(), "{type_name}.{field} is gone");
@@ -79,7 +79,7 @@ fn reference(version: ServedVersion) -> String {
             kind.short_names().join("`, `")
         )
         .unwrap();
-        todo.push(schema::name(version, kind.kind()));
+        todo.push(schema::definition_name(version, kind.kind()));
     }
     let mut at = 0;
     while let Some(name) = todo.get(at).cloned() {

@@ -11,7 +11,7 @@ use navigator::{
     api::{GROUP, validation},
     machinery::{
         decode::{self, ParsedBody},
-        field_error::{ErrorList, aggregate},
+        field_error::{ErrorList, join_errors},
         served_kind::{DecodeError, ObjectPart, ServedKind, ServedVersion},
     },
 };
@@ -118,10 +118,11 @@ struct Object {
 
 impl Object {
     fn read(case: &str, text: &str) -> Self {
-        let body = decode::yaml(text.as_bytes()).unwrap_or_else(|error| panic!("{case}: {error}"));
+        let body =
+            decode::parse_yaml(text.as_bytes()).unwrap_or_else(|error| panic!("{case}: {error}"));
         let kind = scheme().kinds().iter().find(|kind| kind.kind() == body.value["kind"]).unwrap();
         let version = body.value["apiVersion"].as_str().unwrap().rsplit('/').next().unwrap();
-        Self { kind: *kind, version: kind.version(version).unwrap(), body }
+        Self { kind: *kind, version: kind.find_version(version).unwrap(), body }
     }
 
     /// The object as a store would hold it.
@@ -185,11 +186,11 @@ impl Object {
 
     fn refusal(&self, errors: &ErrorList) -> String {
         let name = self.body.value["metadata"]["name"].as_str().unwrap_or_default();
-        let (kind, all) = (self.kind.kind(), aggregate(errors));
+        let (kind, all) = (self.kind.kind(), join_errors(errors));
         let message = format!("{kind}.{GROUP} {name:?} is invalid: {all}");
         let mut answer = format!("422 {}\n", shortened(&message));
         for error in errors {
-            let (reason, body) = (error.reason(), shortened(&error.body()));
+            let (reason, body) = (error.reason(), shortened(&error.cause_message()));
             writeln!(answer, "{reason} {}: {body}", error.path).unwrap();
         }
         answer

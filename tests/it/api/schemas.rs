@@ -116,7 +116,7 @@ fn every_row_names_a_field_that_exists() {
         let named = named.chain(max_items.iter().chain(*max_bytes).map(|row| (row.0, row.1)));
         let named = named.chain(descriptions.iter().chain(*defaults).map(|row| (row.0, row.1)));
         for (type_name, field) in named {
-            let whole = schema::name(V1BETA1, type_name);
+            let whole = schema::definition_name(V1BETA1, type_name);
             let types = definitions(V1BETA1);
             let found = types.iter().any(|(name, definition)| {
                 let same = *name == whole || name.ends_with(type_name) && rows.is_shared();

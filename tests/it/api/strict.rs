@@ -5,7 +5,7 @@ use navigator::{
     machinery::{
         decode,
         schema::compiled::Schema,
-        strict_decoding::{canonicalise, check},
+        strict_decoding::{canonicalize_document, check_document},
     },
 };
 use serde_json::json;
@@ -13,11 +13,11 @@ use serde_json::json;
 use crate::scheme;
 
 fn cassandra() -> &'static Schema {
-    scheme().schemas().kind(V1BETA1, "CassandraCluster")
+    scheme().schemas().kind_schema(V1BETA1, "CassandraCluster")
 }
 
 fn found(text: &str) -> (Vec<String>, Vec<String>) {
-    let strict = check(cassandra(), &decode::yaml(text.as_bytes()).unwrap());
+    let strict = check_document(cassandra(), &decode::parse_yaml(text.as_bytes()).unwrap());
     (strict.fields, strict.type_errors.iter().map(ToString::to_string).collect())
 }
 
@@ -85,8 +85,8 @@ fn null_is_absent_and_quantities_keep_their_digits() {
     let text = br#"{"metadata":{"creationTimestamp":null},"spec":{"image":null,
         "config":{"a":null},"jvm":{"heap":1.50},
         "nodePools":[{"name":"a","resources":{"limits":{"cpu":2,"memory":1e9}}}]}}"#;
-    let mut document = decode::json(text).unwrap();
-    canonicalise(cassandra(), &mut document);
+    let mut document = decode::parse_json(text).unwrap();
+    canonicalize_document(cassandra(), &mut document);
     assert_eq!(
         document.value,
         json!({"metadata": {}, "spec": {"config": {"a": null}, "jvm": {"heap": "1.50"},

@@ -326,6 +326,6 @@ fn stored_bytes_of_a_version_that_nobody_knows_are_not_guessed_at() {
 #[test]
 fn selectable_fields_have_values() {
     let shop = shop();
-    assert_eq!(kind("cassandraclusters").field(&shop, "spec.version"), "5.0.6");
-    assert_eq!(kind("cassandraclusters").field(&shop, "status.phase"), "");
+    assert_eq!(kind("cassandraclusters").field_value(&shop, "spec.version"), "5.0.6");
+    assert_eq!(kind("cassandraclusters").field_value(&shop, "status.phase"), "");
 }

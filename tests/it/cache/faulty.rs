@@ -194,11 +194,11 @@ impl Storage for Faulty {
         self.inner.request_progress(revision);
     }
 
-    fn id(&self) -> BoxFuture<'_, Result<String>> {
-        self.inner.id()
+    fn store_id(&self) -> BoxFuture<'_, Result<String>> {
+        self.inner.store_id()
     }
 
-    fn advance(&self, past: Revision) -> BoxFuture<'_, Result<Revision>> {
-        self.inner.advance(past)
+    fn advance_revision(&self, past: Revision) -> BoxFuture<'_, Result<Revision>> {
+        self.inner.advance_revision(past)
     }
 }

@@ -41,19 +41,21 @@ fn document(own: &OwnLogin, users: Vec<DocumentedUser>) -> UsersDocument {
 /// A client that trusts the CA of clients and logs in.
 fn client(stand_in: &StandIn, user: &str, password: &str) -> RespServer {
     let address = (stand_in.address, PORT).into();
-    RespServer::secured(address, stand_in.client_config(), Some([user, password]))
+    RespServer::with_tls(address, stand_in.client_config(), Some([user, password]))
 }
 
 /// What a Redis says to a command that it refuses.
 async fn refused(client: &RespServer, nodes: &Nodes, node: usize, command: &[&str]) -> String {
-    match client.at(at(nodes, node)).ask(&[command]).await {
+    match client.with_address(at(nodes, node)).send_commands(&[command]).await {
         Err(Error::Refused(why)) => why,
         other => panic!("{command:?}: {other:?}"),
     }
 }
 
 async fn taken(client: &RespServer, nodes: &Nodes, node: usize, command: &[&str]) -> String {
-    client.at(at(nodes, node)).ask(&[command]).await.unwrap()[0].text().to_owned()
+    client.with_address(at(nodes, node)).send_commands(&[command]).await.unwrap()[0]
+        .text()
+        .to_owned()
 }
 
 /// Mounts these users in all nodes, and waits until they have them.
@@ -121,9 +123,9 @@ async fn a_secured_cluster_takes_users_and_certificates_while_it_serves() {
     let databases = nodes.databases();
 
     // Who may come in, and who may do what.
-    let plain = RespServer::plain(at(&nodes, first)).ask(&[&["PING"]]).await;
+    let plain = RespServer::without_tls(at(&nodes, first)).send_commands(&[&["PING"]]).await;
     assert!(matches!(plain, Err(Error::Unreachable { .. })), "{plain:?}");
-    let nobody = RespServer::secured(at(&nodes, first), beside[0].client_config(), None);
+    let nobody = RespServer::with_tls(at(&nodes, first), beside[0].client_config(), None);
     for (who, command, why) in [
         (&nobody, &["PING"][..], "NOAUTH"),
         (&client(&beside[0], "admin", "wrong"), &["PING"], "WRONGPASS"),
@@ -160,7 +162,7 @@ async fn a_secured_cluster_takes_users_and_certificates_while_it_serves() {
     let renewed = signed(&bed, &beside[first], &served[first].0, LIVE).await;
     assert_ne!(renewed.client.sha256, served[first].1.client.sha256);
     let pins = PinnedLeaves::default();
-    pins.set([renewed.client.leaf.clone()]);
+    pins.set_leaves([renewed.client.leaf.clone()]);
     let seen = shake_hands(at(&nodes, first), &pins, None, Duration::from_secs(10)).await.unwrap();
     assert_eq!(seen.leaf, renewed.client.leaf);
     assert_eq!(led_as(&admin, &nodes, (1, 1), &[0, 1, 2]).await, first);
@@ -173,7 +175,7 @@ async fn a_secured_cluster_takes_users_and_certificates_while_it_serves() {
     nodes.start(first);
     assert_eq!(led_as(&admin, &nodes, (2, 1), &[0, 1, 2]).await, second);
     until("the key is at the old primary", PATIENCE, async || {
-        let found = admin.at(at(&nodes, first)).ask(&[&["GET", "key"]]).await;
+        let found = admin.with_address(at(&nodes, first)).send_commands(&[&["GET", "key"]]).await;
         if matches!(&found, Ok(found) if found[0].text() == "one") {
             Ok(())
         } else {

@@ -24,7 +24,10 @@ pub(super) fn files() -> Vec<(String, String)> {
                 }),
             ),
         ),
-        ("base/navigator.yaml".to_owned(), manifest::yaml(&InstallSettings::default(), scheme())),
+        (
+            "base/navigator.yaml".to_owned(),
+            manifest::manifest_yaml(&InstallSettings::default(), scheme()),
+        ),
     ];
     let mut component = |name: &str, fields: &Value| {
         let text = kustomization("Component", fields);

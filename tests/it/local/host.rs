@@ -43,9 +43,9 @@ impl Host {
         let runtime = Runtime::new();
         let address = ([127, 0, 0, 1], 0).into();
         let config = Config { dir: folder.to_owned(), address };
-        let server = api::start(config, crate::scheme(), &runtime).await?;
+        let server = api::start_server(config, crate::scheme(), &runtime).await?;
         let kubeconfig = folder.join("kubeconfig");
-        std::fs::write(&kubeconfig, server.kubeconfig(&ClientIdentity::Admin)).unwrap();
+        std::fs::write(&kubeconfig, server.build_kubeconfig(&ClientIdentity::Admin)).unwrap();
         Ok(Self { server, runtime, folder: folder.to_owned(), kubeconfig, _place: None })
     }
 
@@ -72,9 +72,9 @@ impl Host {
             admin: ([127, 0, 0, 1], 0).into(),
             identity: "test".into(),
         };
-        let databases = navigator::database::controllers(navigator::databases::ALL);
+        let databases = navigator::database::managed_databases(navigator::databases::ALL);
         let client = self.server.controller_client();
-        let run = controller::run(config, databases, client, runtime.clone());
+        let run = controller::run_controller(config, databases, client, runtime.clone());
         runtime.tasks().spawn("controller", async { run.await.unwrap() });
         runtime
     }
@@ -92,7 +92,7 @@ impl Host {
             navigator::databases::ALL.iter().map(|database| database.pilot).collect();
         let server = self.server.clone();
         let credentials = move |pod: &Pod| {
-            Ok(server.kubeconfig(&ClientIdentity::Pod {
+            Ok(server.build_kubeconfig(&ClientIdentity::Pod {
                 namespace: pod.metadata.namespace.clone().unwrap_or_default(),
                 service_account: "demo".into(),
                 pod_name: pod.metadata.name.clone().unwrap_or_default(),
@@ -116,7 +116,7 @@ impl Host {
     /// A kubeconfig with the credentials of this identity.
     pub(crate) fn credentials(&self, who: &ClientIdentity) -> PathBuf {
         let path = self.folder.join("somebody.kubeconfig");
-        std::fs::write(&path, self.server.kubeconfig(who)).unwrap();
+        std::fs::write(&path, self.server.build_kubeconfig(who)).unwrap();
         path
     }
 

@@ -232,7 +232,7 @@ async fn credentials_and_objects_outlive_the_server() {
     let address = host.server.address();
     let uid = host.json("get pod a").await["metadata"]["uid"].clone();
     let before = [ClientIdentity::Admin, ClientIdentity::Controller, pod("a", &uid)];
-    let before = before.map(|who| host.server.kubeconfig(&who));
+    let before = before.map(|who| host.server.build_kubeconfig(&who));
     let second = Host::over(&folder).await.err().unwrap().to_string();
     assert_eq!(second, format!("failed to listen on {address}"));
     host.stop().await;
@@ -241,7 +241,7 @@ async fn credentials_and_objects_outlive_the_server() {
     let host = Host::over(&folder).await.unwrap();
     assert_eq!(host.server.address(), address, "kubeconfigs name it");
     let after = [ClientIdentity::Admin, ClientIdentity::Controller, pod("a", &uid)];
-    assert_eq!(after.map(|who| host.server.kubeconfig(&who)), before);
+    assert_eq!(after.map(|who| host.server.build_kubeconfig(&who)), before);
     assert_eq!(host.kubectl("get pods -o name").await, "pod/a\n");
     for name in ["ca.key", "admin.key", "token.key"] {
         use std::os::unix::fs::PermissionsExt;
@@ -290,7 +290,7 @@ async fn the_controller_makes_what_a_cluster_needs_and_then_is_quiet() {
         if before == after { Ok(after) } else { Err(format!("{before} became {after}")) }
     })
     .await;
-    let outcomes = String::from_utf8(admin::text(runtime.metrics())).unwrap();
+    let outcomes = String::from_utf8(admin::metrics_text(runtime.metrics())).unwrap();
     assert!(outcomes.contains(r#"outcome="ok""#), "{outcomes}");
     for bad in ["error", "fenced", "foreign"] {
         assert!(!outcomes.contains(&format!("outcome=\"{bad}\"")), "{outcomes}");
@@ -509,7 +509,7 @@ async fn a_log_that_lost_its_beginning_goes_on() {
     std::fs::write(&file, lines(0..20_000)).unwrap();
     let followed = Lines::of(&host, "logs a -c main -f --tail=1");
     assert_eq!(followed.next(), line(19_999).trim_end());
-    log_retention::trim(&file, LogRetention { kept: 1 << 17, more: 0 }).unwrap();
+    log_retention::trim_log(&file, LogRetention { kept: 1 << 17, more: 0 }).unwrap();
     let append = |text: &str| {
         let mut log = std::fs::File::options().append(true).open(&file).unwrap();
         log.write_all(text.as_bytes()).unwrap();
@@ -528,7 +528,7 @@ async fn a_log_that_lost_its_beginning_goes_on() {
     append("anew\n");
     assert_eq!(followed.next(), "anew");
     append(&lines(0..20_000));
-    log_retention::trim(&file, LogRetention { kept: 1 << 17, more: 0 }).unwrap();
+    log_retention::trim_log(&file, LogRetention { kept: 1 << 17, more: 0 }).unwrap();
     std::fs::rename(&file, folder.join("main.previous.log")).unwrap();
     let before = host.kubectl("logs a -c main --previous").await;
     let left = before.lines().count();

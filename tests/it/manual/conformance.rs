@@ -170,7 +170,7 @@ fn is_read(program: &clap::Command, flag: &str) -> bool {
 fn flags_are_read_as_the_page_says() {
     let page = page(PAGE);
     let flags = page.split("\n## 21.").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap();
-    let program = cli::command(databases::ALL);
+    let program = cli::build_command(databases::ALL);
     let mut seen = 0;
     for group in flags.split("\n- ").skip(1) {
         let group = group.split("\n\n").next().unwrap();

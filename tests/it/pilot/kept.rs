@@ -292,8 +292,8 @@ async fn when_all_volumes_are_lost_the_condition_names_the_way_out() {
 fn editor(bed: &Bed) -> kube::Client {
     const EDITOR: &str = "editor";
     bed.world.kube.add_token(EDITOR, json!({"username": EDITOR, "groups": []}));
-    let scheme = navigator::database::scheme(navigator::databases::ALL);
-    let install = navigator::manifest::objects(&InstallSettings::default(), scheme);
+    let scheme = navigator::database::build_scheme(navigator::databases::ALL);
+    let install = navigator::manifest::install_objects(&InstallSettings::default(), scheme);
     let role =
         install.iter().find(|object| object["metadata"]["name"] == "navigator-edit").unwrap();
     let texts = |list: &Value| serde_json::from_value::<Vec<String>>(list.clone()).unwrap();

@@ -12,7 +12,7 @@ use std::{
 
 use navigator::{
     api::v1beta1::{Authentication, ClientAuth, ClientTls, InternodeTls, PilotSecurity},
-    database::shown,
+    database::shown_databases,
     databases,
     plugin::{
         ShownDatabase,
@@ -67,7 +67,10 @@ impl Container {
 }
 
 fn database(word: &str) -> &'static ShownDatabase {
-    shown(databases::ALL).into_iter().find(|database| database.names.word == word).unwrap()
+    shown_databases(databases::ALL)
+        .into_iter()
+        .find(|database| database.names.word == word)
+        .unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -8,13 +8,13 @@ use navigator::{
         predicate::SkipPolicy,
         v1beta1::{NodeChange, Pilot},
     },
-    database::shown,
+    database::shown_databases,
     databases,
     plugin::{
         ShownDatabase,
         certificates::ClusterCertificates,
         lookup::ClusterObject,
-        predicates::{self, holding},
+        predicates::{self, find_blockers},
         status::{self, ClusterSnapshot},
         text::OutputStyle,
     },
@@ -45,7 +45,7 @@ fn picture(name: &str) -> ClusterSnapshot {
             "Event" => events.push(serde_json::from_value::<Event>(object).unwrap()),
             kind => {
                 let kind = scheme().by_kind(kind).unwrap();
-                let shown = shown(databases::ALL);
+                let shown = shown_databases(databases::ALL);
                 let names = shown.into_iter().map(|database| database.names);
                 let names = names.into_iter().find(|names| names.kind == kind.kind());
                 found = Some(ClusterObject { kind, names, object });
@@ -53,7 +53,7 @@ fn picture(name: &str) -> ClusterSnapshot {
         }
     }
     let found = found.unwrap();
-    let shown = shown(databases::ALL);
+    let shown = shown_databases(databases::ALL);
     let database = shown.into_iter().find(|database| database.names.kind == found.kind.kind());
     ClusterSnapshot { found, database, pilots, events }
 }
@@ -63,7 +63,7 @@ fn one_screen_says_how_a_cluster_is() {
     for name in ["upgrade", "ready", "scale-in", "fresh"] {
         let picture = picture(name);
         for (style, form) in [(WIDE, "txt"), (NARROW, "narrow.txt")] {
-            let screen = picture.screen(noon(), false, style);
+            let screen = picture.render(noon(), false, style);
             golden::check(&format!("plugin/status-{name}.{form}"), &screen);
             let width = style.width.unwrap();
             for line in screen.lines() {
@@ -78,31 +78,34 @@ fn one_screen_says_how_a_cluster_is() {
 fn wide_and_colours_show_more_of_the_same() {
     let picture = picture("upgrade");
     let lines = OutputStyle { colour: false, width: None };
-    golden::check("plugin/status-upgrade.wide.txt", &picture.screen(noon(), true, lines));
+    golden::check("plugin/status-upgrade.wide.txt", &picture.render(noon(), true, lines));
     // From this one the picture in docs/images is made: scripts/screenshot.py.
-    let coloured = picture.screen(noon(), false, COLOUR);
+    let coloured = picture.render(noon(), false, COLOUR);
     golden::check("plugin/status-upgrade.ansi", &coloured);
     let codes = ["\u{1b}[0m", "\u{1b}[1m", "\u{1b}[2m", "\u{1b}[31m", "\u{1b}[32m", "\u{1b}[33m"];
     let bare = codes.iter().fold(coloured, |text, code| text.replace(code, ""));
-    assert_eq!(bare, picture.screen(noon(), false, WIDE));
+    assert_eq!(bare, picture.render(noon(), false, WIDE));
 }
 
 #[test]
 fn clusters_are_listed_a_row_each() {
     let found: Vec<ClusterObject> =
         ["fresh", "scale-in", "ready", "upgrade"].map(|name| picture(name).found).into();
-    golden::check("plugin/list.txt", &status::list(&found, noon(), false, false, WIDE));
-    golden::check("plugin/list.all.txt", &status::list(&found, noon(), true, true, WIDE));
+    golden::check("plugin/list.txt", &status::render_clusters(&found, noon(), false, false, WIDE));
+    golden::check(
+        "plugin/list.all.txt",
+        &status::render_clusters(&found, noon(), true, true, WIDE),
+    );
 }
 
 #[test]
 fn predicates_are_listed_and_those_that_hold_are_found() {
-    let shown = shown(databases::ALL);
-    golden::check("plugin/predicates.txt", &predicates::list(&shown, WIDE));
+    let shown = shown_databases(databases::ALL);
+    golden::check("plugin/predicates.txt", &predicates::render_predicates(&shown, WIDE));
     for name in ["upgrade", "ready", "scale-in"] {
         let picture = picture(name);
-        let held = holding(&picture.found, &picture.pilots, noon());
-        let text = predicates::held_table(&picture.found, &held, noon(), WIDE);
+        let held = find_blockers(&picture.found, &picture.pilots, noon());
+        let text = predicates::render_blockers(&picture.found, &held, noon(), WIDE);
         golden::check(&format!("plugin/holding-{name}.txt"), &text);
         assert_eq!(held.is_empty(), name == "ready", "{name}");
     }
@@ -112,8 +115,8 @@ fn predicates_are_listed_and_those_that_hold_are_found() {
 fn certificates_have_a_row_each_and_their_authorities_too() {
     let picture = picture("secured");
     let all = ClusterCertificates::new(&picture.found, &picture.pilots);
-    golden::check("plugin/certificates.txt", &all.screen(noon(), WIDE));
-    golden::check("plugin/certificates.narrow.txt", &all.screen(noon(), NARROW));
+    golden::check("plugin/certificates.txt", &all.render(noon(), WIDE));
+    golden::check("plugin/certificates.narrow.txt", &all.render(noon(), NARROW));
     golden::check("plugin/certificates.json", &format!("{:#}\n", all.json()));
     assert!(!all.are_well(noon()));
     let mut well = picture.found.clone();
@@ -137,7 +140,7 @@ fn only_data_that_would_go_with_a_pod_are_said_to() {
             let blocker = json!({"predicate": "DataOutlivesPod", "message": "index a"});
             pilot.status.blockers = vec![serde_json::from_value(blocker).unwrap()];
         }
-        let held = holding(&picture.found, &picture.pilots[..1], noon());
+        let held = find_blockers(&picture.found, &picture.pilots[..1], noon());
         held.iter().any(|one| one.name == "DataOutlivesPod")
     };
     assert!(named(&Value::Null));
@@ -147,14 +150,14 @@ fn only_data_that_would_go_with_a_pod_are_said_to() {
     gone.found.object["spec"]["nodePools"] = json!([]);
     let blocker = json!({"predicate": "DataOutlivesPod", "message": "index a"});
     gone.pilots[0].status.blockers = vec![serde_json::from_value(blocker).unwrap()];
-    assert!(!holding(&gone.found, &gone.pilots[..1], noon()).is_empty(), "nobody says where");
+    assert!(!find_blockers(&gone.found, &gone.pilots[..1], noon()).is_empty(), "nobody says where");
 }
 
 /// Each rule has its judge: the controller by the rule's name, the pilots by its declaration.
 #[test]
 fn the_list_of_predicates_is_closed() {
-    let shown: Vec<&ShownDatabase> = shown(databases::ALL);
-    let listed = predicates::all(&shown);
+    let shown: Vec<&ShownDatabase> = shown_databases(databases::ALL);
+    let listed = predicates::all_predicates(&shown);
     let sources: String = crate::architecture::all_sources()
         .into_iter()
         .filter(|(path, _)| !path.ends_with("predicates.rs") && !path.contains("test"))

@@ -65,7 +65,7 @@ async fn a_run_becomes_a_job_and_its_end_stands_on_the_node() {
     let client = Client::try_from(server.config().await).unwrap();
     let given = runtime.clone();
     runtime.tasks().spawn("agent", async move {
-        agent::run(config, client, given).await.unwrap();
+        agent::run_agent(config, client, given).await.unwrap();
     });
     let report = said(server, "the machine", |report| report["cgroup"].is_u64()).await;
     assert_eq!((&report["runner"], &report["id"]), (&Value::Null, &Value::Null));

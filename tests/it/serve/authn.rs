@@ -369,7 +369,7 @@ async fn a_chain_that_failed_is_not_verified_again() {
     assert!(!pools.is_empty(), "nothing is remembered of {first:?}");
     let changed = rustls::Error::General("as found before".to_owned());
     for pool in pools {
-        chain.judge(pool, ChainVerdict::Bad(changed.clone()));
+        chain.record_verdict(pool, ChainVerdict::Bad(changed.clone()));
     }
     assert_ne!(first, changed);
     assert_eq!(bad(authenticate().await), changed);

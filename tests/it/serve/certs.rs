@@ -79,7 +79,7 @@ async fn both_versions_and_both_protocols_are_spoken_with_whatever_certificate()
     let ca = Ca::new("serving-ca");
     let pem = ca.serving(&[NAME.to_owned()]);
     let serving = Arc::new(ServingCertificate::new(Arc::new(Metrics::new())));
-    serving.swap(pem.certificate.as_bytes(), pem.key.as_bytes()).unwrap();
+    serving.set_certificate(pem.certificate.as_bytes(), pem.key.as_bytes()).unwrap();
     // The handshake takes any client certificate; each request finds out whose it is.
     let stranger = Ca::new("strange-ca").issue("jane", &[]);
     // The client would rather have 256 bits; Go's servers would not.
@@ -108,7 +108,7 @@ async fn flags_narrow_versions_suites_and_protocols() {
     let ca = Ca::new("serving-ca");
     let pem = ca.serving(&[NAME.to_owned()]);
     let serving = Arc::new(ServingCertificate::new(Arc::new(Metrics::new())));
-    serving.swap(pem.certificate.as_bytes(), pem.key.as_bytes()).unwrap();
+    serving.set_certificate(pem.certificate.as_bytes(), pem.key.as_bytes()).unwrap();
     let chacha = "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256";
     let suites = |names: &[&str]| SecureServingOptions {
         cipher_suites: names.iter().map(|name| cipher_suite(name).unwrap()).collect(),
@@ -155,7 +155,7 @@ async fn a_renewed_pair_is_served_and_a_bad_one_leaves_the_one_before() {
     let shutdown = Shutdown::new();
     let contents = files.load(&serving).await.unwrap();
     let tasks = TaskGroup::new(shutdown.clone());
-    tasks.spawn("certificate", files.follow(Arc::clone(&serving), contents, shutdown.clone()));
+    tasks.spawn("certificate", files.watch_files(Arc::clone(&serving), contents, shutdown.clone()));
     shake(&serving, &cas[0], &PLAINLY).await.unwrap();
 
     let until_served = async |ca: &Ca| {

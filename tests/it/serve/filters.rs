@@ -288,5 +288,8 @@ async fn what_is_authorized_is_what_the_handler_gets() {
     let asked = reviews.0.lock().unwrap().clone();
     let [asked] = &asked[..] else { panic!("{asked:?}") };
     let asked = asked.operation.as_ref().unwrap();
-    assert_eq!((asked.word(), asked.namespace.as_str(), asked.name.as_str()), ("list", "a", "x"));
+    assert_eq!(
+        (asked.verb_name(), asked.namespace.as_str(), asked.name.as_str()),
+        ("list", "a", "x")
+    );
 }

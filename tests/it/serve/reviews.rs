@@ -55,7 +55,7 @@ async fn answers_are_forgotten_after_ten_seconds() {
         async move {
             let user = User { name: "jane".into(), ..User::default() };
             let request = Request::get("/apis/navigator.jetstack.io/v1beta1/pilots");
-            let info = RequestInfo::of(&request.body(()).unwrap());
+            let info = RequestInfo::from_request(&request.body(()).unwrap());
             accesses.review(&user, &info).await.unwrap()
         }
         .boxed()
@@ -90,7 +90,7 @@ async fn a_denial_counts_more_than_a_permission() {
     kube.deny("jane", "list", "pilots");
     let user = User { name: "jane".into(), ..User::default() };
     let request = Request::get("/apis/navigator.jetstack.io/v1beta1/pilots");
-    let info = RequestInfo::of(&request.body(()).unwrap());
+    let info = RequestInfo::from_request(&request.body(()).unwrap());
     let decision = accesses.review(&user, &info).await.unwrap();
     assert_eq!(decision, AuthorizationDecision::Deny("told so".to_owned()));
 }
@@ -139,7 +139,7 @@ async fn a_question_says_what_a_collection_is_narrowed_to() {
     ] {
         let uri = format!("/apis/navigator.jetstack.io/v1beta1/pilots{path}");
         let request = Request::builder().method(method).uri(&uri).body(()).unwrap();
-        accesses.review(&user, &RequestInfo::of(&request)).await.unwrap();
+        accesses.review(&user, &RequestInfo::from_request(&request)).await.unwrap();
         let asked = kube.asked_of("jane").pop().unwrap();
         let attributes = &asked["resourceAttributes"];
         let told = (attributes["fieldSelector"].clone(), attributes["labelSelector"].clone());

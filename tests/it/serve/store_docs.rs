@@ -54,7 +54,7 @@ async fn the_commands_of_the_page_do_what_it_says() {
     for name in ["a", "b"] {
         store.create(&key(name), pilot(name)).await.unwrap();
     }
-    let id = store.id().await.unwrap();
+    let id = store.store_id().await.unwrap();
     drop(store);
     let (folder, path) = (directory.path(), directory.path().join("store"));
     let page = page();

@@ -138,7 +138,7 @@ async fn install(kube: &kube_apiserver::Server, namespace: &str) {
     };
     let rbac = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}");
     let admission = "/apis/admissionregistration.k8s.io/v1";
-    for object in manifest::objects(&settings, scheme()) {
+    for object in manifest::install_objects(&settings, scheme()) {
         let path = match object["kind"].as_str().unwrap() {
             "Role" => format!("{rbac}/roles"),
             "RoleBinding" if object["metadata"]["namespace"] == namespace => {
@@ -169,7 +169,7 @@ async fn what_the_manifest_installs_is_enough_and_is_kept() {
     };
     let store = open(namespace).await;
     let deadline = Instant::now() + PATIENCE;
-    while let Err(error) = store.establish().await {
+    while let Err(error) = store.establish_id().await {
         assert!(Instant::now() < deadline, "{error:?}");
         sleep(Duration::from_millis(50)).await;
     }
@@ -181,9 +181,9 @@ async fn what_the_manifest_installs_is_enough_and_is_kept() {
     assert_eq!(store.list(&pilots(), PageRequest::default()).await.unwrap().entries.len(), 1);
     store.delete(&key("ns", "a"), updated).await.unwrap();
     let past = store.current_revision().await.unwrap();
-    assert!(store.advance(past).await.unwrap() > past);
+    assert!(store.advance_revision(past).await.unwrap() > past);
     // The account has no rights in another namespace.
-    let refused = open("default").await.establish().await.unwrap_err();
+    let refused = open("default").await.establish_id().await.unwrap_err();
     let text = navigator::error::chain(&refused).to_string();
     assert!(matches!(refused, Error::Unavailable { .. }) && text.contains("403"), "{text}");
 
@@ -216,5 +216,5 @@ async fn what_the_manifest_installs_is_enough_and_is_kept() {
 
     // Kubernetes adds nothing to the definition, so applying the manifest again changes nothing.
     let (_, defined) = kube.ask(Method::GET, &definition, &Value::Null).await;
-    assert_eq!(defined["spec"], stored_object::definition());
+    assert_eq!(defined["spec"], stored_object::crd_spec());
 }

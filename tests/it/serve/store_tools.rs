@@ -60,7 +60,7 @@ fn run(args: &[&str], input: &str) -> Ended {
 
 /// Keys and values of everything in a store.
 async fn contents(store: &dyn Storage) -> Vec<(String, Bytes)> {
-    let all = KeyPrefix::group(GROUP).unwrap();
+    let all = KeyPrefix::for_group(GROUP).unwrap();
     let page = store.list(&all, PageRequest::default()).await.unwrap();
     page.entries.into_iter().map(|e| (e.key.as_str().to_owned(), e.value)).collect()
 }
@@ -111,8 +111,11 @@ async fn an_export_is_imported_with_every_byte_and_the_same_id() {
     assert!(imported.stderr.contains("pilots/db/broken"), "{}", imported.stderr);
     assert!(imported.stdout.starts_with("imported 2 objects into store "), "{}", imported.stdout);
     let (old, new) = (open(&folders.store).await, open(&folders.other).await);
-    assert_eq!(old.id().await.unwrap(), new.id().await.unwrap());
-    assert!(new.sight().await.unwrap().lost.is_some(), "it is served only when it is accepted");
+    assert_eq!(old.store_id().await.unwrap(), new.store_id().await.unwrap());
+    assert!(
+        new.store_status().await.unwrap().lost.is_some(),
+        "it is served only when it is accepted"
+    );
     let mut expected = contents(&old).await;
     expected.retain(|(key, _)| !key.ends_with("broken"));
     assert_eq!(contents(&new).await, expected);
@@ -244,7 +247,7 @@ async fn a_store_in_etcd_is_exported_beside_its_servers_and_imported_under_anoth
     let imported = with(&["import", "--skip-unreadable"], "tools-imported", &exported.stdout);
     assert_eq!(imported.code, Some(0), "{}", imported.stderr);
     let other = connect(server.url(), "tools-imported").await;
-    assert_eq!(other.id().await.unwrap(), store.id().await.unwrap());
+    assert_eq!(other.store_id().await.unwrap(), store.store_id().await.unwrap());
     assert_eq!(contents(&other).await, contents(&store).await);
     let nothing = with(&["identity"], "tools-mistyped", "");
     assert_eq!(nothing.code, Some(1), "{}", nothing.stdout);

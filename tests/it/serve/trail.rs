@@ -34,7 +34,7 @@ async fn a_client_that_goes_away_leaves_no_write_without_its_line() {
     }
     let trail = whole.trail(WRITES).await;
     assert_eq!(trail.len(), WRITES);
-    let prefix = KeyPrefix::namespace("navigator.jetstack.io", "pilots", "db").unwrap();
+    let prefix = KeyPrefix::for_namespace("navigator.jetstack.io", "pilots", "db").unwrap();
     let stored = whole.store.list(&prefix, PageRequest::default()).await.unwrap().entries.len();
     let created = trail.iter().filter(|line| line.ends_with(" 201")).count();
     assert_eq!(created, stored, "{trail:#?}");

@@ -94,7 +94,7 @@ async fn get(whole: &Whole, path: &str) -> String {
 
 /// `path method verb` of each operation that OpenAPI has.
 fn told() -> Words {
-    let document = openapi::v3(crate::scheme(), V1BETA1);
+    let document = openapi::build_v3(crate::scheme(), V1BETA1);
     let mut told = Words::new();
     for path in PATHS {
         for (method, operation) in document["paths"][format!("{BETA}{path}")].as_object().unwrap() {

@@ -16,7 +16,7 @@ use navigator::{
         capacity::CapacityBounds,
         delegate::ReviewCallError,
         filters::{FilterChain, InflightLimits, InstalledServices, RequestTimeouts},
-        handlers::{AppState, router},
+        handlers::{AppState, build_router},
         metrics::Metrics,
         peer::{Peer, PeerCertificates},
         request_info::RequestInfo,
@@ -105,7 +105,7 @@ impl Whole {
     ) -> Self {
         let (rt, closing) = (Runtime::new(), Shutdown::new());
         let metrics = Arc::new(Metrics::new());
-        metrics.know(crate::scheme());
+        metrics.set_scheme(crate::scheme());
         metrics.register(rt.metrics());
         let trail = folder.path().join("audit.log");
         let log = Some(AuditLogConfig::new(AuditLogTarget::File(trail.clone())));
@@ -133,9 +133,9 @@ impl Whole {
         let admission: Arc<dyn AdmissionPlugin> = rules();
         let state = AppState::start(
             crate::scheme(),
-            (&store, CapacityBounds::own()),
+            (&store, CapacityBounds::for_process()),
             &admission,
-            StoreGuard::open(),
+            StoreGuard::allow_all(),
             &metrics,
             &rt,
             &closing,
@@ -143,7 +143,7 @@ impl Whole {
         chain.install(InstalledServices {
             authenticator: Authenticator::new(trust, rules(), Arc::clone(&metrics)),
             authorizer: Authorizer::new(rules(), metrics).into(),
-            router: router(state),
+            router: build_router(state),
         });
         let begun = Instant::now();
         while !rt.readiness().waiting_for().is_empty() {

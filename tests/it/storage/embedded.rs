@@ -39,10 +39,10 @@ async fn objects_history_and_identity_outlive_the_process() {
     let path = directory.path().join("store");
     let created = store.create(&key("ns", "a"), VALUE).await.unwrap();
     let updated = store.update(&key("ns", "a"), created, Bytes::from("2")).await.unwrap();
-    let id = store.id().await.unwrap();
+    let id = store.store_id().await.unwrap();
     drop(store);
     let store = open(&path).await;
-    assert_eq!(store.id().await.unwrap(), id);
+    assert_eq!(store.store_id().await.unwrap(), id);
     assert_eq!(store.current_revision().await.unwrap(), updated);
     let request = PageRequest { at: Some(created), ..PageRequest::default() };
     assert_eq!(store.list(&pilots(), request).await.unwrap().entries[0].value, VALUE);
@@ -59,7 +59,7 @@ async fn the_files_are_the_owners_alone() {
         assert_eq!(mode & 0o777, 0o600, "{name}");
     }
     let id = fs::read_to_string(scratch.path().join("store.id")).unwrap();
-    assert_eq!(id.trim(), scratch.store.id().await.unwrap());
+    assert_eq!(id.trim(), scratch.store.store_id().await.unwrap());
 }
 
 #[tokio::test]
@@ -292,7 +292,7 @@ async fn an_advance_leaves_every_older_revision_behind_and_every_object_there() 
     let Scratch { store, directory } = Scratch::new().await;
     let created = store.create(&key("ns", "a"), VALUE).await.unwrap();
     let past = Revision(created.0 + 500);
-    let advanced = store.advance(past).await.unwrap();
+    let advanced = store.advance_revision(past).await.unwrap();
     assert!(advanced > past, "{advanced}");
     drop(store);
     let store = open(&directory.path().join("store")).await;
@@ -312,21 +312,22 @@ async fn an_advance_leaves_every_older_revision_behind_and_every_object_there() 
 async fn an_imported_store_is_in_doubt_until_it_is_accepted() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store");
-    let store = EmbeddedStore::make(&path, "the-old-id", "it was imported").await.unwrap();
+    let store =
+        EmbeddedStore::create_with_id(&path, "the-old-id", "it was imported").await.unwrap();
     store.create(&key("ns", "a"), VALUE).await.unwrap();
     drop(store);
     assert!(matches!(
-        EmbeddedStore::make(&path, "the-old-id", "again").await.err(),
+        EmbeddedStore::create_with_id(&path, "the-old-id", "again").await.err(),
         Some(StoreOpenError::Present { .. })
     ));
     let store = open(&path).await;
-    let sight = store.sight().await.unwrap();
+    let sight = store.store_status().await.unwrap();
     assert_eq!(sight.id.as_deref(), Some("the-old-id"));
     assert_eq!(sight.lost.expect("it is in doubt").why, "it was imported");
-    store.advance(sight.revision).await.unwrap();
-    assert_eq!(store.sight().await.unwrap().lost, None);
+    store.advance_revision(sight.revision).await.unwrap();
+    assert_eq!(store.store_status().await.unwrap().lost, None);
     drop(store);
-    assert_eq!(open(&path).await.sight().await.unwrap().lost, None);
+    assert_eq!(open(&path).await.store_status().await.unwrap().lost, None);
 }
 
 #[tokio::test]

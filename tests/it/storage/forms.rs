@@ -49,7 +49,7 @@ fn unpacked() -> tempfile::TempDir {
 async fn everything_is_read(store: &dyn Storage) {
     for (resource, held) in HELD {
         let kind = scheme().by_plural(resource).unwrap();
-        let range = KeyPrefix::resource(GROUP, resource).unwrap();
+        let range = KeyPrefix::for_resource(GROUP, resource).unwrap();
         let page = store.list(&range, PageRequest::default()).await.unwrap();
         assert_eq!(page.entries.len(), held, "{resource}");
         for entry in page.entries {
@@ -93,12 +93,12 @@ async fn a_file_of_release_0_2_is_read_with_its_history() {
     let folder = unpacked();
     let store = EmbeddedStore::open_present(folder.path(), HistoryLimits::default()).await.unwrap();
     let id = fs::read_to_string(folder.path().join("store.id")).unwrap();
-    let sight = store.sight().await.unwrap();
+    let sight = store.store_status().await.unwrap();
     assert_eq!((sight.id.as_deref(), sight.lost), (Some(id.trim()), None));
     assert_eq!(sight.revision, LATEST);
     everything_is_read(&store).await;
     // Its log reaches back to the beginning: five creations, four updates, one birth and death.
-    let all = KeyPrefix::group(GROUP).unwrap();
+    let all = KeyPrefix::for_group(GROUP).unwrap();
     let mut events = store.watch(&all, Revision(1)).await.unwrap();
     let (mut created, mut updated, mut deleted) = (0, 0, 0);
     for expected in 2..=LATEST.0 {
@@ -146,7 +146,7 @@ async fn keys_and_values_of_release_0_2_are_read_from_etcd() {
         client.put(format!("/test/forms/{below}"), value, None).await.unwrap();
     }
     let store = connect(url, "forms").await;
-    assert_eq!(Some(store.id().await.unwrap()), id);
+    assert_eq!(Some(store.store_id().await.unwrap()), id);
     everything_is_read(&store).await;
     let flags = ["--store=etcd", "--etcd-prefix=/test/forms"].map(str::to_owned);
     one_word_is_written(&[&flags[..], &[format!("--etcd-servers={url}")]].concat());

@@ -9,5 +9,5 @@ pub(crate) fn key(namespace: &str, name: &str) -> Key {
 
 /// The range of all pilots.
 pub(crate) fn pilots() -> KeyPrefix {
-    KeyPrefix::resource("group", "pilots").expect("the names are valid")
+    KeyPrefix::for_resource("group", "pilots").expect("the names are valid")
 }

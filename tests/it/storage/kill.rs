@@ -98,7 +98,8 @@ async fn reopen(disk: Disk, path: &Path) -> EmbeddedStore {
     match disk {
         Disk::Whole => open(path).await,
         Disk::Power => {
-            EmbeddedStore::on(Power::at(path, SYNC).unwrap(), HistoryLimits::default()).unwrap()
+            EmbeddedStore::open_backend(Power::at(path, SYNC).unwrap(), HistoryLimits::default())
+                .unwrap()
         }
     }
 }

@@ -191,7 +191,7 @@ impl Server {
         let definition = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": stored_object::definition_name()},
-            "spec": stored_object::definition(),
+            "spec": stored_object::crd_spec(),
         });
         let (status, said) = self.ask(Method::POST, definitions, &definition).await;
         assert!(matches!(status, 201 | 409), "{said}");
@@ -234,7 +234,7 @@ impl Server {
         };
         let store = KubernetesStore::connect(&config).await.unwrap();
         let deadline = Instant::now() + PATIENCE;
-        while let Err(error) = store.establish().await {
+        while let Err(error) = store.establish_id().await {
             assert!(Instant::now() < deadline, "{error:?}\n{}", self.log());
             sleep(Duration::from_millis(50)).await;
         }

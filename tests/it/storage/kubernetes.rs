@@ -94,12 +94,12 @@ async fn what_somebody_else_deletes_is_a_loss_and_no_deletion() {
     let listed = store.list(&pilots(), PageRequest::default()).await;
     assert!(matches!(listed, Err(Error::Replaced { .. })), "{listed:?}");
     let next = server.open(namespace).await;
-    let lost = next.sight().await.unwrap().lost.expect("it is on record");
+    let lost = next.store_status().await.unwrap().lost.expect("it is on record");
     assert!(lost.why.contains("group/pilots/ns/a"), "{lost:?}");
     // The loss stays on record until a user accepts the store as it is.
     let reached = next.current_revision().await.unwrap();
-    next.advance(reached).await.unwrap();
-    assert_eq!(next.sight().await.unwrap().lost, None);
+    next.advance_revision(reached).await.unwrap();
+    assert_eq!(next.store_status().await.unwrap().lost, None);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -116,7 +116,7 @@ async fn a_store_that_was_deleted_and_made_again_is_refused() {
         "{error:?}"
     );
     let other = server.open(namespace).await;
-    assert_ne!(other.id().await.unwrap(), store.sight().await.unwrap().other.unwrap());
+    assert_ne!(other.store_id().await.unwrap(), store.store_status().await.unwrap().other.unwrap());
     for error in [
         store.create(&key("ns", "b"), VALUE).await.unwrap_err(),
         store.list(&pilots(), PageRequest::default()).await.unwrap_err(),
@@ -133,7 +133,7 @@ async fn two_processes_of_one_store_agree() {
     let (server, namespace) = (shared(), "two");
     server.namespace(namespace).await;
     let [one, two] = [server.open(namespace).await, server.open(namespace).await];
-    assert_eq!(one.id().await.unwrap(), two.id().await.unwrap());
+    assert_eq!(one.store_id().await.unwrap(), two.store_id().await.unwrap());
     let start = one.current_revision().await.unwrap();
     let mut events = one.watch(&pilots(), start).await.unwrap();
     let created = two.create(&key("ns", "a"), VALUE).await.unwrap();

@@ -111,7 +111,7 @@ impl StorageBackend for Disk {
 }
 
 fn open(disk: Disk) -> EmbeddedStore {
-    EmbeddedStore::on(disk, HistoryLimits::default()).unwrap()
+    EmbeddedStore::open_backend(disk, HistoryLimits::default()).unwrap()
 }
 
 #[tokio::test]
@@ -190,7 +190,7 @@ async fn writers_that_wait_share_a_sync() {
 
 /// The store does nothing any more, and its process is told.
 async fn has_ended(store: &EmbeddedStore, why: &str) {
-    let said = timeout(DEADLINE, store.failed()).await.expect("it says that it ended");
+    let said = timeout(DEADLINE, store.until_failed()).await.expect("it says that it ended");
     assert!(said.contains(why), "{said}");
     let refused = store.create(&key("ns", "later"), Bytes::from_static(b"x")).await;
     assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");

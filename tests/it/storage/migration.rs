@@ -39,7 +39,7 @@ async fn migration_rewrites_older_forms_once_and_leaves_the_rest() {
     }
     store.create(&key("c"), Bytes::from("{")).await.unwrap();
     let kind = scheme().by_plural("pilots").unwrap();
-    let capacity = Capacity::new(CapacityBounds::own());
+    let capacity = Capacity::new(CapacityBounds::for_process());
     let registry =
         Registry::new(kind, Arc::clone(&store), Arc::new(AdmissionChain::default()), &capacity);
 

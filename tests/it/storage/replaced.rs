@@ -59,7 +59,7 @@ const FIRST: [(&str, Ask); 12] = [
     }),
     ("watch", |etcd, old| Box::pin(async move { etcd.watch(&pilots(), old).await.err() })),
     ("current revision", |etcd, _| Box::pin(async { etcd.current_revision().await.err() })),
-    ("id", |etcd, _| Box::pin(async { etcd.id().await.err() })),
+    ("id", |etcd, _| Box::pin(async { etcd.store_id().await.err() })),
 ];
 
 /// Waits until etcd answers, through a connection of its own that opens no store.
@@ -170,13 +170,13 @@ async fn a_store_that_was_away_and_is_back_is_served_on() {
 async fn an_id_is_made_once_and_never_by_looking() {
     let mut server = Server::start();
     let store = connect(server.url(), PREFIX).await;
-    let id = store.id().await.unwrap();
-    assert_eq!(store.establish().await.unwrap(), id);
+    let id = store.store_id().await.unwrap();
+    assert_eq!(store.establish_id().await.unwrap(), id);
     server.wipe();
     answers(&server).await;
     let deadline = Instant::now() + Duration::from_secs(60);
     let sight = loop {
-        match store.sight().await {
+        match store.store_status().await {
             Ok(sight) => break sight,
             Err(error) => assert!(Instant::now() < deadline, "{error:?}"),
         }
@@ -184,7 +184,7 @@ async fn an_id_is_made_once_and_never_by_looking() {
     };
     assert_eq!(sight.id, None, "a wiped etcd got a new id");
     assert!(sight.other.is_some(), "{sight:?}");
-    assert!(store.id().await.is_err());
+    assert!(store.store_id().await.is_err());
 }
 
 /// The oldest revision that is known, if `from` is older. Something was written after `from`.
@@ -206,7 +206,7 @@ async fn an_accepted_backup_leaves_every_revision_behind_that_was_given_out() {
     let store = connect(server.url(), PREFIX).await;
     let created = store.create(&key("ns", "there"), VALUE).await.unwrap();
     let past = Revision(created.0 + 3_000);
-    let advanced = store.advance(past).await.unwrap();
+    let advanced = store.advance_revision(past).await.unwrap();
     assert!(advanced > past, "{advanced}");
     assert_eq!(store.current_revision().await.unwrap(), advanced);
     for old in [created, past] {
@@ -215,7 +215,7 @@ async fn an_accepted_backup_leaves_every_revision_behind_that_was_given_out() {
     }
     assert!(store.get(&key("ns", "there")).await.unwrap().is_some());
     // An advance that would take for ever is refused, with what to do.
-    let too_far = store.advance(Revision(advanced.0 + 10_000_000)).await.unwrap_err();
+    let too_far = store.advance_revision(Revision(advanced.0 + 10_000_000)).await.unwrap_err();
     assert!(navigator::error::chain(&too_far).to_string().contains("--bump-revision"), "{too_far}");
 }
 

@@ -103,11 +103,11 @@ impl Storage for MemoryStore {
         Box::pin(std::future::ready(Ok(revision)))
     }
 
-    fn id(&self) -> BoxFuture<'_, Result<String>> {
+    fn store_id(&self) -> BoxFuture<'_, Result<String>> {
         Box::pin(std::future::ready(Ok("in-memory".to_owned())))
     }
 
-    fn advance(&self, _: Revision) -> BoxFuture<'_, Result<Revision>> {
+    fn advance_revision(&self, _: Revision) -> BoxFuture<'_, Result<Revision>> {
         refused()
     }
 }

@@ -81,7 +81,7 @@ async fn what_upstream_stored_is_served_and_migrated_once() {
     assert_eq!(before["spec"]["phase"], "Decommissioned");
 
     let kind = scheme().by_plural("pilots").unwrap();
-    let capacity = Capacity::new(CapacityBounds::own());
+    let capacity = Capacity::new(CapacityBounds::for_process());
     let registry = Registry::new(
         kind,
         Arc::clone(&server.store),

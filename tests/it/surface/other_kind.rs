@@ -79,7 +79,7 @@ async fn a_kind_that_is_not_ours_is_served_like_one() {
     let path = folder.path().join("store");
     let store = EmbeddedStore::open(&path, HistoryLimits::default()).await.unwrap();
     let kinds = ServedKinds::new(&EXAMPLES, &NoteKind, vec![&NoteKind]);
-    let bounds = CapacityBounds::own();
+    let bounds = CapacityBounds::for_process();
     let server = Server::begin_with(kinds, bounds, Arc::new(store), Some(folder)).filled().await;
     let notes = "/apis/example.com/v1/namespaces/db/notes";
     let note = |text: &str| {

@@ -35,7 +35,7 @@ const IDLE_TIME: Duration = Duration::from_secs(60);
 /// Port of a Service that the configuration gives no port.
 const PORT: u16 = 443;
 
-/// URL of a webhook, and the CAs that vouch for it. Webhooks with both in common share connections.
+/// URL of a webhook, and the CAs that verify it. Webhooks with both in common share connections.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct WebhookEndpoint {
     url: String,
@@ -106,7 +106,7 @@ impl WebhookEndpoint {
 pub(super) struct WebhookClients(HashMap<WebhookEndpoint, Weak<WebhookClient>>);
 
 impl WebhookClients {
-    pub(super) fn client(
+    pub(super) fn get_or_create(
         &mut self,
         endpoint: WebhookEndpoint,
     ) -> Result<Arc<WebhookClient>, String> {
@@ -157,10 +157,10 @@ impl WebhookClient {
     ) -> Result<Bytes, WebhookPostError> {
         let url = format!("{}?timeout={}s", self.url, limit.as_secs());
         let timed_out = |_| WebhookPostError::Timeout { url: url.clone() };
-        tokio::time::timeout(limit, self.exchange(&url, body)).await.map_err(timed_out)?
+        tokio::time::timeout(limit, self.send_request(&url, body)).await.map_err(timed_out)?
     }
 
-    async fn exchange(&self, url: &str, body: Bytes) -> Result<Bytes, WebhookPostError> {
+    async fn send_request(&self, url: &str, body: Bytes) -> Result<Bytes, WebhookPostError> {
         let _place = self.room.acquire().await;
         let request = Request::post(url)
             .header(header::CONTENT_TYPE, "application/json")
@@ -231,14 +231,14 @@ mod tests {
             authorities: ca.clone().into_bytes(),
         };
         let mut clients = WebhookClients::default();
-        let first = clients.client(endpoint("/")).unwrap();
-        assert!(Arc::ptr_eq(&first, &clients.client(endpoint("/")).unwrap()));
-        let other = clients.client(endpoint("/other")).unwrap();
+        let first = clients.get_or_create(endpoint("/")).unwrap();
+        assert!(Arc::ptr_eq(&first, &clients.get_or_create(endpoint("/")).unwrap()));
+        let other = clients.get_or_create(endpoint("/other")).unwrap();
         assert!(!Arc::ptr_eq(&first, &other));
         drop(first);
-        drop(clients.client(endpoint("/other")).unwrap());
+        drop(clients.get_or_create(endpoint("/other")).unwrap());
         assert_eq!(clients.0.len(), 1);
         let damaged = WebhookEndpoint { authorities: b"no PEM".to_vec(), ..endpoint("/") };
-        assert!(clients.client(damaged).is_err());
+        assert!(clients.get_or_create(damaged).is_err());
     }
 }

@@ -80,29 +80,35 @@ impl MatchConditions {
     }
 
     /// Estimates how many bytes the expressions go through; nested loops multiply them.
-    pub(super) fn effort(&self, seen: ConditionVariables<'_>) -> usize {
+    pub(super) fn estimate_bytes(&self, variables: ConditionVariables<'_>) -> usize {
         let length = |json: Option<&str>| json.map_or(0, str::len);
-        let bytes = length(seen.object) + length(seen.old) + seen.request.len();
+        let bytes = length(variables.object) + length(variables.old) + variables.request.len();
         let nesting = self.programs().map(|program| program.nesting).max().unwrap_or_default();
         bytes.saturating_pow(nesting.max(1))
     }
 
-    pub(super) fn judge(&self, seen: ConditionVariables<'_>) -> MatchResult {
-        self.judge_within(&CostMeter::new(meter::BUDGET), seen)
+    pub(super) fn evaluate(&self, variables: ConditionVariables<'_>) -> MatchResult {
+        self.evaluate_within(&CostMeter::new(meter::BUDGET), variables)
     }
 
-    fn judge_within(&self, meter: &Arc<CostMeter>, seen: ConditionVariables<'_>) -> MatchResult {
-        let context = match self.context(meter, seen) {
+    fn evaluate_within(
+        &self,
+        meter: &Arc<CostMeter>,
+        variables: ConditionVariables<'_>,
+    ) -> MatchResult {
+        let context = match self.build_context(meter, variables) {
             Ok(context) => context,
-            Err(why) => return MatchResult { holds: Err(why), errors: self.conditions.len() },
+            Err(reason) => {
+                return MatchResult { holds: Err(reason), errors: self.conditions.len() };
+            }
         };
         let mut errors = Vec::new();
         for CompiledCondition { expression, program } in &self.conditions {
             let outcome = match program {
-                Ok(program) => program
-                    .evaluate(&context, meter)
-                    .map_err(|why| format!("expression '{expression}' resulted in error: {why}")),
-                Err(why) => Err(format!("compilation error: compilation failed: {why}")),
+                Ok(program) => program.evaluate(&context, meter).map_err(|reason| {
+                    format!("expression '{expression}' resulted in error: {reason}")
+                }),
+                Err(reason) => Err(format!("compilation error: compilation failed: {reason}")),
             };
             match outcome {
                 Ok(true) => {}
@@ -110,28 +116,28 @@ impl MatchConditions {
                 Err(error) => errors.push(error),
             }
         }
-        let holds = match errors.as_slice() {
+        let combined_outcome = match errors.as_slice() {
             [] => Ok(true),
             [error] => Err(error.clone()),
-            several => Err(format!("[{}]", several.join(", "))),
+            messages => Err(format!("[{}]", messages.join(", "))),
         };
-        MatchResult { holds, errors: errors.len() }
+        MatchResult { holds: combined_outcome, errors: errors.len() }
     }
 
     /// Creates the context of an evaluation, with only those variables that the expressions use.
-    fn context<'v>(
+    fn build_context<'v>(
         &self,
         meter: &Arc<CostMeter>,
-        seen: ConditionVariables<'v>,
+        variables: ConditionVariables<'v>,
     ) -> Result<Context<'v, 'v>, String> {
         let mut context = Context::with_env(Arc::clone(&ENV));
         meter.add_to(&mut context)?;
         library::add_to(&mut context, meter, &self.patterns)?;
-        let ConditionVariables { object, old, request } = seen;
-        let variables = [(OBJECT, object), (OLD_OBJECT, old), (REQUEST, Some(request))];
-        for (name, json) in variables {
+        let ConditionVariables { object, old, request } = variables;
+        let json_by_name = [(OBJECT, object), (OLD_OBJECT, old), (REQUEST, Some(request))];
+        for (name, json) in json_by_name {
             if self.programs().any(|program| program.names.contains(name)) {
-                let value = values::read(json).map_err(|error| error.to_string())?;
+                let value = values::parse_json(json).map_err(|error| error.to_string())?;
                 context.add_variable_as_val(name, value);
             }
         }

@@ -61,31 +61,33 @@ struct KnownConfigurations<K> {
 
 /// Follows the webhook configurations of the types in `sorts`. Readiness waits until they were
 /// read.
-pub(super) fn follow(
+pub(super) fn watch_configurations(
     client: &Client,
-    sorts: EnabledWebhookTypes,
+    enabled_types: EnabledWebhookTypes,
     group: &'static str,
     rt: &Runtime,
 ) -> WebhooksReceiver {
-    let ready = rt.readiness().add("admission-webhooks");
-    let (sender, latest) = watch::channel(None);
-    let mutating = changes(client, sorts.mutating, ConfigurationEvent::Mutating);
-    let validating = changes(client, sorts.validating, ConfigurationEvent::Validating);
+    let readiness_guard = rt.readiness().add("admission-webhooks");
+    let (sender, receiver) = watch::channel(None);
+    let mutating =
+        configuration_events(client, enabled_types.mutating, ConfigurationEvent::Mutating);
+    let validating =
+        configuration_events(client, enabled_types.validating, ConfigurationEvent::Validating);
     let shutdown = rt.shutdown();
     rt.tasks().spawn("admission-webhooks", async move {
         let mut changes = stream::select(mutating, validating);
-        let mut ready = Some(ready);
+        let mut readiness_guard = Some(readiness_guard);
         let mut clients = WebhookClients::default();
-        let mut mutating = KnownConfigurations::new(!sorts.mutating);
-        let mut validating = KnownConfigurations::new(!sorts.validating);
+        let mut mutating = KnownConfigurations::new(!enabled_types.mutating);
+        let mut validating = KnownConfigurations::new(!enabled_types.validating);
         loop {
             if mutating.is_complete && validating.is_complete {
                 let webhooks = ConfiguredWebhooks {
-                    mutating: mutating.hooks(group, &mut clients),
-                    validating: validating.hooks(group, &mut clients),
+                    mutating: mutating.build_webhooks(group, &mut clients),
+                    validating: validating.build_webhooks(group, &mut clients),
                 };
                 sender.send_replace(Some(Arc::new(webhooks)));
-                drop(ready.take());
+                drop(readiness_guard.take());
             }
             loop {
                 let change = tokio::select! {
@@ -103,34 +105,34 @@ pub(super) fn follow(
             }
         }
     });
-    latest
+    receiver
 }
 
-fn changes<K>(
+fn configuration_events<K>(
     client: &Client,
-    wanted: bool,
-    of: impl Fn(Event<K>) -> ConfigurationEvent + Send + 'static,
+    is_enabled: bool,
+    to_event: impl Fn(Event<K>) -> ConfigurationEvent + Send + 'static,
 ) -> stream::BoxStream<'static, ConfigurationEvent>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    if !wanted {
+    if !is_enabled {
         return stream::pending().boxed();
     }
     let events = watcher(Api::<K>::all(client.clone()), watcher::Config::default());
-    told(events.backoff(WatchBackoff::new()), of).boxed()
+    log_failures(events.backoff(WatchBackoff::new()), to_event).boxed()
 }
 
 /// Logs failures of a watch and drops them; kube's watcher tries again by itself.
-fn told<K>(
+fn log_failures<K>(
     events: impl Stream<Item = Result<Event<K>, watcher::Error>>,
-    of: impl Fn(Event<K>) -> ConfigurationEvent,
+    to_event: impl Fn(Event<K>) -> ConfigurationEvent,
 ) -> impl Stream<Item = ConfigurationEvent> {
     events.filter_map(move |event| {
         let event = event.inspect_err(|error| {
             warn!(error = %chain(error), "Failed to watch webhook configurations; trying again");
         });
-        std::future::ready(event.ok().map(&of))
+        std::future::ready(event.ok().map(&to_event))
     })
 }
 
@@ -166,13 +168,17 @@ impl<K: Resource + WebhookConfiguration> KnownConfigurations<K> {
     }
 
     /// Returns the webhooks in the order of their configurations' names, as upstream does.
-    fn hooks(&self, group: &str, clients: &mut WebhookClients) -> Vec<Arc<AdmissionWebhook>> {
+    fn build_webhooks(
+        &self,
+        group: &str,
+        clients: &mut WebhookClients,
+    ) -> Vec<Arc<AdmissionWebhook>> {
         let mut hooks = Vec::new();
-        let mut first = 0;
+        let mut first_index = 0;
         for configuration in self.now.values() {
-            let (found, count) = configuration.hooks(group, first, clients);
-            hooks.extend(found);
-            first += count;
+            let (webhooks, count) = configuration.build_webhooks(group, first_index, clients);
+            hooks.extend(webhooks);
+            first_index += count;
         }
         hooks
     }

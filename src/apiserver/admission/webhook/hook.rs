@@ -75,49 +75,49 @@ struct WebhookSpec {
 pub(super) trait WebhookConfiguration {
     /// Returns the configuration's webhooks that may be called about objects of `group`, numbered
     /// from `first`, and how many webhooks it has in all.
-    fn hooks(
+    fn build_webhooks(
         &self,
         group: &str,
-        first: usize,
+        first_index: usize,
         clients: &mut WebhookClients,
     ) -> (Vec<Arc<AdmissionWebhook>>, usize);
 }
 
 impl WebhookConfiguration for MutatingWebhookConfiguration {
-    fn hooks(
+    fn build_webhooks(
         &self,
         group: &str,
-        first: usize,
+        first_index: usize,
         clients: &mut WebhookClients,
     ) -> (Vec<Arc<AdmissionWebhook>>, usize) {
         let webhooks = self.webhooks.clone().unwrap_or_default();
-        hooks(&self.metadata, webhooks, group, first, clients)
+        build_from_specs(&self.metadata, webhooks, group, first_index, clients)
     }
 }
 
 impl WebhookConfiguration for ValidatingWebhookConfiguration {
-    fn hooks(
+    fn build_webhooks(
         &self,
         group: &str,
-        first: usize,
+        first_index: usize,
         clients: &mut WebhookClients,
     ) -> (Vec<Arc<AdmissionWebhook>>, usize) {
         let webhooks = self.webhooks.clone().unwrap_or_default();
-        hooks(&self.metadata, webhooks, group, first, clients)
+        build_from_specs(&self.metadata, webhooks, group, first_index, clients)
     }
 }
 
-fn hooks(
+fn build_from_specs(
     metadata: &meta::ObjectMeta,
     webhooks: Vec<impl Into<WebhookSpec>>,
     group: &str,
-    first: usize,
+    first_index: usize,
     clients: &mut WebhookClients,
 ) -> (Vec<Arc<AdmissionWebhook>>, usize) {
     let configuration = metadata.name.as_deref().unwrap_or_default();
     let count = webhooks.len();
-    let numbered = (first..).zip(webhooks);
-    let hooks = numbered.filter_map(|(index, webhook)| {
+    let indexed_webhooks = (first_index..).zip(webhooks);
+    let hooks = indexed_webhooks.filter_map(|(index, webhook)| {
         AdmissionWebhook::new(webhook.into(), configuration, index, group, clients).map(Arc::new)
     });
     (hooks.collect(), count)
@@ -126,7 +126,7 @@ fn hooks(
 impl AdmissionWebhook {
     /// Creates the webhook; `None` when its rules match nothing in `group`.
     fn new(
-        said: WebhookSpec,
+        spec: WebhookSpec,
         configuration: &str,
         index: usize,
         group: &str,
@@ -145,7 +145,7 @@ impl AdmissionWebhook {
             timeout_seconds,
             reinvocation_policy,
             admission_review_versions,
-        } = said;
+        } = spec;
         let rules = WebhookRules::new(rules.unwrap_or_default(), match_policy.as_deref());
         if !rules.are_about(group) {
             return None;
@@ -168,7 +168,7 @@ impl AdmissionWebhook {
             conditions: MatchConditions::new(match_conditions.unwrap_or_default()),
             speaks_v1: admission_review_versions.iter().any(|version| version == "v1"),
             client: WebhookEndpoint::new(client_config)
-                .and_then(|endpoint| clients.client(endpoint)),
+                .and_then(|endpoint| clients.get_or_create(endpoint)),
         })
     }
 }

@@ -59,22 +59,23 @@ impl WebhookRules {
 
     /// Tells whether the rules can match any resource of `group`.
     pub(super) fn are_about(&self, group: &str) -> bool {
-        self.rules.iter().any(|rule| any(&rule.groups, group))
+        self.rules.iter().any(|rule| matches_any(&rule.groups, group))
     }
 
     /// Returns the version in which the webhook is sent the objects: the request's if a rule names
     /// it, else the first other version that a rule names. `None` when the webhook is not to be
     /// called.
-    pub(super) fn version(&self, subject: RuleSubject<'_>) -> Option<ServedVersion> {
+    pub(super) fn match_version(&self, subject: RuleSubject<'_>) -> Option<ServedVersion> {
         if self.rules.iter().any(|rule| rule.matches(subject, subject.version)) {
             return Some(subject.version);
         }
         if !self.equivalent {
             return None;
         }
-        let others = || subject.versions.iter().copied().filter(|other| *other != subject.version);
+        let other_versions =
+            || subject.versions.iter().copied().filter(|other| *other != subject.version);
         let mut rules = self.rules.iter();
-        rules.find_map(|rule| others().find(|version| rule.matches(subject, *version)))
+        rules.find_map(|rule| other_versions().find(|version| rule.matches(subject, *version)))
     }
 }
 
@@ -106,19 +107,20 @@ impl WebhookRule {
             RuleScope::Cluster => !subject.is_namespaced,
             RuleScope::Unknown => false,
         };
-        let is = |own: &str, asked: &str| own == "*" || own == asked;
+        let matches_pattern = |pattern: &str, value: &str| pattern == "*" || pattern == value;
         scope
-            && any(&self.operations, subject.operation.as_str())
-            && any(&self.groups, subject.group)
-            && any(&self.versions, version.as_str())
+            && matches_any(&self.operations, subject.operation.as_str())
+            && matches_any(&self.groups, subject.group)
+            && matches_any(&self.versions, version.as_str())
             && self.resources.iter().any(|(resource, subresource)| {
-                is(resource, subject.resource) && is(subresource, subject.subresource)
+                matches_pattern(resource, subject.resource)
+                    && matches_pattern(subresource, subject.subresource)
             })
     }
 }
 
-fn any(own: &[String], asked: &str) -> bool {
-    own.iter().any(|own| own == "*" || own == asked)
+fn matches_any(patterns: &[String], value: &str) -> bool {
+    patterns.iter().any(|pattern| pattern == "*" || pattern == value)
 }
 
 #[cfg(test)]
@@ -169,7 +171,8 @@ mod tests {
             ("update", ours, "pilots", false, false),
         ] {
             let rules = WebhookRules::new(vec![rule(operation, group, "*", resource)], None);
-            let found = (rules.version(SUBJECT).is_some(), rules.version(status).is_some());
+            let found =
+                (rules.match_version(SUBJECT).is_some(), rules.match_version(status).is_some());
             assert_eq!(found, (main, sub), "{operation} {group} {resource}");
         }
     }
@@ -178,7 +181,7 @@ mod tests {
     fn equivalent_rules_choose_the_version_and_exact_ones_do_not() {
         let of = |versions: &[&str], policy| {
             let rules = versions.iter().map(|version| rule("*", "*", version, "*")).collect();
-            WebhookRules::new(rules, policy).version(SUBJECT)
+            WebhookRules::new(rules, policy).match_version(SUBJECT)
         };
         assert_eq!(of(&["v1alpha1"], None), Some(V1ALPHA1));
         assert_eq!(of(&["v1alpha1"], Some("Equivalent")), Some(V1ALPHA1));
@@ -187,7 +190,7 @@ mod tests {
         assert_eq!(of(&["v1alpha1", "*"], Some("Exact")), Some(V1BETA1));
         assert_eq!(of(&["v9"], None), None);
         let elsewhere = WebhookRules::new(vec![rule("*", "apps", "v1alpha1", "*")], None);
-        assert_eq!(elsewhere.version(SUBJECT), None);
+        assert_eq!(elsewhere.match_version(SUBJECT), None);
         assert!(!elsewhere.are_about(SUBJECT.group));
     }
 
@@ -197,7 +200,7 @@ mod tests {
             let rule =
                 RuleWithOperations { scope: Some(scope.to_owned()), ..rule("*", "*", "*", "*") };
             WebhookRules::new(vec![rule], None)
-                .version(RuleSubject { is_namespaced, ..SUBJECT })
+                .match_version(RuleSubject { is_namespaced, ..SUBJECT })
                 .is_some()
         };
         for (scope, namespaced, cluster) in [

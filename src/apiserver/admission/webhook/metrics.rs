@@ -67,18 +67,20 @@ pub struct AdmissionTiming([[Histogram; 2]; 3]);
 impl AdmissionTiming {
     fn new(family: &HistogramVec, labels: &[&str]) -> Self {
         Self(AdmissionOperation::ALL.map(|operation| {
-            ["false", "true"].map(|rejected| {
+            ["false", "true"].map(|rejected_label| {
                 let mut labels = labels.to_vec();
-                labels.extend([operation.as_str(), rejected]);
+                labels.extend([operation.as_str(), rejected_label]);
                 family.with_label_values(&labels)
             })
         }))
     }
 
-    pub fn observe(&self, operation: AdmissionOperation, begun: Instant, rejected: bool) {
-        let at =
-            AdmissionOperation::ALL.iter().position(|own| *own == operation).unwrap_or_default();
-        self.0[at][usize::from(rejected)].observe(begun.elapsed().as_secs_f64());
+    pub fn observe(&self, operation: AdmissionOperation, started_at: Instant, is_rejected: bool) {
+        let index = AdmissionOperation::ALL
+            .iter()
+            .position(|candidate| *candidate == operation)
+            .unwrap_or_default();
+        self.0[index][usize::from(is_rejected)].observe(started_at.elapsed().as_secs_f64());
     }
 }
 
@@ -87,46 +89,46 @@ impl AdmissionMetrics {
     #[expect(clippy::new_without_default, reason = "a default would suggest that it is registered")]
     pub fn new() -> Self {
         Self {
-            steps: histograms(
+            steps: build_histograms(
                 "apiserver_admission_step_admission_duration_seconds",
                 "Seconds that a step of admission took, by type (admit, validate) and operation.",
                 &["type", "operation", "rejected"],
                 BUCKETS,
             ),
-            plugins: histograms(
+            plugins: build_histograms(
                 "apiserver_admission_controller_admission_duration_seconds",
                 "Seconds that an admission plugin took, by name, type and operation.",
                 &["name", "type", "operation", "rejected"],
                 BUCKETS,
             ),
-            webhooks: histograms(
+            webhooks: build_histograms(
                 "apiserver_admission_webhook_admission_duration_seconds",
                 "Seconds that a call of an admission webhook took, by name, type and operation.",
                 &["name", "type", "operation", "rejected"],
                 WEBHOOK_BUCKETS,
             ),
-            requests: counters(
+            requests: build_counters(
                 "apiserver_admission_webhook_request_total",
                 "Calls of admission webhooks, by name, type, operation and HTTP code.",
                 &["name", "type", "operation", "code", "rejected"],
             ),
-            rejections: counters(
+            rejections: build_counters(
                 "apiserver_admission_webhook_rejection_count",
                 "Requests refused because of an admission webhook, by name, type and operation. \
                  error_type is calling_webhook_error, apiserver_internal_error or no_error.",
                 &["name", "type", "operation", "error_type", "rejection_code"],
             ),
-            fail_open: counters(
+            fail_open: build_counters(
                 "apiserver_admission_webhook_fail_open_count",
                 "Calls of admission webhooks that failed and were ignored, by name and type.",
                 &["name", "type"],
             ),
-            condition_errors: counters(
+            condition_errors: build_counters(
                 "apiserver_admission_match_condition_evaluation_errors_total",
                 "Errors of webhooks' matchConditions, by name, type and operation.",
                 &["name", "kind", "type", "operation"],
             ),
-            exclusions: counters(
+            exclusions: build_counters(
                 "apiserver_admission_match_condition_exclusions_total",
                 "Times that a webhook was not called because of its matchConditions, by name, type \
                  and operation.",
@@ -165,77 +167,80 @@ impl AdmissionMetrics {
     }
 
     /// Returns the timing of the plugin `name`; `step`, the label `type`, is `admit` or `validate`.
-    pub fn plugin(&self, name: &str, step: &str) -> AdmissionTiming {
+    pub fn plugin_timing(&self, name: &str, step: &str) -> AdmissionTiming {
         AdmissionTiming::new(&self.plugins, &[name, step])
     }
 
-    pub fn step(&self, step: &str) -> AdmissionTiming {
+    pub fn step_timing(&self, step: &str) -> AdmissionTiming {
         AdmissionTiming::new(&self.steps, &[step])
     }
 
-    pub(super) fn answered(
+    pub(super) fn count_call(
         &self,
         hook: &AdmissionWebhook,
-        sort: WebhookType,
+        webhook_type: WebhookType,
         operation: AdmissionOperation,
-        begun: Instant,
-        (code, rejected): (u16, bool),
+        started_at: Instant,
+        (code, is_rejected): (u16, bool),
     ) {
-        let (name, sort, operation) = (hook.name.as_str(), sort.label(), operation.as_str());
-        let rejected = if rejected { "true" } else { "false" };
-        let labels = [name, sort, operation, rejected];
-        self.webhooks.with_label_values(&labels).observe(begun.elapsed().as_secs_f64());
+        let (name, type_label, operation) =
+            (hook.name.as_str(), webhook_type.label(), operation.as_str());
+        let rejected_label = if is_rejected { "true" } else { "false" };
+        let labels = [name, type_label, operation, rejected_label];
+        self.webhooks.with_label_values(&labels).observe(started_at.elapsed().as_secs_f64());
         let code = code.min(HIGHEST_CODE).to_string();
-        self.requests.with_label_values(&[name, sort, operation, &code, rejected]).inc();
+        self.requests
+            .with_label_values(&[name, type_label, operation, &code, rejected_label])
+            .inc();
     }
 
-    pub(super) fn rejected(
+    pub(super) fn count_rejection(
         &self,
         hook: &AdmissionWebhook,
-        sort: WebhookType,
+        webhook_type: WebhookType,
         operation: AdmissionOperation,
         error: &str,
         code: u16,
     ) {
         let code = code.min(HIGHEST_CODE).to_string();
-        let labels = [hook.name.as_str(), sort.label(), operation.as_str(), error, &code];
+        let labels = [hook.name.as_str(), webhook_type.label(), operation.as_str(), error, &code];
         self.rejections.with_label_values(&labels).inc();
     }
 
-    pub(super) fn failed_open(&self, hook: &AdmissionWebhook, sort: WebhookType) {
-        self.fail_open.with_label_values(&[hook.name.as_str(), sort.label()]).inc();
+    pub(super) fn count_fail_open(&self, hook: &AdmissionWebhook, webhook_type: WebhookType) {
+        self.fail_open.with_label_values(&[hook.name.as_str(), webhook_type.label()]).inc();
     }
 
-    pub(super) fn condition_errors(
+    pub(super) fn count_condition_errors(
         &self,
         hook: &AdmissionWebhook,
-        sort: WebhookType,
+        webhook_type: WebhookType,
         operation: AdmissionOperation,
         errors: usize,
     ) {
         if errors > 0 {
-            let labels = [hook.name.as_str(), "webhook", sort.label(), operation.as_str()];
+            let labels = [hook.name.as_str(), "webhook", webhook_type.label(), operation.as_str()];
             let errors = u64::try_from(errors).expect("a webhook has few conditions");
             self.condition_errors.with_label_values(&labels).inc_by(errors);
         }
     }
 
-    pub(super) fn excluded(
+    pub(super) fn count_exclusion(
         &self,
         hook: &AdmissionWebhook,
-        sort: WebhookType,
+        webhook_type: WebhookType,
         operation: AdmissionOperation,
     ) {
-        let labels = [hook.name.as_str(), "webhook", sort.label(), operation.as_str()];
+        let labels = [hook.name.as_str(), "webhook", webhook_type.label(), operation.as_str()];
         self.exclusions.with_label_values(&labels).inc();
     }
 }
 
-fn histograms(name: &str, help: &str, labels: &[&str], buckets: &[f64]) -> HistogramVec {
+fn build_histograms(name: &str, help: &str, labels: &[&str], buckets: &[f64]) -> HistogramVec {
     HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), labels)
         .expect("the metric's name and labels are valid")
 }
 
-fn counters(name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+fn build_counters(name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
     IntCounterVec::new(Opts::new(name, help), labels).expect("the metric's name is valid")
 }

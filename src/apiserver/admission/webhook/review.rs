@@ -87,32 +87,33 @@ struct UserInfo<'a> {
 }
 
 /// Encodes the review of a write. `version` is the one in which `object` and `old` are encoded.
-pub(super) fn question(
-    asked: &ReviewSubject<'_>,
+pub(super) fn encode_review(
+    subject: &ReviewSubject<'_>,
     uid: &str,
     version: ServedVersion,
     object: Option<&RawValue>,
     old: Option<&RawValue>,
 ) -> Bytes {
     let objects = Some(ReviewObjects { object, old_object: old });
-    let request = request(asked, uid, version, objects);
+    let request = build_request(subject, uid, version, objects);
     let review = AdmissionReview { kind: KIND, api_version: API_VERSION, request };
     serde_json::to_vec(&review).expect("a review has string keys only").into()
 }
 
-/// Encodes the request as match conditions see it: the objects are variables beside it.
-pub(super) fn request_alone(asked: &ReviewSubject<'_>, version: ServedVersion) -> String {
-    let request = request(asked, "", version, None);
+/// Encodes the request as match conditions see it: the objects are variables next to it.
+pub(super) fn request_alone(subject: &ReviewSubject<'_>, version: ServedVersion) -> String {
+    let request = build_request(subject, "", version, None);
     serde_json::to_string(&request).expect("a review has string keys only")
 }
 
-fn request<'a>(
-    asked: &ReviewSubject<'a>,
+fn build_request<'a>(
+    subject: &ReviewSubject<'a>,
     uid: &'a str,
     version: ServedVersion,
     objects: Option<ReviewObjects<'a>>,
 ) -> AdmissionRequest<'a> {
-    let (group, kind, resource) = (asked.kind.group(), asked.kind.kind(), asked.kind.plural());
+    let (group, kind, resource) =
+        (subject.kind.group(), subject.kind.kind(), subject.kind.plural());
     let of_kind =
         |version: ServedVersion| GroupVersionKind { group, version: version.as_str(), kind };
     let of_resource = |version: ServedVersion| GroupVersionResource {
@@ -120,23 +121,23 @@ fn request<'a>(
         version: version.as_str(),
         resource,
     };
-    let subresource = asked.part.subresource();
-    let User { name, uid: user_uid, groups, extra } = asked.user;
+    let subresource = subject.part.subresource();
+    let User { name, uid: user_uid, groups, extra } = subject.user;
     AdmissionRequest {
         uid,
         kind: of_kind(version),
         resource: of_resource(version),
         sub_resource: subresource,
-        request_kind: of_kind(asked.version),
-        request_resource: of_resource(asked.version),
+        request_kind: of_kind(subject.version),
+        request_resource: of_resource(subject.version),
         request_sub_resource: subresource,
-        name: asked.name,
-        namespace: asked.namespace,
-        operation: asked.operation.as_str(),
+        name: subject.name,
+        namespace: subject.namespace,
+        operation: subject.operation.as_str(),
         user_info: UserInfo { username: name, uid: user_uid.as_deref(), groups, extra },
         objects,
-        dry_run: asked.dry_run,
-        options: (asked.options)(),
+        dry_run: subject.dry_run,
+        options: (subject.options)(),
     }
 }
 
@@ -176,19 +177,20 @@ pub(super) struct WebhookAnswer {
 }
 
 /// Reads the answer of the webhook `hook`, or returns what is wrong with it.
-pub(super) fn answer(
+pub(super) fn parse_answer(
     body: &[u8],
     hook: &str,
     uid: &str,
-    mutating: bool,
+    is_mutating: bool,
 ) -> Result<WebhookAnswer, String> {
-    let reviewed: AnsweredReview = serde_json::from_slice(body)
+    let review: AnsweredReview = serde_json::from_slice(body)
         .map_err(|error| format!("failed to call webhook: couldn't decode the answer: {error}"))?;
-    let invalid = |why: &str| Err(format!("received invalid webhook response: {why}"));
-    let AnsweredReview { kind, api_version, response } = reviewed;
-    let Some(response) = response else { return invalid("webhook response was absent") };
+    let invalid_response =
+        |reason: &str| Err(format!("received invalid webhook response: {reason}"));
+    let AnsweredReview { kind, api_version, response } = review;
+    let Some(response) = response else { return invalid_response("webhook response was absent") };
     let AdmissionResponse {
-        uid: echoed,
+        uid: echoed_uid,
         allowed,
         status,
         patch,
@@ -196,44 +198,48 @@ pub(super) fn answer(
         audit_annotations,
         warnings,
     } = response;
-    if echoed != uid {
-        return invalid(&format!("expected response.uid={uid:?}, got {echoed:?}"));
+    if echoed_uid != uid {
+        return invalid_response(&format!("expected response.uid={uid:?}, got {echoed_uid:?}"));
     }
     if (kind.as_str(), api_version.as_str()) != (KIND, API_VERSION) {
-        let got = match api_version.split_once('/') {
+        let received_version = match api_version.split_once('/') {
             Some((group, version)) => format!("{group}/{version}"),
             None => format!("/{api_version}"),
         };
-        return invalid(&format!(
-            "expected webhook response of {API_VERSION}, Kind={KIND}, got {got}, Kind={kind}"
+        return invalid_response(&format!(
+            "expected webhook response of {API_VERSION}, Kind={KIND}, got {received_version}, Kind={kind}"
         ));
     }
     let patch = match patch {
         Some(patch) => match BASE64_STANDARD.decode(patch) {
             Ok(patch) => patch,
-            Err(error) => return invalid(&format!("response.patch is no base64: {error}")),
+            Err(error) => {
+                return invalid_response(&format!("response.patch is no base64: {error}"));
+            }
         },
         None => Vec::new(),
     };
-    match (mutating, patch.is_empty(), patch_type.as_deref()) {
+    match (is_mutating, patch.is_empty(), patch_type.as_deref()) {
         (_, true, None) | (true, false, Some("JSONPatch")) => {}
         (true, false, None) => {
-            return invalid("webhook returned response.patch but not response.patchType");
+            return invalid_response("webhook returned response.patch but not response.patchType");
         }
         (true, true, Some(_)) => {
-            return invalid("webhook returned response.patchType but not response.patch");
+            return invalid_response("webhook returned response.patchType but not response.patch");
         }
         (true, false, Some("")) => {
-            return invalid("webhook returned invalid response.patchType of \"\"");
+            return invalid_response("webhook returned invalid response.patchType of \"\"");
         }
         (true, false, Some(other)) => return Err(format!("unsupported patch type {other:?}")),
-        (false, false, _) => return invalid("validating webhook may not return response.patch"),
+        (false, false, _) => {
+            return invalid_response("validating webhook may not return response.patch");
+        }
         (false, true, Some(_)) => {
-            return invalid("validating webhook may not return response.patchType");
+            return invalid_response("validating webhook may not return response.patchType");
         }
     }
     Ok(WebhookAnswer {
-        denied: (!allowed).then(|| ApiError::denied(hook, status.unwrap_or_default())),
+        denied: (!allowed).then(|| ApiError::webhook_denied(hook, status.unwrap_or_default())),
         patch,
         annotations: audit_annotations.unwrap_or_default(),
         warnings: warnings.unwrap_or_default(),
@@ -248,7 +254,7 @@ mod tests {
 
     fn read(response: &Value, mutating: bool) -> Result<WebhookAnswer, String> {
         let review = json!({"kind": KIND, "apiVersion": API_VERSION, "response": response});
-        answer(review.to_string().as_bytes(), "n", "1", mutating)
+        parse_answer(review.to_string().as_bytes(), "n", "1", mutating)
     }
 
     #[test]
@@ -263,7 +269,10 @@ mod tests {
             json!({"kind": "Status", "apiVersion": "v1", "response": {"uid": "1", "allowed": true}}),
             json!([]),
         ] {
-            assert!(answer(review.to_string().as_bytes(), "n", "1", true).is_err(), "{review}");
+            assert!(
+                parse_answer(review.to_string().as_bytes(), "n", "1", true).is_err(),
+                "{review}"
+            );
         }
     }
 

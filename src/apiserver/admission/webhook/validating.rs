@@ -16,30 +16,34 @@ impl WebhookDispatcher {
     pub(super) async fn validate_by(
         &self,
         webhooks: &configurations::ConfiguredWebhooks,
-        asked: &ReviewSubject<'_>,
+        subject: &ReviewSubject<'_>,
         object: Option<&Value>,
     ) -> Result<()> {
-        let weight = asked.weight(object);
-        let mut shown = HashMap::new();
-        let mut wanted = Vec::new();
+        let weight = subject.weight(object);
+        let mut objects_by_version = HashMap::new();
+        let mut matched_hooks = Vec::new();
         for hook in &webhooks.validating {
-            let Some(version) = self.wanted(hook, asked, object).await? else { continue };
-            let show = || VersionedObjects::new(asked, version, object);
-            let shown = shown.entry(version).or_insert_with(|| request_cost::work(weight, show));
-            if self.conditions_hold(hook, asked, version, shown, SORT)? {
-                wanted.push((hook, version));
+            let Some(version) = self.match_version(hook, subject, object).await? else { continue };
+            let encode_objects = || VersionedObjects::new(subject, version, object);
+            let objects = objects_by_version
+                .entry(version)
+                .or_insert_with(|| request_cost::run_blocking(weight, encode_objects));
+            if self.are_conditions_met(hook, subject, version, objects, SORT)? {
+                matched_hooks.push((hook, version));
             }
         }
-        let calls = wanted.into_iter().map(async |(hook, version)| {
-            let begun = Instant::now();
-            let answer = Self::ask(hook, asked, version, &shown[&version], SORT).await;
-            self.judge(hook, asked, SORT, (begun, 0), answer.err())
+        let calls = matched_hooks.into_iter().map(async |(hook, version)| {
+            let started_at = Instant::now();
+            let answer =
+                Self::call_webhook(hook, subject, version, &objects_by_version[&version], SORT)
+                    .await;
+            self.record_outcome(hook, subject, SORT, (started_at, 0), answer.err())
         });
         // All calls are awaited, also after a refusal, so that each is counted.
         let mut calls: FuturesUnordered<_> = calls.collect();
         let mut outcome = Ok(());
-        while let Some(judged) = calls.next().await {
-            outcome = outcome.and(judged);
+        while let Some(call_result) = calls.next().await {
+            outcome = outcome.and(call_result);
         }
         outcome
     }

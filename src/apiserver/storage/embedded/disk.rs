@@ -36,8 +36,8 @@ pub(super) struct DiskBackend<B> {
 }
 
 impl<B: StorageBackend> DiskBackend<B> {
-    pub(super) fn new(inner: B, failed: SyncFailure) -> Self {
-        Self { inner, failed }
+    pub(super) fn new(inner: B, sync_failure: SyncFailure) -> Self {
+        Self { inner, failed: sync_failure }
     }
 }
 

@@ -1,10 +1,10 @@
 //! Opens the directory of a store, or refuses with a line that says what to do.
 //!
-//! Owns the file names and the rule that a store which exists, even half, is never replaced by
-//! an empty one: an empty store would tell Kubernetes' garbage collector that every owner is
-//! gone, and it would delete the databases.
+//! Owns the file names and the rule that an empty store never replaces an existing one, even an
+//! incomplete one. An empty store would tell Kubernetes' garbage collector that every owner is
+//! gone, and the garbage collector would delete the databases.
 //!
-//! A new store is built beside its final name, then its id is written to the marker, then it
+//! A new store is built next to its final name, then its id is written to the marker, then it
 //! gets its name. So a crash leaves nothing, or the marker and the finished new file, which the
 //! next start renames.
 
@@ -102,18 +102,19 @@ impl StoreOpenError {
 }
 
 /// Opens a store that is in no file: for tests that decide what a disk does.
-pub(super) fn on(backend: impl StorageBackend) -> Result<OpenedStore, StoreOpenError> {
+pub(super) fn open_backend(backend: impl StorageBackend) -> Result<OpenedStore, StoreOpenError> {
     let file = PathBuf::new();
-    let failed =
+    let open_error =
         |error: redb::Error| StoreOpenError::Open { file: file.clone(), source: error.into() };
     let sync_failed = SyncFailure::default();
-    let new = backend.len().map_err(|error| failed(error.into()))? == 0;
-    let database = builder().create_with_backend(DiskBackend::new(backend, sync_failed.clone()));
-    let database = database.map_err(|error| failed(error.into()))?;
-    if new {
-        layout::initialize(&database, "in-no-file").map_err(failed)?;
+    let is_new = backend.len().map_err(|error| open_error(error.into()))? == 0;
+    let database =
+        database_builder().create_with_backend(DiskBackend::new(backend, sync_failed.clone()));
+    let database = database.map_err(|error| open_error(error.into()))?;
+    if is_new {
+        layout::initialize_database(&database, "in-no-file").map_err(open_error)?;
     }
-    let summary = layout::summarize(&database)
+    let summary = layout::summarize_database(&database)
         .map_err(|error| StoreOpenError::Open { file: file.clone(), source: error.into() })?;
     Ok(OpenedStore { database, file, summary, sync_failed })
 }
@@ -127,27 +128,29 @@ pub(super) struct OpenedStore {
 }
 
 /// Opens the store in `directory`; makes one when there is not a trace of one.
-pub(super) fn open(directory: &Path) -> Result<OpenedStore, StoreOpenError> {
-    let in_directory =
+pub(super) fn open_store(directory: &Path) -> Result<OpenedStore, StoreOpenError> {
+    let directory_error =
         |source| StoreOpenError::Directory { directory: directory.to_owned(), source };
-    fs::create_dir_all(directory).map_err(in_directory)?;
+    fs::create_dir_all(directory).map_err(directory_error)?;
     let file = directory.join(STORE);
     let marker = directory.join(MARKER);
-    let creating = directory.join(CREATING);
+    let temp_file = directory.join(CREATING);
 
     let size = match fs::symlink_metadata(&file) {
         Ok(metadata) => Some(metadata.len()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(in_directory(error)),
+        Err(error) => return Err(directory_error(error)),
     };
-    let marked = match fs::read_to_string(&marker) {
+    let marker_id = match fs::read_to_string(&marker) {
         Ok(text) => Some(text.trim().to_owned()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(in_directory(error)),
+        Err(error) => return Err(directory_error(error)),
     };
-    match (size, marked) {
-        (None, None) => create(directory, &file, &marker, &creating, &NewStore::default())?,
-        (None, Some(id)) => finish_creation(directory, &file, &marker, &creating, &id)?,
+    match (size, marker_id) {
+        (None, None) => {
+            write_new_store(directory, &file, &marker, &temp_file, &NewStore::default())?;
+        }
+        (None, Some(id)) => finish_creation(directory, &file, &marker, &temp_file, &id)?,
         (Some(_), None) => return Err(StoreOpenError::MarkerMissing { file, marker }),
         (Some(0), Some(_)) => return Err(StoreOpenError::Empty { file, marker }),
         (Some(_), Some(_)) => {}
@@ -158,16 +161,16 @@ pub(super) fn open(directory: &Path) -> Result<OpenedStore, StoreOpenError> {
 /// Opens the store in `directory`, which must hold at least a trace of one.
 pub(super) fn open_present(directory: &Path) -> Result<OpenedStore, StoreOpenError> {
     for name in [STORE, MARKER] {
-        let found = fs::symlink_metadata(directory.join(name));
-        if !found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
-            return open(directory);
+        let metadata = fs::symlink_metadata(directory.join(name));
+        if !metadata.is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            return open_store(directory);
         }
     }
     Err(StoreOpenError::Absent { directory: directory.to_owned() })
 }
 
 /// Opens a store again after its file failed under a running process.
-pub(super) fn reopen(file: &Path) -> Result<OpenedStore, StoreOpenError> {
+pub(super) fn reopen_store(file: &Path) -> Result<OpenedStore, StoreOpenError> {
     open_existing(file.to_owned(), file.with_file_name(MARKER))
 }
 
@@ -184,49 +187,58 @@ impl Default for NewStore {
 }
 
 /// Makes a store in `directory`, which must not hold a trace of one.
-pub(super) fn make(directory: &Path, new: &NewStore) -> Result<OpenedStore, StoreOpenError> {
-    let in_directory =
+pub(super) fn create_store(
+    directory: &Path,
+    new_store: &NewStore,
+) -> Result<OpenedStore, StoreOpenError> {
+    let directory_error =
         |source| StoreOpenError::Directory { directory: directory.to_owned(), source };
-    fs::create_dir_all(directory).map_err(in_directory)?;
-    let [file, marker, creating] = [STORE, MARKER, CREATING].map(|name| directory.join(name));
+    fs::create_dir_all(directory).map_err(directory_error)?;
+    let [file, marker, temp_file] = [STORE, MARKER, CREATING].map(|name| directory.join(name));
     for path in [&file, &marker] {
         if fs::symlink_metadata(path).is_ok() {
             return Err(StoreOpenError::Present { directory: directory.to_owned() });
         }
     }
-    create(directory, &file, &marker, &creating, new)?;
+    write_new_store(directory, &file, &marker, &temp_file, new_store)?;
     open_existing(file, marker)
 }
 
-fn create(
+fn write_new_store(
     directory: &Path,
     file: &Path,
     marker: &Path,
-    creating: &Path,
+    temp_file: &Path,
     NewStore { id, doubt }: &NewStore,
 ) -> Result<(), StoreOpenError> {
-    let failed = |source: Box<dyn std::error::Error + Send + Sync>| StoreOpenError::Create {
+    let create_error = |source: Box<dyn std::error::Error + Send + Sync>| StoreOpenError::Create {
         file: file.to_owned(),
         source,
     };
     // A start that was killed before it wrote the marker left this file, which never held anything.
-    if let Err(error) = fs::remove_file(creating)
+    if let Err(error) = fs::remove_file(temp_file)
         && error.kind() != io::ErrorKind::NotFound
     {
-        return Err(failed(error.into()));
+        return Err(create_error(error.into()));
     }
-    let new = private().create_new(true).open(creating).map_err(|error| failed(error.into()))?;
-    let database = builder().create_file(new).map_err(|error| failed(error.into()))?;
-    layout::initialize(&database, id).map_err(|error| failed(error.into()))?;
+    let new_file = private_file_options()
+        .create_new(true)
+        .open(temp_file)
+        .map_err(|error| create_error(error.into()))?;
+    let database =
+        database_builder().create_file(new_file).map_err(|error| create_error(error.into()))?;
+    layout::initialize_database(&database, id).map_err(|error| create_error(error.into()))?;
     if let Some(doubt) = doubt {
-        layout::doubt(&database, doubt).map_err(|error| failed(error.into()))?;
+        layout::record_doubt(&database, doubt).map_err(|error| create_error(error.into()))?;
     }
     drop(database);
-    let mut marked =
-        private().create_new(true).open(marker).map_err(|error| failed(error.into()))?;
-    writeln!(marked, "{id}").map_err(|error| failed(error.into()))?;
-    marked.sync_all().map_err(|error| failed(error.into()))?;
-    rename(directory, creating, file).map_err(|error| failed(error.into()))?;
+    let mut marker_file = private_file_options()
+        .create_new(true)
+        .open(marker)
+        .map_err(|error| create_error(error.into()))?;
+    writeln!(marker_file, "{id}").map_err(|error| create_error(error.into()))?;
+    marker_file.sync_all().map_err(|error| create_error(error.into()))?;
+    rename_synced(directory, temp_file, file).map_err(|error| create_error(error.into()))?;
     info!(store = %file.display(), id, "Created a new, empty store");
     Ok(())
 }
@@ -237,24 +249,24 @@ fn finish_creation(
     directory: &Path,
     file: &Path,
     marker: &Path,
-    creating: &Path,
+    temp_file: &Path,
     id: &str,
 ) -> Result<(), StoreOpenError> {
-    let missing =
+    let missing_error =
         || StoreOpenError::StoreMissing { file: file.to_owned(), marker: marker.to_owned() };
-    let new = builder().open(creating).map_err(|_| missing())?;
-    let summary = layout::summarize(&new).map_err(|_| missing())?;
-    drop(new);
+    let database = database_builder().open(temp_file).map_err(|_| missing_error())?;
+    let summary = layout::summarize_database(&database).map_err(|_| missing_error())?;
+    drop(database);
     if summary.id != id {
-        return Err(missing());
+        return Err(missing_error());
     }
-    rename(directory, creating, file)
+    rename_synced(directory, temp_file, file)
         .map_err(|error| StoreOpenError::Create { file: file.to_owned(), source: error.into() })
 }
 
-fn rename(directory: &Path, from: &Path, to: &Path) -> io::Result<()> {
+fn rename_synced(directory: &Path, source: &Path, target: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()?;
-    fs::rename(from, to)?;
+    fs::rename(source, target)?;
     File::open(directory)?.sync_all()
 }
 
@@ -263,12 +275,12 @@ fn open_existing(file: PathBuf, marker: PathBuf) -> Result<OpenedStore, StoreOpe
     if let Err(error) = fs::set_permissions(&file, Permissions::from_mode(0o600)) {
         warn!(%error, store = %file.display(), "Could not restrict the mode of the store");
     }
-    let outside = fs::read_to_string(&marker)
+    let marker_id = fs::read_to_string(&marker)
         .map_err(|source| StoreOpenError::Open { file: file.clone(), source: source.into() })?
         .trim()
         .to_owned();
     let sync_failed = SyncFailure::default();
-    let (database, summary) = match checked(&file, &sync_failed) {
+    let (database, summary) = match open_verified(&file, &sync_failed) {
         Ok(checked) => checked,
         Err(OpenFailure::InUse) => return Err(StoreOpenError::InUse { file }),
         Err(OpenFailure::Other(source)) => return Err(StoreOpenError::Open { file, source }),
@@ -280,8 +292,13 @@ fn open_existing(file: PathBuf, marker: PathBuf) -> Result<OpenedStore, StoreOpe
             return Err(StoreOpenError::Corrupt { file, marker, copy, reason });
         }
     };
-    if summary.id != outside {
-        return Err(StoreOpenError::Foreign { file, marker, inside: summary.id, outside });
+    if summary.id != marker_id {
+        return Err(StoreOpenError::Foreign {
+            file,
+            marker,
+            inside: summary.id,
+            outside: marker_id,
+        });
     }
     Ok(OpenedStore { database, file, summary, sync_failed })
 }
@@ -319,33 +336,34 @@ impl From<DatabaseError> for OpenFailure {
 
 /// Opens the file, lets redb recover from a crash, and verifies every page. redb trusts pages
 /// when it reads them, so this is where damage is found.
-fn checked(
+fn open_verified(
     path: &Path,
     sync_failed: &SyncFailure,
 ) -> Result<(Database, DatabaseSummary), OpenFailure> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     disk::forget_pages(&file);
     let mut magic = [0; MAGIC.len()];
-    // With a backend of ours redb would make a new store of a file that is all zeros.
+    // With our own backend, redb would make a new store of a file that is all zeros.
     if (&file).read_exact(&mut magic).is_err() || magic != MAGIC {
         return Err(OpenFailure::Corrupt("it is no file of redb".to_owned()));
     }
     // redb asserts about pages that it trusts; a damaged file can trip such an assertion.
-    let opened = catch_unwind(AssertUnwindSafe(|| {
+    let open_result = catch_unwind(AssertUnwindSafe(|| {
         let backend = DiskBackend::new(FileBackend::new(file)?, sync_failed.clone());
-        let mut database = builder().create_with_backend(backend)?;
-        let sound = database.check_integrity()?;
-        if !sound {
+        let mut database = database_builder().create_with_backend(backend)?;
+        let is_sound = database.check_integrity()?;
+        if !is_sound {
             error!(store = %path.display(), "{REPAIRED}");
-            layout::doubt(&database, REPAIRED).map_err(|error| OpenFailure::Other(error.into()))?;
+            layout::record_doubt(&database, REPAIRED)
+                .map_err(|error| OpenFailure::Other(error.into()))?;
         }
-        match layout::summarize(&database) {
+        match layout::summarize_database(&database) {
             Ok(summary) => Ok((database, summary)),
             Err(super::super::Error::Corrupt { reason }) => Err(OpenFailure::Corrupt(reason)),
             Err(error) => Err(OpenFailure::Other(Box::new(error))),
         }
     }));
-    opened
+    open_result
         .unwrap_or_else(|_| Err(OpenFailure::Corrupt("redb panicked while it was read".to_owned())))
 }
 
@@ -362,37 +380,37 @@ fn keep_copy(file: &Path) -> io::Result<PathBuf> {
     }
     let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%S.%9fZ");
     let copy = directory.join(format!("{CORRUPT_PREFIX}{now}"));
-    let mut target = private().create_new(true).open(&copy)?;
+    let mut target = private_file_options().create_new(true).open(&copy)?;
     io::copy(&mut File::open(file)?, &mut target)?;
     target.sync_all()?;
     Ok(copy)
 }
 
-fn same_content(one: &Path, other: &Path) -> io::Result<bool> {
-    let (mut one, mut other) = (File::open(one)?, File::open(other)?);
-    if one.metadata()?.len() != other.metadata()?.len() {
+fn same_content(first_path: &Path, second_path: &Path) -> io::Result<bool> {
+    let (mut first_file, mut second_file) = (File::open(first_path)?, File::open(second_path)?);
+    if first_file.metadata()?.len() != second_file.metadata()?.len() {
         return Ok(false);
     }
     let (mut left, mut right) = (vec![0; 1 << 16], vec![0; 1 << 16]);
     loop {
-        let read = one.read(&mut left)?;
-        if read == 0 {
+        let read_len = first_file.read(&mut left)?;
+        if read_len == 0 {
             return Ok(true);
         }
-        other.read_exact(&mut right[..read])?;
-        if left[..read] != right[..read] {
+        second_file.read_exact(&mut right[..read_len])?;
+        if left[..read_len] != right[..read_len] {
             return Ok(false);
         }
     }
 }
 
-fn builder() -> Builder {
+fn database_builder() -> Builder {
     let mut builder = Builder::new();
     builder.set_cache_size(PAGE_CACHE_BYTES);
     builder
 }
 
-fn private() -> OpenOptions {
+fn private_file_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(0o600);
     options

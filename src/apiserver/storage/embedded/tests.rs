@@ -5,7 +5,7 @@ use futures::StreamExt;
 use super::*;
 
 fn pilots() -> KeyPrefix {
-    KeyPrefix::resource("navigator.jetstack.io", "pilots").unwrap()
+    KeyPrefix::for_resource("navigator.jetstack.io", "pilots").unwrap()
 }
 
 /// Reads a store whose writer was stopped after a commit, before it published the revision; then asks
@@ -18,10 +18,10 @@ async fn latest_after<T: Debug>(read: impl AsyncFnOnce(EmbeddedStore, Key) -> (E
     let created = store.create(&key, Bytes::from_static(b"1")).await.unwrap();
     let database = store.shared.database().unwrap();
     let transaction = database.begin_write().unwrap();
-    let mut batch = layout::WriteBatch::begin(&transaction, 0).unwrap();
+    let mut batch = layout::WriteBatch::from_transaction(&transaction, 0).unwrap();
     let change = EntryChange::Update { expected: created, value: Bytes::from_static(b"2") };
-    let committed = batch.apply(&key, &change, 0).unwrap();
-    batch.finish().unwrap();
+    let committed = batch.apply_change(&key, &change, 0).unwrap();
+    batch.write_revisions().unwrap();
     transaction.commit().unwrap();
 
     let (store, seen) = read(store, key).await;

@@ -1,7 +1,7 @@
 //! Watches of the embedded store: every watcher reads the log at its own pace.
 //!
-//! Watchers are sent nothing but the latest revision, so a slow one holds up no other and needs no
-//! buffer; when history is forgotten faster than a watcher reads, it ends with `Compacted`.
+//! The store sends watchers only the latest revision, so a slow watcher delays no other one and
+//! needs no buffer. If history is compacted faster than a watcher reads, it ends with `Compacted`.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::{
     super::{KeyPrefix, Result, Revision, StoreEvent, WatchStream},
-    SharedDatabase, blocking, closed,
+    SharedDatabase, closed_error, run_blocking,
 };
 
 /// Most records of the log that one read looks at: this keeps a read short and bounds what a
@@ -28,21 +28,22 @@ struct EmbeddedWatcher {
 }
 
 /// Returns the events after `from`, a revision that the caller has checked.
-pub(super) fn events(
+pub(super) fn watch_events(
     shared: Arc<SharedDatabase>,
     prefix: KeyPrefix,
-    from: Revision,
+    start_revision: Revision,
 ) -> WatchStream {
     let published = shared.subscribe();
     let ready = VecDeque::new();
-    let watcher = EmbeddedWatcher { shared, published, prefix, reached: from, ready, ended: false };
+    let watcher =
+        EmbeddedWatcher { shared, published, prefix, reached: start_revision, ready, ended: false };
     Box::pin(stream::unfold(watcher, |mut watcher| async {
         if watcher.ended {
             return None;
         }
-        let next = watcher.next().await;
-        watcher.ended = next.is_err();
-        Some((next, watcher))
+        let next_event = watcher.next().await;
+        watcher.ended = next_event.is_err();
+        Some((next_event, watcher))
     }))
 }
 
@@ -54,23 +55,26 @@ impl EmbeddedWatcher {
             }
             let latest = *self.published.borrow_and_update();
             if latest > self.reached {
-                self.read().await?;
+                self.read_events().await?;
             } else {
                 // Fails once the store is closed, which also counts as a change.
                 drop(self.shared.database()?);
-                self.published.changed().await.map_err(|_| closed())?;
+                self.published.changed().await.map_err(|_| closed_error())?;
             }
         }
     }
 
-    async fn read(&mut self) -> Result<()> {
-        let (shared, prefix, from) = (self.shared.clone(), self.prefix.clone(), self.reached);
-        let found = blocking(move || shared.snapshot()?.events(&prefix, from, CHUNK)).await?;
-        self.reached = found.reached;
-        let last = found.events.last().map(StoreEvent::revision);
-        self.ready.extend(found.events);
-        if last != Some(found.reached) {
-            self.ready.push_back(StoreEvent::Progress(found.reached));
+    async fn read_events(&mut self) -> Result<()> {
+        let (shared, prefix, start_revision) =
+            (self.shared.clone(), self.prefix.clone(), self.reached);
+        let log_events =
+            run_blocking(move || shared.snapshot()?.read_events(&prefix, start_revision, CHUNK))
+                .await?;
+        self.reached = log_events.reached;
+        let last_revision = log_events.events.last().map(StoreEvent::revision);
+        self.ready.extend(log_events.events);
+        if last_revision != Some(log_events.reached) {
+            self.ready.push_back(StoreEvent::Progress(log_events.reached));
         }
         Ok(())
     }

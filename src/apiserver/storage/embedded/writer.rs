@@ -1,11 +1,12 @@
-//! The one thread that writes: takes the changes that wait, commits them together, publishes
-//! the revision, answers.
+//! The one thread that writes: takes the changes that wait, commits them together, publishes the
+//! revision, answers.
 //!
-//! Owns the order commit (with fsync) → publish → answer, so no client is told of a write that a
-//! crash could undo. A reader that sees the commit first publishes it. When a write fails, because the disk is full say, every command that waits is
-//! answered `Unavailable` and the store is opened again; what the disk then holds is the truth, and
-//! watchers read it from the log. After a sync that failed, and after a panic, nothing that is read
-//! back can be believed: then the process has to end.
+//! Owns the order commit (with fsync) → publish → answer, so no client receives an answer for a
+//! write that a crash could undo. A reader that sees the commit first publishes it. If a write
+//! fails, for example because the disk is full, the writer answers every waiting command with
+//! `Unavailable` and opens the store again. What the disk then holds is the truth, and watchers
+//! read it from the log. After a failed sync, and after a panic, no data that is read back can be
+//! trusted: then the process has to end.
 
 use std::{
     io,
@@ -22,7 +23,7 @@ use super::{
     super::{Error, Key, Result, Revision},
     HistoryLimits, SharedDatabase,
     disk::SyncFailure,
-    layout::{self, EntryChange, TrimLimits, WriteBatch, failed},
+    layout::{self, EntryChange, TrimLimits, WriteBatch, store_error},
     open,
 };
 use crate::error::chain;
@@ -62,28 +63,29 @@ enum CommandOutcome {
 }
 
 impl StoreWriter {
-    /// Runs until every sender is gone, or until the store has failed for good.
+    /// Runs until every sender is gone, or until the store has failed permanently.
     pub(super) fn run(mut self) {
         let mut batch = Vec::with_capacity(BATCH);
         while self.commands.blocking_recv_many(&mut batch, BATCH) > 0 {
-            match self.commit(&batch) {
+            match self.commit_batch(&batch) {
                 Ok(outcomes) => {
                     for (command, outcome) in batch.drain(..).zip(outcomes) {
-                        answer(command, outcome);
+                        send_reply(command, outcome);
                     }
                 }
                 Err(error) => {
                     error!(error = %chain(&error), "Store failed");
-                    batch.drain(..).for_each(refuse);
+                    batch.drain(..).for_each(reject_command);
                     if self.sync_failed.is_set() {
-                        self.shared.end("the disk did not take what was written to the store");
+                        self.shared
+                            .shut_down("the disk did not take what was written to the store");
                         return;
                     }
                     let Some(file) = self.file.clone() else {
-                        self.shared.end("the store failed");
+                        self.shared.shut_down("the store failed");
                         return;
                     };
-                    if !self.reopen(&file) {
+                    if !self.reopen_file(&file) {
                         return;
                     }
                 }
@@ -93,90 +95,91 @@ impl StoreWriter {
 
     /// Commits a batch in one transaction. An error means that the file failed: no outcome is
     /// known.
-    fn commit(&mut self, batch: &[WriterCommand]) -> Result<Vec<CommandOutcome>> {
+    fn commit_batch(&mut self, batch: &[WriterCommand]) -> Result<Vec<CommandOutcome>> {
         let database = self.shared.database()?;
-        let transaction = database.begin_write().map_err(failed)?;
-        let mut tables = WriteBatch::begin(&transaction, self.log_bytes)?;
-        let before = (tables.revision, tables.compacted);
+        let transaction = database.begin_write().map_err(store_error)?;
+        let mut tables = WriteBatch::from_transaction(&transaction, self.log_bytes)?;
+        let old_revisions = (tables.revision, tables.compacted);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let mut outcomes = Vec::with_capacity(batch.len());
-        let mut trusted = false;
+        let mut is_trusted = false;
         for command in batch {
             outcomes.push(match command {
-                WriterCommand::Write { key, change, .. } => {
-                    CommandOutcome::Written(sorted(tables.apply(key, change, now))?)
-                }
+                WriterCommand::Write { key, change, .. } => CommandOutcome::Written(
+                    separate_failure(tables.apply_change(key, change, now))?,
+                ),
                 WriterCommand::Compact { revision, .. } => {
-                    CommandOutcome::Compacted(sorted(tables.compact(*revision))?)
+                    CommandOutcome::Compacted(separate_failure(tables.compact(*revision))?)
                 }
                 WriterCommand::Advance { past, .. } => {
-                    trusted = true;
-                    CommandOutcome::Advanced(sorted(tables.advance(*past))?)
+                    is_trusted = true;
+                    CommandOutcome::Advanced(separate_failure(tables.advance_revision(*past))?)
                 }
             });
         }
-        if before == (tables.revision, tables.compacted) {
+        if old_revisions == (tables.revision, tables.compacted) {
             // Nothing was changed. What the refusals were based on is committed, so there is
             // nothing to sync.
             drop(tables);
-            transaction.abort().map_err(failed)?;
+            transaction.abort().map_err(store_error)?;
             return Ok(outcomes);
         }
-        tables.trim(TrimLimits {
+        tables.trim_history(TrimLimits {
             events: self.history.events,
             bytes: self.history.bytes,
             since: now.saturating_sub(self.history.age.as_secs()),
             step: TRIM_STEP,
         })?;
         let (revision, log_bytes) = (tables.revision, tables.log_bytes);
-        tables.finish()?;
-        if trusted {
-            layout::trust(&transaction)?;
+        tables.write_revisions()?;
+        if is_trusted {
+            layout::clear_doubt(&transaction)?;
         }
-        transaction.commit().map_err(failed)?;
+        transaction.commit().map_err(store_error)?;
         self.log_bytes = log_bytes;
-        if trusted {
-            self.shared.doubt(None);
+        if is_trusted {
+            self.shared.set_doubt(None);
         }
-        self.shared.publish(Revision(revision));
+        self.shared.publish_revision(Revision(revision));
         Ok(outcomes)
     }
 
     /// Opens the file again until that works. Returns false when no sender is left, or when it is
     /// clear that opening never will work. After an I/O error, such as a full disk, redb refuses
     /// all work on a file until it is opened again.
-    fn reopen(&mut self, file: &Path) -> bool {
-        let acknowledged = self.shared.latest();
+    fn reopen_file(&mut self, file: &Path) -> bool {
+        let acknowledged_revision = self.shared.latest_revision();
         self.shared.close();
         loop {
-            // Readers let go of the old handle within one read; until then the file is locked.
+            // Readers release the old handle within one read; until then the file is locked.
             thread::sleep(REOPEN_AFTER);
             loop {
                 match self.commands.try_recv() {
-                    Ok(command) => refuse(command),
+                    Ok(command) => reject_command(command),
                     Err(mpsc::error::TryRecvError::Empty) => break,
                     Err(mpsc::error::TryRecvError::Disconnected) => return false,
                 }
             }
-            match open::reopen(file) {
-                Ok(opened) if opened.summary.revision < acknowledged => {
-                    if let Err(error) = layout::doubt(&opened.database, LOST) {
+            match open::reopen_store(file) {
+                Ok(opened_store) if opened_store.summary.revision < acknowledged_revision => {
+                    if let Err(error) = layout::record_doubt(&opened_store.database, LOST) {
                         error!(error = %chain(&error), "Failed to note that writes were lost");
                     }
-                    self.shared.end(LOST);
+                    self.shared.shut_down(LOST);
                     return false;
                 }
-                Ok(opened) => {
-                    info!(revision = opened.summary.revision.0, "Store works again");
-                    self.log_bytes = opened.summary.log_bytes;
-                    self.sync_failed = opened.sync_failed;
-                    self.shared.replace(opened.database, opened.summary.revision);
+                Ok(opened_store) => {
+                    info!(revision = opened_store.summary.revision.0, "Store works again");
+                    self.log_bytes = opened_store.summary.log_bytes;
+                    self.sync_failed = opened_store.sync_failed;
+                    self.shared
+                        .replace_database(opened_store.database, opened_store.summary.revision);
                     return true;
                 }
                 Err(error) => {
                     error!(error = %chain(&error), "Store does not open");
                     if error.is_final() {
-                        self.shared.end("the store cannot be opened again");
+                        self.shared.shut_down("the store cannot be opened again");
                         return false;
                     }
                 }
@@ -190,22 +193,22 @@ impl Drop for StoreWriter {
     /// caller.
     fn drop(&mut self) {
         if thread::panicking() {
-            self.shared.end("the thread that writes the store panicked");
+            self.shared.shut_down("the thread that writes the store panicked");
         }
         self.shared.close();
     }
 }
 
 /// Separates failures of the file (the outer result) from answers to one command (the inner one).
-fn sorted<T>(result: Result<T>) -> Result<Result<T>> {
+fn separate_failure<T>(result: Result<T>) -> Result<Result<T>> {
     match result {
         Err(error @ (Error::Unavailable { .. } | Error::Corrupt { .. })) => Err(error),
         answer => Ok(answer),
     }
 }
 
-fn answer(command: WriterCommand, outcome: CommandOutcome) {
-    // A caller that does not wait any more has given up on the answer.
+fn send_reply(command: WriterCommand, outcome: CommandOutcome) {
+    // A caller that no longer waits has given up on the answer.
     match (command, outcome) {
         (WriterCommand::Write { reply, .. }, CommandOutcome::Written(result))
         | (WriterCommand::Advance { reply, .. }, CommandOutcome::Advanced(result)) => {
@@ -214,17 +217,17 @@ fn answer(command: WriterCommand, outcome: CommandOutcome) {
         (WriterCommand::Compact { reply, .. }, CommandOutcome::Compacted(result)) => {
             drop(reply.send(result));
         }
-        (command, _) => refuse(command),
+        (command, _) => reject_command(command),
     }
 }
 
-fn refuse(command: WriterCommand) {
-    let unavailable =
+fn reject_command(command: WriterCommand) {
+    let unavailable_error =
         || Error::Unavailable { source: io::Error::other("the store's file failed").into() };
     match command {
         WriterCommand::Write { reply, .. } | WriterCommand::Advance { reply, .. } => {
-            drop(reply.send(Err(unavailable())));
+            drop(reply.send(Err(unavailable_error())));
         }
-        WriterCommand::Compact { reply, .. } => drop(reply.send(Err(unavailable()))),
+        WriterCommand::Compact { reply, .. } => drop(reply.send(Err(unavailable_error()))),
     }
 }

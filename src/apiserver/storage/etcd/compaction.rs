@@ -12,7 +12,7 @@ use tracing::{debug, warn};
 
 use super::{
     super::{Result, Revision, Storage},
-    ANSWER_WITHIN, EtcdStore, header, within,
+    ANSWER_WITHIN, EtcdStore, header_revision, with_timeout,
 };
 use crate::{error::chain, runtime::Shutdown};
 
@@ -38,45 +38,45 @@ impl EtcdStore {
         is_ours: impl Fn() -> bool + Send,
         shutdown: Shutdown,
     ) {
-        let mut seen = CompactionTurn::default();
+        let mut last_turn = CompactionTurn::default();
         loop {
             tokio::select! {
                 () = sleep(interval) => {}
                 () = shutdown.triggered() => return,
             }
             if !is_ours() {
-                seen = CompactionTurn::default();
+                last_turn = CompactionTurn::default();
                 continue;
             }
-            match self.take_turn(seen).await {
-                Ok(now) => seen = now,
+            match self.take_turn(last_turn).await {
+                Ok(turn) => last_turn = turn,
                 Err(error) => warn!(error = %chain(&error), "Failed to compact etcd"),
             }
         }
     }
 
-    async fn take_turn(&self, seen: CompactionTurn) -> Result<CompactionTurn> {
+    async fn take_turn(&self, last_turn: CompactionTurn) -> Result<CompactionTurn> {
         let transaction = Txn::new()
-            .when(vec![Compare::version(KEY, CompareOp::Equal, seen.version)])
-            .and_then(vec![TxnOp::put(KEY, seen.revision.to_string(), None)])
+            .when(vec![Compare::version(KEY, CompareOp::Equal, last_turn.version)])
+            .and_then(vec![TxnOp::put(KEY, last_turn.revision.to_string(), None)])
             .or_else(vec![TxnOp::get(KEY, None)]);
-        let answer = within(ANSWER_WITHIN, self.kv().txn(transaction)).await?;
-        let revision = header(answer.header())?;
+        let answer = with_timeout(ANSWER_WITHIN, self.kv().txn(transaction)).await?;
+        let revision = header_revision(answer.header())?;
         if !answer.succeeded() {
             let version = answer.op_responses().into_iter().find_map(|response| match response {
-                TxnOpResponse::Get(found) => {
-                    found.kvs().first().map(etcd_client::KeyValue::version)
+                TxnOpResponse::Get(get_response) => {
+                    get_response.kvs().first().map(etcd_client::KeyValue::version)
                 }
                 TxnOpResponse::Put(_) | TxnOpResponse::Delete(_) | TxnOpResponse::Txn(_) => None,
             });
             return Ok(CompactionTurn { version: version.unwrap_or_default(), revision });
         }
-        let now = CompactionTurn { version: seen.version + 1, revision };
+        let next_turn = CompactionTurn { version: last_turn.version + 1, revision };
         // A server that has just begun knows of no older revision.
-        if seen.revision > Revision(0) {
-            self.compact(seen.revision).await?;
-            debug!(revision = seen.revision.0, "Compacted etcd");
+        if last_turn.revision > Revision(0) {
+            self.compact(last_turn.revision).await?;
+            debug!(revision = last_turn.revision.0, "Compacted etcd");
         }
-        Ok(now)
+        Ok(next_turn)
     }
 }

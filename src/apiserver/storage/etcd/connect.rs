@@ -49,16 +49,16 @@ pub enum EtcdConnectError {
     Client(#[from] etcd_client::Error),
 }
 
-pub(super) async fn client(config: &Config) -> Result<Client, EtcdConnectError> {
+pub(super) async fn build_client(config: &Config) -> Result<Client, EtcdConnectError> {
     if config.endpoints.is_empty() {
         return Err(EtcdConnectError::NoEndpoint);
     }
     for endpoint in &config.endpoints {
-        let secure = endpoint.starts_with("https://");
-        if !secure && !endpoint.starts_with("http://") {
+        let is_secure = endpoint.starts_with("https://");
+        if !is_secure && !endpoint.starts_with("http://") {
             return Err(EtcdConnectError::Scheme(endpoint.clone()));
         }
-        if secure && config.tls.is_none() {
+        if is_secure && config.tls.is_none() {
             return Err(EtcdConnectError::AuthorityMissing(endpoint.clone()));
         }
     }
@@ -67,16 +67,17 @@ pub(super) async fn client(config: &Config) -> Result<Client, EtcdConnectError> 
         .with_keep_alive(KEEP_ALIVE_EVERY, KEEP_ALIVE_WITHIN)
         .with_require_leader(true);
     if let Some(tls) = &config.tls {
-        let mut trust =
-            TlsOptions::new().ca_certificate(Certificate::from_pem(read(&tls.ca).await?));
+        let mut tls_options =
+            TlsOptions::new().ca_certificate(Certificate::from_pem(read_file(&tls.ca).await?));
         if let Some((certificate, key)) = &tls.identity {
-            trust = trust.identity(Identity::from_pem(read(certificate).await?, read(key).await?));
+            tls_options = tls_options
+                .identity(Identity::from_pem(read_file(certificate).await?, read_file(key).await?));
         }
-        options = options.with_tls(trust);
+        options = options.with_tls(tls_options);
     }
     Ok(Client::connect(&config.endpoints, Some(options)).await?)
 }
 
-async fn read(path: &Path) -> Result<Vec<u8>, EtcdConnectError> {
+async fn read_file(path: &Path) -> Result<Vec<u8>, EtcdConnectError> {
     fs::read(path).await.map_err(|source| EtcdConnectError::Read { path: path.to_owned(), source })
 }

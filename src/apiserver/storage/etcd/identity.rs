@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::{
     super::{Error, Result, Revision, Storage, StoreStatus, WriteLoss},
-    ANSWER_WITHIN, Duration, EtcdStore, header, within,
+    ANSWER_WITHIN, Duration, EtcdStore, header_revision, with_timeout,
 };
 
 /// Most revisions that are skipped one write at a time: some ten seconds' worth.
@@ -23,113 +23,119 @@ impl EtcdStore {
     /// Reads the id of the store, or makes one where none is. From now on every answer must come
     /// from this store. Two servers that start together agree on the id: the transaction lets one
     /// of them win.
-    pub async fn establish(&self) -> Result<String> {
+    pub async fn establish_id(&self) -> Result<String> {
         self.establish_as(&Uuid::new_v4().to_string()).await
     }
 
     /// Reads the id of the store, or makes the store with the id `new` where none is.
-    pub async fn establish_as(&self, new: &str) -> Result<String> {
+    pub async fn establish_as(&self, new_id: &str) -> Result<String> {
         self.require_version().await?;
-        let found = self.look(ANSWER_WITHIN).await?.id;
-        let id = if let Some(id) = found { id } else { self.make_id(new).await? };
-        let known = self.standing.open(id);
+        let existing_id = self.read_status(ANSWER_WITHIN).await?.id;
+        let id = if let Some(id) = existing_id { id } else { self.make_id(new_id).await? };
+        let store_id = self.standing.pin_id(id);
         self.verify(ANSWER_WITHIN).await?;
-        Ok(known)
+        Ok(store_id)
     }
 
     async fn make_id(&self, id: &str) -> Result<String> {
         let path = self.id_path();
-        let absent = Compare::mod_revision(path.clone(), CompareOp::Equal, 0);
-        let put = TxnOp::put(path, id, None);
-        let transaction = Txn::new().when(vec![absent]).and_then(vec![put]);
-        if within(ANSWER_WITHIN, self.kv().txn(transaction)).await?.succeeded() {
+        let absence_condition = Compare::mod_revision(path.clone(), CompareOp::Equal, 0);
+        let put_operation = TxnOp::put(path, id, None);
+        let transaction = Txn::new().when(vec![absence_condition]).and_then(vec![put_operation]);
+        if with_timeout(ANSWER_WITHIN, self.kv().txn(transaction)).await?.succeeded() {
             return Ok(id.to_owned());
         }
-        let other = self.look(ANSWER_WITHIN).await?.id;
-        other.ok_or_else(|| self.standing.absent())
+        let existing_id = self.read_status(ANSWER_WITHIN).await?.id;
+        existing_id.ok_or_else(|| self.standing.missing_error())
     }
 
     /// Writes until the latest revision is past `past`: a running etcd has no other way to skip
     /// revisions. Then forgets the history before, so that clients that know an older state list
     /// again.
-    pub(super) async fn burn(&self, past: Revision) -> Result<Revision> {
-        let mut now = self.verify(ANSWER_WITHIN).await?;
+    pub(super) async fn skip_revisions(&self, past: Revision) -> Result<Revision> {
+        let mut latest_revision = self.verify(ANSWER_WITHIN).await?;
         let id = self.standing.id().unwrap_or_default().to_owned();
-        let missing = past.0.saturating_sub(now.0);
-        if missing > FARTHEST {
+        let missing_revisions = past.0.saturating_sub(latest_revision.0);
+        if missing_revisions > FARTHEST {
             let source = format!(
-                "etcd would have to skip {missing} revisions, and can skip {FARTHEST} at most; \
+                "etcd would have to skip {missing_revisions} revisions, and can skip {FARTHEST} at most; \
                  restore it once more, with: etcdutl snapshot restore --bump-revision \
                  1000000000 --mark-compacted"
             );
             return Err(Error::Unavailable { source: source.into() });
         }
-        while now <= past {
+        while latest_revision <= past {
             let puts = (0..TOGETHER).map(|_| async {
                 let mut kv = self.kv();
                 let put = kv.put(self.id_path(), id.clone(), None);
-                header(within(ANSWER_WITHIN, put).await?.header())
+                header_revision(with_timeout(ANSWER_WITHIN, put).await?.header())
             });
-            for written in try_join_all(puts).await? {
-                now = now.max(written);
+            for revision in try_join_all(puts).await? {
+                latest_revision = latest_revision.max(revision);
             }
         }
-        self.standing.reached(now);
-        self.compact(now).await?;
-        Ok(now)
+        self.standing.record_revision(latest_revision);
+        self.compact(latest_revision).await?;
+        Ok(latest_revision)
     }
 
     /// Returns the latest revision. Fails unless the store is the one that was opened, with its
     /// latest writes.
     pub(super) async fn verify(&self, limit: Duration) -> Result<Revision> {
-        let sight = self.look(limit).await?;
-        self.believe(sight)
+        let status = self.read_status(limit).await?;
+        self.check_status(status)
     }
 
     /// Fails for an answer at `now` whose `id`, or revision, is not that of the store that was
     /// opened. `asked` was the latest revision when the request was sent.
-    pub(super) fn opened(
+    pub(super) fn verify_answer(
         &self,
-        asked: Revision,
-        now: Revision,
+        revision_before: Revision,
+        answer_revision: Revision,
         id: Option<&KeyValue>,
     ) -> Result<Revision> {
-        self.believe(self.seen(asked, now, id))
+        self.check_status(self.assess_answer(revision_before, answer_revision, id))
     }
 
-    fn believe(&self, sight: StoreStatus) -> Result<Revision> {
-        let StoreStatus { id: _, revision, other, lost } = sight;
+    fn check_status(&self, status: StoreStatus) -> Result<Revision> {
+        let StoreStatus { id: _, revision, other, lost } = status;
         match other.or(lost.map(|lost| lost.why)) {
-            Some(reason) => Err(self.standing.replaced(reason)),
+            Some(reason) => Err(self.standing.replaced_error(reason)),
             None => Ok(revision),
         }
     }
 
     /// Returns the error for an answer that is a sign of loss: it tells another store from the
     /// opened one without its latest writes.
-    pub(super) async fn refused(&self, sign: WriteLoss) -> Error {
-        let other = self.look(ANSWER_WITHIN).await.ok().and_then(|sight| sight.other);
+    pub(super) async fn loss_error(&self, write_loss: WriteLoss) -> Error {
+        let other = self.read_status(ANSWER_WITHIN).await.ok().and_then(|status| status.other);
         if other.is_none() {
-            self.standing.lost(Some(sign.clone()));
+            self.standing.first_loss(Some(write_loss.clone()));
         }
-        self.standing.replaced(other.unwrap_or(sign.why))
+        self.standing.replaced_error(other.unwrap_or(write_loss.why))
     }
 
-    /// Reads the id beside the objects, and returns what is there, whichever store it is.
-    pub(super) async fn look(&self, limit: Duration) -> Result<StoreStatus> {
-        let asked = self.standing.latest();
-        let answer = within(limit, self.kv().get(self.id_path(), None)).await?;
-        let now = header(answer.header())?;
-        Ok(self.seen(asked, now, answer.kvs().first()))
+    /// Reads the id that is stored next to the objects, and returns what is there, in any store.
+    pub(super) async fn read_status(&self, limit: Duration) -> Result<StoreStatus> {
+        let revision_before = self.standing.latest_revision();
+        let answer = with_timeout(limit, self.kv().get(self.id_path(), None)).await?;
+        let answer_revision = header_revision(answer.header())?;
+        Ok(self.assess_answer(revision_before, answer_revision, answer.kvs().first()))
     }
 
-    fn seen(&self, asked: Revision, revision: Revision, id: Option<&KeyValue>) -> StoreStatus {
+    fn assess_answer(
+        &self,
+        revision_before: Revision,
+        revision: Revision,
+        id: Option<&KeyValue>,
+    ) -> StoreStatus {
         let id = id.map(|kv| String::from_utf8_lossy(kv.value()).into_owned());
-        if let Some(other) = self.standing.differs(id.as_deref()) {
+        if let Some(other) = self.standing.id_mismatch(id.as_deref()) {
             return StoreStatus { id, revision, other: Some(other), lost: None };
         }
-        let lost = self.standing.lost(self.standing.went_back(asked, revision));
-        self.standing.reached(revision);
+        let lost =
+            self.standing.first_loss(self.standing.detect_rollback(revision_before, revision));
+        self.standing.record_revision(revision);
         StoreStatus { id, revision, other: None, lost }
     }
 

@@ -6,13 +6,13 @@
 
 use super::{
     super::{Error, Result},
-    ANSWER_WITHIN, EtcdStore, within,
+    ANSWER_WITHIN, EtcdStore, with_timeout,
 };
 
 impl EtcdStore {
     pub(super) async fn require_version(&self) -> Result<()> {
         let mut client = self.client.maintenance_client();
-        let status = within(ANSWER_WITHIN, client.status()).await?;
+        let status = with_timeout(ANSWER_WITHIN, client.status()).await?;
         if reports_progress_in_order(status.version()) {
             return Ok(());
         }

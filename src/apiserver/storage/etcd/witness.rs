@@ -24,7 +24,7 @@ impl LatestWitness {
     }
 
     /// Records that the store took a write at `revision`: of the key at `path`, or a deletion.
-    pub(super) fn wrote(&self, path: Option<String>, revision: Revision) {
+    pub(super) fn record_write(&self, path: Option<String>, revision: Revision) {
         let mut witness = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if witness.as_ref().is_none_or(|witness| witness.written < revision) {
             *witness = path.map(|path| WriteWitness { path, written: revision });

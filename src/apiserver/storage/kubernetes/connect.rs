@@ -25,6 +25,6 @@ pub struct KubernetesConnectError(#[from] KubeClientError);
 
 /// Makes a client that sends each request once: a write that was not answered may have been done,
 /// and if it were sent again it would contradict itself.
-pub(super) async fn client(config: &Config) -> Result<Client, KubernetesConnectError> {
-    Ok(kube_client::client(config.kubeconfig.as_deref()).await?)
+pub(super) async fn build_client(config: &Config) -> Result<Client, KubernetesConnectError> {
+    Ok(kube_client::build_client(config.kubeconfig.as_deref()).await?)
 }

@@ -21,7 +21,7 @@ use super::{
     },
     ANSWER_WITHIN, KubernetesStore,
     object::{self, StoreMark, StoredObjectList},
-    requests::escaped,
+    requests::escape_query,
     watch,
 };
 
@@ -72,10 +72,10 @@ impl PageBuilder {
         Self { request, entries: BTreeMap::new(), bytes: 0, seen: 0, cut: false }
     }
 
-    fn add(&mut self, entry: StoreEntry) {
-        let wanted = self.request.after.as_ref().is_none_or(|after| entry.key > *after);
-        self.seen += usize::from(wanted);
-        if self.cut && !wanted {
+    fn add_entry(&mut self, entry: StoreEntry) {
+        let is_in_page = self.request.after.as_ref().is_none_or(|after| entry.key > *after);
+        self.seen += usize::from(is_in_page);
+        if self.cut && !is_in_page {
             return;
         }
         self.bytes += entry.value.len();
@@ -88,31 +88,32 @@ impl PageBuilder {
             }
         }
         if self.cut {
-            self.trim();
+            self.trim_to_limit();
         }
     }
 
     /// Drops the last entries, for which the page has no room.
-    fn trim(&mut self) {
+    fn trim_to_limit(&mut self) {
         let limit = self.request.limit.unwrap_or(usize::MAX);
         while let Some(last) = self.entries.last_entry() {
-            let before = self.bytes - last.get().value.len();
-            let full = self.request.bytes.is_some_and(|most| before >= most);
-            let stays = self.entries.len() <= limit && !(full && self.entries.len() > 1);
-            if stays {
+            let remaining_bytes = self.bytes - last.get().value.len();
+            let is_full = self.request.bytes.is_some_and(|max_bytes| remaining_bytes >= max_bytes);
+            let is_within_limits =
+                self.entries.len() <= limit && !(is_full && self.entries.len() > 1);
+            if is_within_limits {
                 return;
             }
-            self.bytes = before;
+            self.bytes = remaining_bytes;
             self.entries.pop_last();
         }
     }
 
-    fn page(mut self, revision: Revision) -> StorePage {
+    fn into_page(mut self, revision: Revision) -> StorePage {
         if let Some(after) = &self.request.after {
             self.entries.retain(|key, _| key > after);
         }
         self.bytes = self.entries.values().map(|entry| entry.value.len()).sum();
-        self.trim();
+        self.trim_to_limit();
         let remaining = self.seen - self.entries.len();
         let entries = self.entries.into_values().collect();
         StorePage { entries, revision, more: remaining > 0, remaining }
@@ -125,78 +126,82 @@ impl KubernetesStore {
         prefix: &KeyPrefix,
         request: PageRequest,
     ) -> Result<StorePage> {
-        if let Some(at) = request.at {
-            self.reachable(at).await?;
+        if let Some(revision) = request.at {
+            self.check_reachable(revision).await?;
         }
-        let kept = self.shared.kept.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let kept = kept.filter(|kept| kept.prefix == *prefix && Some(kept.revision) == request.at);
-        let listing = match kept {
-            Some(kept) => kept,
-            None => match self.gathered(prefix, request.clone()).await? {
-                (gathered, revision) if gathered.cut => return Ok(gathered.page(revision)),
-                (gathered, revision) => {
-                    let (prefix, entries) = (prefix.clone(), gathered.entries);
+        let cached_snapshot =
+            self.shared.kept.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let cached_snapshot = cached_snapshot
+            .filter(|snapshot| snapshot.prefix == *prefix && Some(snapshot.revision) == request.at);
+        let listing = match cached_snapshot {
+            Some(snapshot) => snapshot,
+            None => match self.gather_page(prefix, request.clone()).await? {
+                (builder, revision) if builder.cut => return Ok(builder.into_page(revision)),
+                (builder, revision) => {
+                    let (prefix, entries) = (prefix.clone(), builder.entries);
                     Arc::new(RangeSnapshot { prefix, revision, entries })
                 }
             },
         };
-        let mut gathered = PageBuilder::new(request);
+        let mut builder = PageBuilder::new(request);
         for entry in listing.entries.values() {
-            gathered.add(entry.clone());
+            builder.add_entry(entry.clone());
         }
-        let page = gathered.page(listing.revision);
+        let page = builder.into_page(listing.revision);
         // A list of one object only asks whether there is any; its reader asks for no next page.
-        let reads_on = page.more && page.entries.len() > 1;
-        let mut kept = self.shared.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if reads_on {
-            *kept = Some(listing);
-        } else if kept.as_ref().is_some_and(|kept| Arc::ptr_eq(kept, &listing)) {
-            *kept = None;
+        let is_continued = page.more && page.entries.len() > 1;
+        let mut cache_slot = self.shared.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_continued {
+            *cache_slot = Some(listing);
+        } else if cache_slot.as_ref().is_some_and(|snapshot| Arc::ptr_eq(snapshot, &listing)) {
+            *cache_slot = None;
         }
-        drop(kept);
+        drop(cache_slot);
         Ok(page)
     }
 
-    /// Reads the entries that a page wants of a range. A list of the latest state begins anew when
+    /// Reads the entries that a page wants of a range. A list of the latest state starts again if
     /// its revision is compacted meanwhile.
-    async fn gathered(
+    async fn gather_page(
         &self,
         prefix: &KeyPrefix,
         request: PageRequest,
     ) -> Result<(PageBuilder, Revision)> {
         for _ in 0..TRIES {
-            let mut gathered = PageBuilder::new(request.clone());
-            let mut pages = self.pages(prefix, request.at);
+            let mut builder = PageBuilder::new(request.clone());
+            let mut pages = self.stream_pages(prefix, request.at);
             let mut revision = request.at.unwrap_or_default();
-            let read = async {
+            let read_all = async {
                 while let Some(page) = pages.try_next().await? {
                     revision = page.revision;
-                    page.entries.into_iter().for_each(|entry| gathered.add(entry));
+                    page.entries.into_iter().for_each(|entry| builder.add_entry(entry));
                 }
                 Ok::<_, Error>(())
             };
-            match read.await {
-                Ok(()) => return Ok((gathered, revision)),
+            match read_all.await {
+                Ok(()) => return Ok((builder, revision)),
                 Err(Error::Compacted { .. }) if request.at.is_none() => {}
                 Err(Error::Compacted { .. }) => {
-                    return Err(self.compacted(request.at.unwrap_or_default()).await);
+                    return Err(self.compacted_error(request.at.unwrap_or_default()).await);
                 }
                 Err(error) => return Err(error),
             }
         }
-        Err(super::requests::unavailable("the list took longer than Kubernetes keeps its history"))
+        Err(super::requests::unavailable_error(
+            "the list took longer than Kubernetes keeps its history",
+        ))
     }
 
-    /// Fails unless `at` is a revision that this store has reached and still tells of.
-    pub(super) async fn reachable(&self, at: Revision) -> Result<()> {
+    /// Fails unless `at` is a revision that this store has reached and can still read.
+    pub(super) async fn check_reachable(&self, revision: Revision) -> Result<()> {
         let latest = self.verify(ANSWER_WITHIN).await?;
         let oldest = self.floor();
-        if at < oldest {
-            return Err(Error::Compacted { asked: at, oldest });
+        if revision < oldest {
+            return Err(Error::Compacted { asked: revision, oldest });
         }
         // kube-apiserver would wait for a revision in the future, and then say something else.
-        if at > latest {
-            return Err(Error::FutureRevision { asked: at, latest });
+        if revision > latest {
+            return Err(Error::FutureRevision { asked: revision, latest });
         }
         Ok(())
     }
@@ -207,18 +212,20 @@ impl KubernetesStore {
         prefix: &'a KeyPrefix,
         at: Option<Revision>,
     ) -> ScanStream<'a> {
-        let reachable = async move {
+        let reach_check = async move {
             match at {
-                Some(at) => self.reachable(at).await,
+                Some(revision) => self.check_reachable(revision).await,
                 None => Ok(()),
             }
         };
-        let pages = stream::once(reachable)
-            .map_ok(move |()| self.pages(prefix, at))
+        let pages = stream::once(reach_check)
+            .map_ok(move |()| self.stream_pages(prefix, at))
             .try_flatten()
             .or_else(move |error| async move {
                 match (error, at) {
-                    (Error::Compacted { .. }, Some(at)) => Err(self.compacted(at).await),
+                    (Error::Compacted { .. }, Some(revision)) => {
+                        Err(self.compacted_error(revision).await)
+                    }
                     (error, _) => Err(error),
                 }
             });
@@ -228,92 +235,96 @@ impl KubernetesStore {
     /// Returns the error for a revision that kube-apiserver forgot. From now on this process
     /// refuses revisions before the oldest that may still be there, so that a client that begins
     /// there gets on.
-    pub(super) async fn compacted(&self, asked: Revision) -> Error {
+    pub(super) async fn compacted_error(&self, requested_revision: Revision) -> Error {
         let latest = match self.verify(ANSWER_WITHIN).await {
             Ok(latest) => latest,
             Err(error) => return error,
         };
-        let oldest = match watch::oldest(self).await {
-            Ok(oldest) if oldest > asked && oldest <= latest => oldest,
-            // Watches may reach further back than lists. The oldest revision of lists is not told.
+        let oldest = match watch::read_oldest(self).await {
+            Ok(oldest) if oldest > requested_revision && oldest <= latest => oldest,
+            // Watches may reach further back than lists. Kubernetes does not report the oldest
+            // revision of lists.
             Ok(_) | Err(_) => latest,
         };
-        self.learn(oldest);
-        Error::Compacted { asked, oldest: self.floor() }
+        self.raise_local_floor(oldest);
+        Error::Compacted { asked: requested_revision, oldest: self.floor() }
     }
 
     /// Reads a range to its end. The pages are good only when the last one has come, too.
-    pub(super) fn pages<'a>(
+    pub(super) fn stream_pages<'a>(
         &'a self,
         prefix: &'a KeyPrefix,
         at: Option<Revision>,
     ) -> ScanStream<'a> {
-        let base = format!("labelSelector={}", escaped(&self.kind.selector(prefix)));
-        let asked = self.standing.latest();
+        let base = format!("labelSelector={}", escape_query(&self.kind.range_selector(prefix)));
+        let revision_before = self.standing.latest_revision();
         let few = FEW;
-        let first = RangeCursor { base, at, asked, few, more: None, mark: None };
-        let pages = stream::try_unfold(Some(first), move |reading| async move {
-            let Some(mut reading) = reading else { return Ok(None) };
-            let page = self.read_page(prefix, &mut reading).await?;
-            let more = page.more;
-            if !more {
-                self.is_whole(&reading, page.revision)?;
+        let first_cursor =
+            RangeCursor { base, at, asked: revision_before, few, more: None, mark: None };
+        let pages = stream::try_unfold(Some(first_cursor), move |cursor| async move {
+            let Some(mut cursor) = cursor else { return Ok(None) };
+            let page = self.read_page(prefix, &mut cursor).await?;
+            let has_more = page.more;
+            if !has_more {
+                self.is_whole(&cursor, page.revision)?;
             }
-            Ok(Some((page, more.then_some(reading))))
+            Ok(Some((page, has_more.then_some(cursor))))
         });
         pages.boxed()
     }
 
-    async fn read_page(&self, prefix: &KeyPrefix, reading: &mut RangeCursor) -> Result<StorePage> {
+    async fn read_page(&self, prefix: &KeyPrefix, cursor: &mut RangeCursor) -> Result<StorePage> {
         let (list, bytes) = loop {
-            let path = reading.path();
-            let most = (reading.few > 1).then_some(ANSWER_BYTES);
-            match self.read_at_most(&path, ANSWER_WITHIN, most).await? {
-                Some(answer) => break (answer.read::<StoredObjectList>()?, answer.body.len()),
-                None => reading.few = (reading.few / 4).max(1),
+            let path = cursor.query_path();
+            let max_bytes = (cursor.few > 1).then_some(ANSWER_BYTES);
+            match self.read_at_most(&path, ANSWER_WITHIN, max_bytes).await? {
+                Some(answer) => {
+                    break (answer.decode_body::<StoredObjectList>()?, answer.body.len());
+                }
+                None => cursor.few = (cursor.few / 4).max(1),
             }
         };
         if bytes < ANSWER_BYTES / 4 {
-            reading.few = (2 * reading.few).min(MANY);
+            cursor.few = (2 * cursor.few).min(MANY);
         }
-        let revision = match reading.at {
-            Some(at) => at,
-            None => object::revision(&list.metadata.resource_version)?,
+        let revision = match cursor.at {
+            Some(revision) => revision,
+            None => object::parse_revision(&list.metadata.resource_version)?,
         };
         // The pages that follow are of the same revision.
-        reading.more = Some(list.metadata.more).filter(|more| !more.is_empty());
+        cursor.more = Some(list.metadata.more).filter(|token| !token.is_empty());
         let mut entries = Vec::with_capacity(list.items.len());
         for stored in list.items {
             if stored.is_store() {
-                reading.mark = stored.store;
+                cursor.mark = stored.store;
             } else if !stored.deleted {
-                let entry = stored.entry()?;
+                let entry = stored.to_entry()?;
                 if prefix.contains(&entry.key) {
                     entries.push(entry);
                 }
             }
         }
-        Ok(StorePage { entries, revision, more: reading.more.is_some(), remaining: 0 })
+        Ok(StorePage { entries, revision, more: cursor.more.is_some(), remaining: 0 })
     }
 
     /// Fails unless the range was read from the store that was opened, and the store did not go
     /// back since `reading` began.
-    fn is_whole(&self, reading: &RangeCursor, revision: Revision) -> Result<()> {
+    fn is_whole(&self, cursor: &RangeCursor, revision: Revision) -> Result<()> {
         // A list as of an earlier revision is no sign that the store went back.
-        let asked = if reading.at.is_some() { Revision(0) } else { reading.asked };
-        let sight = self.judged(reading.mark.as_ref(), asked, revision);
-        match sight.other.or(self.standing.lost(None).map(|lost| lost.why)) {
-            Some(reason) => Err(self.standing.replaced(reason)),
+        let revision_before = if cursor.at.is_some() { Revision(0) } else { cursor.asked };
+        let status = self.assess_answer(cursor.mark.as_ref(), revision_before, revision);
+        match status.other.or(self.standing.first_loss(None).map(|lost| lost.why)) {
+            Some(reason) => Err(self.standing.replaced_error(reason)),
             None => Ok(()),
         }
     }
 }
 
 impl RangeCursor {
-    fn path(&self) -> String {
+    fn query_path(&self) -> String {
         let Self { base, at, few, more, .. } = self;
         match (more, at) {
-            (Some(more), _) => format!("?limit={few}&{base}&continue={}", escaped(more)),
+            (Some(more), _) => format!("?limit={few}&{base}&continue={}", escape_query(more)),
             (None, Some(at)) => {
                 format!("?limit={few}&{base}&resourceVersion={at}&resourceVersionMatch=Exact")
             }
@@ -338,11 +349,11 @@ mod tests {
         let mut gathered = PageBuilder::new(request);
         let mut most = 0;
         for at in 0..100 {
-            gathered.add(entry(at * 37 % 100, size));
+            gathered.add_entry(entry(at * 37 % 100, size));
             most = most.max(gathered.bytes);
         }
         assert!(most <= KEPT + 2 * size || gathered.request.limit.is_none(), "{most}");
-        let page = gathered.page(Revision(7));
+        let page = gathered.into_page(Revision(7));
         let name = |entry: &StoreEntry| entry.key.as_str()[7..].parse().unwrap();
         (page.entries.iter().map(name).collect(), page.remaining, page.more)
     }

@@ -1,6 +1,6 @@
-//! How an object of ours is kept in one of Kubernetes'.
+//! The form in which a Kubernetes object stores one of our own objects.
 //!
-//! Owns names, labels and fields. A key is longer than a name may be and holds other characters, so
+//! Owns names, labels and fields. A key is longer than a name may be and holds other characters. So
 //! an object is named by the key's hash and carries the key inside, where it is compared. Objects
 //! below a prefix are found by labels, which hold hashes too.
 
@@ -83,14 +83,14 @@ pub(super) struct StoreMark {
     /// Revision before which reads are refused.
     #[serde(default)]
     pub(super) floor: u64,
-    /// How writes were lost; empty once a person has accepted the loss.
+    /// How writes were lost; empty once an administrator has accepted the loss.
     #[serde(default)]
     pub(super) lost: String,
 }
 
 impl StoredObject {
     pub(super) fn revision(&self) -> Result<Revision> {
-        revision(&self.metadata.resource_version)
+        parse_revision(&self.metadata.resource_version)
     }
 
     /// Tells whether the object stands for the store.
@@ -100,27 +100,29 @@ impl StoredObject {
 
     pub(super) fn key(&self) -> Result<Key> {
         let key = Key::from_stored(self.key.clone());
-        if name(&key) == self.metadata.name {
+        if object_name(&key) == self.metadata.name {
             return Ok(key);
         }
-        let (found, named) = (&self.key, &self.metadata.name);
-        Err(Error::Corrupt { reason: format!("the object {named:?} holds the key {found:?}") })
+        let (stored_key, actual_name) = (&self.key, &self.metadata.name);
+        Err(Error::Corrupt {
+            reason: format!("the object {actual_name:?} holds the key {stored_key:?}"),
+        })
     }
 
-    pub(super) fn value(&self) -> Result<Bytes> {
+    pub(super) fn decode_value(&self) -> Result<Bytes> {
         let value = BASE64_STANDARD.decode(&self.value);
         value.map(Bytes::from).map_err(|error| Error::Corrupt {
             reason: format!("the value of {:?} is no base64: {error}", self.key),
         })
     }
 
-    pub(super) fn entry(&self) -> Result<StoreEntry> {
-        Ok(StoreEntry { key: self.key()?, value: self.value()?, revision: self.revision()? })
+    pub(super) fn to_entry(&self) -> Result<StoreEntry> {
+        Ok(StoreEntry { key: self.key()?, value: self.decode_value()?, revision: self.revision()? })
     }
 }
 
 /// Reads a resource version of Kubernetes: etcd's revision, as text.
-pub(super) fn revision(text: &str) -> Result<Revision> {
+pub(super) fn parse_revision(text: &str) -> Result<Revision> {
     let number = text.parse().ok();
     number.map(Revision).ok_or_else(|| Error::Corrupt {
         reason: format!("the resource version {text:?} is no number"),
@@ -129,11 +131,11 @@ pub(super) fn revision(text: &str) -> Result<Revision> {
 
 /// Returns the name of the object that holds a key: a SHA-256, as two keys with one name are not to
 /// be found.
-pub(super) fn name(key: &Key) -> String {
-    hex(&Sha256::digest(key.as_str()))
+pub(super) fn object_name(key: &Key) -> String {
+    encode_hex(&Sha256::digest(key.as_str()))
 }
 
-fn hex(bytes: &[u8]) -> String {
+fn encode_hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         write!(text, "{byte:02x}").expect("a string takes all");
         text
@@ -142,65 +144,68 @@ fn hex(bytes: &[u8]) -> String {
 
 /// Returns the value of a label for a prefix: a part of its SHA-256, as a whole one would not fit.
 fn hash(prefix: &str) -> String {
-    hex(&Sha256::digest(prefix)[..20])
+    encode_hex(&Sha256::digest(prefix)[..20])
 }
 
 impl StoredObjectKind {
-    fn label(&self, range: &str) -> String {
+    fn label_key(&self, range: &str) -> String {
         format!("{}/{range}", self.group)
     }
 
-    /// Returns the label selector for what lies below a prefix, and for the object of the store.
-    pub(super) fn selector(&self, prefix: &KeyPrefix) -> String {
+    /// Returns the label selector for the objects below a prefix, and for the object of the store.
+    pub(super) fn range_selector(&self, prefix: &KeyPrefix) -> String {
         let prefix = prefix.as_str();
         let depth = prefix.matches('/').count().clamp(1, RANGES.len());
-        format!("{} in ({},{STORE})", self.label(RANGES[depth - 1]), hash(prefix))
+        format!("{} in ({},{STORE})", self.label_key(RANGES[depth - 1]), hash(prefix))
     }
 
-    /// Returns one label for each prefix that the key lies below.
-    fn labels(&self, key: &Key) -> Value {
-        let ends = key.as_str().match_indices('/').map(|(at, _)| at + 1);
+    /// Returns one label for each prefix of the key.
+    fn range_labels(&self, key: &Key) -> Value {
+        let ends = key.as_str().match_indices('/').map(|(index, _)| index + 1);
         let pairs = RANGES.iter().zip(ends);
-        pairs.map(|(range, end)| (self.label(range), json!(hash(&key.as_str()[..end])))).collect()
+        pairs
+            .map(|(range, end)| (self.label_key(range), json!(hash(&key.as_str()[..end]))))
+            .collect()
     }
 
     /// Makes the object that holds a value under a key; with a revision `at`, it replaces the object
     /// that was written then.
-    pub(super) fn live(&self, key: &Key, value: &[u8], at: Option<Revision>) -> Value {
-        let mut object = self.object(&name(key), &self.labels(key), at);
+    pub(super) fn live_object(&self, key: &Key, value: &[u8], at: Option<Revision>) -> Value {
+        let mut object = self.build_object(&object_name(key), &self.range_labels(key), at);
         object["key"] = json!(key.as_str());
         object["value"] = json!(BASE64_STANDARD.encode(value));
         object
     }
 
-    /// Makes the object that marks a key as deleted, in place of the object that was written at `at`.
-    pub(super) fn deletion(&self, key: &Key, at: Revision) -> Value {
-        let mut labels = self.labels(key);
-        labels[&self.label(DELETED)] = json!("true");
-        let mut object = self.object(&name(key), &labels, Some(at));
+    /// Builds the object that marks a key as deleted. It replaces the object written at `at`.
+    pub(super) fn deletion_object(&self, key: &Key, at: Revision) -> Value {
+        let mut labels = self.range_labels(key);
+        labels[&self.label_key(DELETED)] = json!("true");
+        let mut object = self.build_object(&object_name(key), &labels, Some(at));
         object["key"] = json!(key.as_str());
         object["deleted"] = json!(true);
         object
     }
 
     /// Makes the object that stands for the store.
-    pub(super) fn store(&self, mark: &StoreMark, at: Option<Revision>) -> Value {
-        let labels: Value = RANGES.iter().map(|range| (self.label(range), json!(STORE))).collect();
-        let mut object = self.object(STORE, &labels, at);
+    pub(super) fn store_object(&self, mark: &StoreMark, at: Option<Revision>) -> Value {
+        let labels: Value =
+            RANGES.iter().map(|range| (self.label_key(range), json!(STORE))).collect();
+        let mut object = self.build_object(STORE, &labels, at);
         let StoreMark { id, floor, lost } = mark;
         object["store"] = json!({"id": id, "floor": floor, "lost": lost});
         object
     }
 
     /// Makes an object that belongs to no range, to be written for its revision's sake.
-    pub(super) fn filler(&self, name: &str) -> Value {
-        self.object(name, &json!({}), None)
+    pub(super) fn filler_object(&self, name: &str) -> Value {
+        self.build_object(name, &json!({}), None)
     }
 
-    fn object(&self, name: &str, labels: &Value, at: Option<Revision>) -> Value {
+    fn build_object(&self, name: &str, labels: &Value, at: Option<Revision>) -> Value {
         let mut metadata = json!({"name": name, "labels": labels});
-        if let Some(at) = at {
-            metadata["resourceVersion"] = json!(at.to_string());
+        if let Some(revision) = at {
+            metadata["resourceVersion"] = json!(revision.to_string());
         }
         json!({
             "apiVersion": format!("{}/{}", self.group, self.version),
@@ -211,14 +216,14 @@ impl StoredObjectKind {
     }
 
     /// Returns the path of all objects in a namespace.
-    pub(super) fn path(&self, namespace: &str) -> String {
+    pub(super) fn collection_path(&self, namespace: &str) -> String {
         let Self { group, version, plural, kind: _ } = self;
         format!("/apis/{group}/{version}/namespaces/{namespace}/{plural}")
     }
 
     /// Returns the selector of objects that were deleted but not yet removed.
-    pub(super) fn deleted(&self) -> String {
-        format!("{}=true", self.label(DELETED))
+    pub(super) fn deleted_selector(&self) -> String {
+        format!("{}=true", self.label_key(DELETED))
     }
 }
 
@@ -230,8 +235,8 @@ mod tests {
     #[test]
     fn names_and_labels_are_ones_that_kubernetes_takes() {
         let key = Key::new("g", "r", "Namespace with spaces", &"ü".repeat(300)).unwrap();
-        assert_eq!(name(&key).len(), 64);
-        let labels = STORED_OBJECTS.labels(&key);
+        assert_eq!(object_name(&key).len(), 64);
+        let labels = STORED_OBJECTS.range_labels(&key);
         let labels = labels.as_object().unwrap();
         assert_eq!(labels.len(), 3);
         assert!(labels.values().all(|value| value.as_str().unwrap().len() <= 63));
@@ -241,13 +246,13 @@ mod tests {
     fn a_selector_finds_what_lies_below_its_prefix() {
         let key = Key::new("g", "r", "ns", "name").unwrap();
         for prefix in [
-            KeyPrefix::group("g"),
-            KeyPrefix::resource("g", "r"),
-            KeyPrefix::namespace("g", "r", "ns"),
+            KeyPrefix::for_group("g"),
+            KeyPrefix::for_resource("g", "r"),
+            KeyPrefix::for_namespace("g", "r", "ns"),
         ] {
-            let selector = STORED_OBJECTS.selector(&prefix.unwrap());
+            let selector = STORED_OBJECTS.range_selector(&prefix.unwrap());
             let (label, values) = selector.split_once(" in ").unwrap();
-            let value = STORED_OBJECTS.labels(&key)[label].as_str().unwrap().to_owned();
+            let value = STORED_OBJECTS.range_labels(&key)[label].as_str().unwrap().to_owned();
             assert!(values.starts_with(&format!("({value},")), "{selector}");
         }
     }
@@ -255,11 +260,12 @@ mod tests {
     #[test]
     fn an_object_under_another_name_is_refused() {
         let key = Key::new("g", "r", "ns", "name").unwrap();
-        let mut object = STORED_OBJECTS.live(&key, b"1", Some(Revision(7)));
+        let mut object = STORED_OBJECTS.live_object(&key, b"1", Some(Revision(7)));
         let stored: StoredObject = serde_json::from_value(object.clone()).unwrap();
-        assert_eq!(stored.entry().unwrap().value, "1");
-        object["metadata"]["name"] = json!(name(&Key::new("g", "r", "ns", "other").unwrap()));
+        assert_eq!(stored.to_entry().unwrap().value, "1");
+        object["metadata"]["name"] =
+            json!(object_name(&Key::new("g", "r", "ns", "other").unwrap()));
         let stored: StoredObject = serde_json::from_value(object).unwrap();
-        assert!(matches!(stored.entry(), Err(Error::Corrupt { .. })));
+        assert!(matches!(stored.to_entry(), Err(Error::Corrupt { .. })));
     }
 }

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::{
     super::{Error, Result, Revision},
     KubernetesStore,
-    object::revision,
+    object::parse_revision,
 };
 
 const JSON: &str = "application/json";
@@ -42,33 +42,33 @@ pub(super) struct StatusMessage {
 
 impl KubernetesResponse {
     /// Returns the body of a successful answer, or the error of another one.
-    pub(super) fn read<T: for<'a> Deserialize<'a>>(&self) -> Result<T> {
+    pub(super) fn decode_body<T: for<'a> Deserialize<'a>>(&self) -> Result<T> {
         if !self.status.is_success() {
-            return Err(self.error());
+            return Err(self.to_error());
         }
-        serde_json::from_slice(&self.body).map_err(unavailable)
+        serde_json::from_slice(&self.body).map_err(unavailable_error)
     }
 
     /// Returns the revision of the object that was written.
     pub(super) fn revision(&self) -> Result<Revision> {
-        let written: Value = self.read()?;
-        revision(written["metadata"]["resourceVersion"].as_str().unwrap_or_default())
+        let object: Value = self.decode_body()?;
+        parse_revision(object["metadata"]["resourceVersion"].as_str().unwrap_or_default())
     }
 
     /// Returns the error of an unsuccessful answer, where no caller knows better. `oldest` in
     /// `Compacted` is what kube-apiserver says, or 0; `asked`, and the size in `TooLarge`, are the
     /// caller's to fill in.
-    pub(super) fn error(&self) -> Error {
-        let said = serde_json::from_slice(&self.body).unwrap_or_else(|_| StatusMessage {
+    pub(super) fn to_error(&self) -> Error {
+        let status_message = serde_json::from_slice(&self.body).unwrap_or_else(|_| StatusMessage {
             message: String::from_utf8_lossy(&self.body[..self.body.len().min(200)]).into_owned(),
         });
-        failed(self.status, &said.message)
+        response_error(self.status, &status_message.message)
     }
 }
 
-pub(super) fn failed(status: StatusCode, message: &str) -> Error {
+pub(super) fn response_error(status: StatusCode, message: &str) -> Error {
     if status == StatusCode::GONE {
-        return Error::Compacted { asked: Revision(0), oldest: oldest(message) };
+        return Error::Compacted { asked: Revision(0), oldest: parse_oldest(message) };
     }
     let too_large = ["request is too large", "larger than max", "Request entity too large"];
     if status == StatusCode::PAYLOAD_TOO_LARGE || too_large.iter().any(|t| message.contains(t)) {
@@ -80,18 +80,24 @@ pub(super) fn failed(status: StatusCode, message: &str) -> Error {
 
 /// Reads the oldest revision that a watch may begin at: 12 in `too old resource version: 5 (12)`. 0
 /// where that is not said.
-fn oldest(message: &str) -> Revision {
+fn parse_oldest(message: &str) -> Revision {
     let number = message.rsplit_once('(').and_then(|(_, rest)| rest.split_once(')'));
     Revision(number.and_then(|(number, _)| number.parse().ok()).unwrap_or_default())
 }
 
-pub(super) fn unavailable(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+pub(super) fn unavailable_error(
+    source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+) -> Error {
     Error::Unavailable { source: source.into() }
 }
 
 impl KubernetesStore {
-    pub(super) async fn read(&self, path: &str, limit: Duration) -> Result<KubernetesResponse> {
-        self.ask(Method::GET, path, JSON, None, limit).await
+    pub(super) async fn read_path(
+        &self,
+        path: &str,
+        limit: Duration,
+    ) -> Result<KubernetesResponse> {
+        self.send_request(Method::GET, path, JSON, None, limit).await
     }
 
     /// Reads a path; `None` as soon as the answer turns out to have more than `most` bytes.
@@ -99,23 +105,23 @@ impl KubernetesStore {
         &self,
         path: &str,
         limit: Duration,
-        most: Option<usize>,
+        max_bytes: Option<usize>,
     ) -> Result<Option<KubernetesResponse>> {
-        self.ask_at_most((Method::GET, path), JSON, None, limit, most).await
+        self.send_limited((Method::GET, path), JSON, None, limit, max_bytes).await
     }
 
-    pub(super) async fn write(
+    pub(super) async fn send_write(
         &self,
         method: Method,
         path: &str,
         object: &Value,
     ) -> Result<KubernetesResponse> {
         let limit = super::ANSWER_WITHIN;
-        self.ask(method, path, METADATA, Some(object.to_string().into()), limit).await
+        self.send_request(method, path, METADATA, Some(object.to_string().into()), limit).await
     }
 
     /// Sends a request, and again as long as kube-apiserver says that it is too busy to begin.
-    pub(super) async fn ask(
+    pub(super) async fn send_request(
         &self,
         method: Method,
         path: &str,
@@ -123,69 +129,75 @@ impl KubernetesStore {
         body: Option<Bytes>,
         limit: Duration,
     ) -> Result<KubernetesResponse> {
-        let answer = self.ask_at_most((method, path), accept, body, limit, None).await?;
-        answer.ok_or_else(|| unavailable("kube-apiserver's answer has no end"))
+        let answer = self.send_limited((method, path), accept, body, limit, None).await?;
+        answer.ok_or_else(|| unavailable_error("kube-apiserver's answer has no end"))
     }
 
-    async fn ask_at_most(
+    async fn send_limited(
         &self,
         (method, path): (Method, &str),
         accept: &str,
         body: Option<Bytes>,
         limit: Duration,
-        most: Option<usize>,
+        max_bytes: Option<usize>,
     ) -> Result<Option<KubernetesResponse>> {
-        let until = Instant::now() + limit;
-        let late = || unavailable(format!("kube-apiserver did not answer within {limit:?}"));
+        let deadline = Instant::now() + limit;
+        let timeout_error =
+            || unavailable_error(format!("kube-apiserver did not answer within {limit:?}"));
         loop {
-            let asked = async {
-                let _turn = self.shared.turns.acquire().await.map_err(unavailable)?;
-                let request = self.request(&method, path, accept, body.clone())?;
-                let response = self.client.send(request).await.map_err(unavailable)?;
+            let attempt = async {
+                let _turn = self.shared.turns.acquire().await.map_err(unavailable_error)?;
+                let request = self.build_request(&method, path, accept, body.clone())?;
+                let response = self.client.send(request).await.map_err(unavailable_error)?;
                 let pause = response.headers().get(header::RETRY_AFTER).cloned();
                 let status = response.status();
-                let body = Limited::new(response.into_body(), most.unwrap_or(usize::MAX));
+                let body = Limited::new(response.into_body(), max_bytes.unwrap_or(usize::MAX));
                 let body = match body.collect().await {
                     Ok(body) => Some(body.to_bytes()),
                     Err(error) if error.is::<LengthLimitError>() => None,
-                    Err(error) => return Err(unavailable(error)),
+                    Err(error) => return Err(unavailable_error(error)),
                 };
                 Ok((body.map(|body| KubernetesResponse { status, body }), pause))
             };
-            let (answer, pause) = timeout_at(until, asked).await.map_err(|_| late())??;
+            let (answer, pause) =
+                timeout_at(deadline, attempt).await.map_err(|_| timeout_error())??;
             let Some(answer) = answer else { return Ok(None) };
             if answer.status != StatusCode::TOO_MANY_REQUESTS {
                 return Ok(Some(answer));
             }
             let pause = pause.and_then(|text| text.to_str().ok()?.parse().ok());
             let pause = pause.map_or(LONGEST_PAUSE, Duration::from_secs).min(LONGEST_PAUSE);
-            if Instant::now() + pause >= until {
-                return Err(answer.error());
+            if Instant::now() + pause >= deadline {
+                return Err(answer.to_error());
             }
             sleep(pause).await;
         }
     }
 
-    pub(super) fn request(
+    pub(super) fn build_request(
         &self,
         method: &Method,
         path: &str,
         accept: &str,
         body: Option<Bytes>,
     ) -> Result<Request<Body>> {
-        let form = if *method == Method::PATCH { "application/merge-patch+json" } else { JSON };
+        let content_type =
+            if *method == Method::PATCH { "application/merge-patch+json" } else { JSON };
         let request = Request::builder().method(method).uri(format!("{}{path}", self.base));
-        let request = request.header(header::ACCEPT, accept).header(header::CONTENT_TYPE, form);
+        let request =
+            request.header(header::ACCEPT, accept).header(header::CONTENT_TYPE, content_type);
         let body = body.map_or_else(Body::empty, |body| Body::from(body.to_vec()));
-        request.body(body).map_err(unavailable)
+        request.body(body).map_err(unavailable_error)
     }
 }
 
 /// Escapes a text for a query: all but letters, digits and `-._~`.
-pub(super) fn escaped(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+pub(super) fn escape_query(text: &str) -> String {
+    let is_unreserved = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     text.bytes()
-        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .map(|byte| {
+            if is_unreserved(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }
+        })
         .collect()
 }
 
@@ -195,7 +207,10 @@ mod tests {
 
     #[test]
     fn the_oldest_revision_of_a_watch_is_read_from_the_refusal() {
-        assert_eq!(oldest("too old resource version: 5 (12)"), Revision(12));
-        assert_eq!(oldest("The resourceVersion for the provided list is too old."), Revision(0));
+        assert_eq!(parse_oldest("too old resource version: 5 (12)"), Revision(12));
+        assert_eq!(
+            parse_oldest("The resourceVersion for the provided list is too old."),
+            Revision(0)
+        );
     }
 }

@@ -4,15 +4,15 @@ use super::*;
 
 impl ModelState {
     /// Returns each edit that a person may make, of the kinds that the search varies.
-    pub(super) fn edits(&self, rules: &ModelRules) -> Vec<(String, Self)> {
-        let mut all = Vec::new();
-        let mut edit = |kind: EditKind, what: String, change: &dyn Fn(&mut Self)| {
-            if rules.varies(kind) {
-                let mut next = self.clone();
-                change(&mut next);
+    pub(super) fn possible_edits(&self, rules: &ModelRules) -> Vec<(String, Self)> {
+        let mut edits = Vec::new();
+        let mut edit = |kind: EditKind, label: String, change: &dyn Fn(&mut Self)| {
+            if rules.has_edit_kind(kind) {
+                let mut next_state = self.clone();
+                change(&mut next_state);
                 // Clients need no apply.
-                next.edits += u8::from(kind != EditKind::Index);
-                all.push((what, next));
+                next_state.edits += u8::from(kind != EditKind::Index);
+                edits.push((label, next_state));
             }
         };
         for size in 1..=3 {
@@ -20,21 +20,21 @@ impl ModelState {
         }
         for size in [None, Some(1), Some(2), Some(3)] {
             // Two searches in one: those with roles need three masters of a new pool.
-            if size != Some(3) || rules.varies(EditKind::Roles) {
+            if size != Some(3) || rules.has_edit_kind(EditKind::Roles) {
                 edit(EditKind::Sizes, format!("b: {size:?}"), &|s| s.wanted[1] = size);
             }
         }
         // Validation refuses an older version than a node ran.
-        let least = u8::from(ids().any(|id| self.node(id).newer));
-        for revision in rules.revisions.iter().filter(|revision| **revision >= least) {
-            let what = format!("revision {}", REVISIONS[usize::from(*revision)]);
-            edit(EditKind::Revisions, what, &|s| s.revision = *revision);
+        let min_revision = u8::from(node_ids().any(|id| self.node(id).newer));
+        for revision in rules.revisions.iter().filter(|revision| **revision >= min_revision) {
+            let label = format!("revision {}", REVISIONS[usize::from(*revision)]);
+            edit(EditKind::Revisions, label, &|s| s.revision = *revision);
         }
         for (pool, roles) in
-            [0, 1].into_iter().flat_map(|at| [BOTH, MASTER, HOLDER].map(|r| (at, r)))
+            [0, 1].into_iter().flat_map(|pool| [BOTH, MASTER, HOLDER].map(|r| (pool, r)))
         {
-            let what = format!("{}: {roles:?}", POOLS[pool]);
-            edit(EditKind::Roles, what, &|s| s.roles[pool] = roles);
+            let label = format!("{}: {roles:?}", POOLS[pool]);
+            edit(EditKind::Roles, label, &|s| s.roles[pool] = roles);
         }
         edit(EditKind::Security, format!("secure: {}", !self.secure), &|s| s.secure = !s.secure);
         edit(EditKind::Stop, format!("stopped: {}", !self.stopped), &|s| s.stopped = !s.stopped);
@@ -46,10 +46,10 @@ impl ModelState {
                 s.skipped.insert((*name).to_owned());
             });
         }
-        for id in ids().filter(|id| self.node(*id).pod == PodState::Ready) {
+        for id in node_ids().filter(|id| self.node(*id).pod == PodState::Ready) {
             for intent in [IntentState::LeavingByPerson, IntentState::Fenced] {
-                let what = format!("{} {intent:?}", name_of(id));
-                edit(EditKind::Phases, what, &|s| s.node_mut(id).intent = intent);
+                let label = format!("{} {intent:?}", name_of(id));
+                edit(EditKind::Phases, label, &|s| s.node_mut(id).intent = intent);
             }
         }
         if self.cordoned {
@@ -67,59 +67,61 @@ impl ModelState {
         if let Some(id) = self.newest_node().filter(|_| !self.newer_data) {
             edit(EditKind::Index, format!("an index on {}", name_of(id)), &|s| {
                 s.newer_data = true;
-                s.copies[DATA - 1] = bit(id);
+                s.copies[DATA - 1] = node_bit(id);
             });
         }
-        let wants = |next: &Self, role: fn(NodeRoles) -> bool| {
-            let mut pools = next.wanted.iter().zip(next.roles);
+        let has_role = |state: &Self, role: fn(NodeRoles) -> bool| {
+            let mut pools = state.wanted.iter().zip(state.roles);
             pools.any(|(size, roles)| size.is_some() && role(roles))
         };
         // Validation asks for a node of each role.
-        all.retain(|(_, next)| wants(next, |r| r.master) && wants(next, |r| r.data));
-        let same = Self { edits: self.edits + 1, ..self.clone() };
-        all.retain(|(_, next)| *next != same);
-        all
+        edits.retain(|(_, next_state)| {
+            has_role(next_state, |r| r.master) && has_role(next_state, |r| r.data)
+        });
+        let unchanged_state = Self { edits: self.edits + 1, ..self.clone() };
+        edits.retain(|(_, next_state)| *next_state != unchanged_state);
+        edits
     }
 
     /// Returns a node that serves with the newer version and may hold data.
     fn newest_node(&self) -> Option<NodeId> {
-        ids().find(|id| {
+        node_ids().find(|id| {
             let NodeSpec { revision, roles, .. } = self.node(*id).runs;
             self.is_live(*id) && revision != OLD && roles.data
         })
     }
 
     /// Returns each fault that may befall the cluster, of the kinds that the search varies.
-    pub(super) fn faults(&self, rules: &ModelRules) -> Vec<(String, Self)> {
-        let mut all = Vec::new();
-        if rules.fails(FaultKind::Quota) && !self.refuses {
-            let next = Self { refuses: true, faults: self.faults + 1, ..self.clone() };
-            all.push(("a quota refuses new pods".to_owned(), next));
+    pub(super) fn possible_faults(&self, rules: &ModelRules) -> Vec<(String, Self)> {
+        let mut faults = Vec::new();
+        if rules.has_fault_kind(FaultKind::Quota) && !self.refuses {
+            let next_state = Self { refuses: true, faults: self.faults + 1, ..self.clone() };
+            faults.push(("a quota refuses new pods".to_owned(), next_state));
         }
-        for id in ids().filter(|id| self.node(*id).pod == PodState::Ready) {
-            for (kind, what, pod, lost) in [
+        for id in node_ids().filter(|id| self.node(*id).pod == PodState::Ready) {
+            for (kind, label, pod, is_lost) in [
                 (FaultKind::Ports, "closes its ports", PodState::Deaf, false),
                 (FaultKind::Eviction, "is evicted", PodState::Ending, false),
                 (FaultKind::Machine, "loses its machine", PodState::Stuck, true),
                 (FaultKind::Machine, "loses its machine's Node", PodState::Pending, true),
             ] {
-                if !rules.fails(kind) {
+                if !rules.has_fault_kind(kind) {
                     continue;
                 }
-                let mut next = self.clone();
-                next.faults += 1;
-                let node = next.node_mut(id);
-                (node.pod, node.lost) = (pod, lost);
+                let mut next_state = self.clone();
+                next_state.faults += 1;
+                let node = next_state.node_mut(id);
+                (node.pod, node.lost) = (pod, is_lost);
                 if pod == PodState::Pending {
                     (node.left, node.asked) = (node.left || node.asked, false);
                     if node.doomed || node.in_pod {
                         node.lose_pod();
                     }
                 }
-                next.heal(rules);
-                all.push((format!("{} {what}", name_of(id)), next));
+                next_state.restore_copies(rules);
+                faults.push((format!("{} {label}", name_of(id)), next_state));
             }
         }
-        all
+        faults
     }
 }

@@ -45,33 +45,33 @@ pub(super) const OF_ROLES: u16 =
 /// Masters that let one of them go at any time.
 const ENOUGH: usize = 3;
 
-fn when(holds: bool, rule: u16) -> u16 {
-    if holds { rule } else { 0 }
+fn rule_if(is_active: bool, rule: u16) -> u16 {
+    if is_active { rule } else { 0 }
 }
 
 /// Returns rules as pilots report them.
-pub(super) fn blockers(database: &ManagedDatabase, rules: u16) -> Vec<BlockerFacts> {
-    let said = NAMES.iter().enumerate().filter(|(at, _)| rules & (1 << at) != 0);
+pub(super) fn build_blockers(database: &ManagedDatabase, rules: u16) -> Vec<BlockerFacts> {
+    let active_rules = NAMES.iter().enumerate().filter(|(index, _)| rules & (1 << index) != 0);
     let blocker = |(_, name): (usize, &&str)| {
-        let rule = database.names.predicate(name).expect("the database declares the rule");
+        let rule = database.names.find_predicate(name).expect("the database declares the rule");
         BlockerFacts {
             predicate: rule.name.to_owned(),
             message: rule.sentence.to_owned(),
             against: rule.against.to_vec(),
         }
     };
-    said.map(blocker).collect()
+    active_rules.map(blocker).collect()
 }
 
 impl ModelState {
     /// Returns what the pilot of a node reports as soon as it has looked.
-    pub(super) fn report(&self, rules: &ModelRules, id: NodeId) -> PilotReport {
+    pub(super) fn pilot_report(&self, rules: &ModelRules, id: NodeId) -> PilotReport {
         let NodeState { pod, volume, runs, started, .. } = *self.node(id);
-        PilotReport { pod, volume, runs, started, rules: self.rules(rules, id) }
+        PilotReport { pod, volume, runs, started, rules: self.rule_bits(rules, id) }
     }
 
     /// Returns the rules that hold for a node.
-    pub(super) fn rules(&self, rules: &ModelRules, id: NodeId) -> u16 {
+    pub(super) fn rule_bits(&self, rules: &ModelRules, id: NodeId) -> u16 {
         let node = self.node(id);
         if !node.known || !node.is_running() || node.volume != VolumeState::Data {
             return 0;
@@ -80,104 +80,109 @@ impl ModelState {
         if !rules.ring && node.pod == PodState::Deaf {
             return 0;
         }
-        let mut found = 0;
+        let mut bits = 0;
         if rules.ring {
-            found |= when(self.misses(id), PEERS_UP);
-            found |= when(self.starves(rules, id), RANGES_KEEP_QUORUM);
+            bits |= rule_if(self.is_member_down(id), PEERS_UP);
+            bits |= rule_if(self.breaks_data_quorum(rules, id), RANGES_KEEP_QUORUM);
         } else {
-            let red = (0..DATA).any(|at| self.copies[at] != 0 && self.live(self.copies[at]) == 0);
-            let alone = self.holds_alone(id);
-            found |= when(red, HEALTH_NOT_RED);
-            found |= when(alone && self.wanted_copies(rules) > 1, SHARD_COPY_ELSEWHERE);
-            found |= when(alone, DATA_OUTLIVES_POD);
+            let is_red = (0..DATA)
+                .any(|piece| self.copies[piece] != 0 && self.live_copies(self.copies[piece]) == 0);
+            let is_only_holder = self.holds_alone(id);
+            bits |= rule_if(is_red, HEALTH_NOT_RED);
+            bits |= rule_if(is_only_holder && self.wanted_copies(rules) > 1, SHARD_COPY_ELSEWHERE);
+            bits |= rule_if(is_only_holder, DATA_OUTLIVES_POD);
         }
         if rules.votes {
-            found |= when(self.outvotes(id), QUORUM_KEPT);
-            found |= self.rules_of_vote(id);
-            let moves = !node.told.roles.data && node.runs.roles.data && self.holds(id);
-            let takes = |other: NodeId| {
+            bits |= rule_if(self.breaks_voter_quorum(id), QUORUM_KEPT);
+            bits |= self.rules_of_vote(id);
+            let has_data_to_move =
+                !node.told.roles.data && node.runs.roles.data && self.holds_data(id);
+            let can_take = |other: NodeId| {
                 let NodeState { told, runs, .. } = self.node(other);
                 other != id && self.is_live(other) && told.roles.data && runs.roles.data
             };
-            let rule = if ids().any(takes) { SHARDS_MOVED_AWAY } else { SHARDS_MAY_MOVE };
-            found |= when(moves, rule);
+            let rule = if node_ids().any(can_take) { SHARDS_MOVED_AWAY } else { SHARDS_MAY_MOVE };
+            bits |= rule_if(has_data_to_move, rule);
         }
         if node.is_leaving() {
-            found |= self.rules_of_departure(rules, id);
+            bits |= self.rules_of_departure(rules, id);
         }
-        found
+        bits
     }
 
     /// Does the database refuse to let a node go that is asked to leave?
-    pub(super) fn refuses(&self, rules: &ModelRules, id: NodeId) -> bool {
-        self.rules(rules, id) & OF_DEPARTURES != 0
+    pub(super) fn refuses_decommission(&self, rules: &ModelRules, id: NodeId) -> bool {
+        self.rule_bits(rules, id) & OF_DEPARTURES != 0
     }
 
     fn rules_of_departure(&self, rules: &ModelRules, id: NodeId) -> u16 {
-        let others = || ids().filter(|other| *other != id && self.is_live(*other));
+        let others = || node_ids().filter(|other| *other != id && self.is_live(*other));
         if !rules.ring {
-            let receives = |other: &NodeId| {
+            let can_receive = |other: &NodeId| {
                 let node = self.node(*other);
                 node.runs.roles.data && node.told.roles.data && !node.is_leaving()
             };
-            let left = others().filter(receives).count();
-            let lack = self.holds(id) && left < self.wanted_copies(rules) as usize;
-            let lead = self.node(id).runs.roles.master && rules.votes && !self.master_may_go(id);
-            return when(lack, COPIES_ELSEWHERE) | when(lead, MASTERS_REMAIN);
+            let receiver_count = others().filter(can_receive).count();
+            let lacks_receivers =
+                self.holds_data(id) && receiver_count < self.wanted_copies(rules) as usize;
+            let lacks_masters =
+                self.node(id).runs.roles.master && rules.votes && !self.master_may_go(id);
+            return rule_if(lacks_receivers, COPIES_ELSEWHERE)
+                | rule_if(lacks_masters, MASTERS_REMAIN);
         }
-        let part = *rules.parts().iter().find(|part| *part & bit(id) != 0).unwrap();
-        let near = others().filter(|other| part & bit(*other) != 0).count();
+        let part = *rules.quorum_parts().iter().find(|part| *part & node_bit(id) != 0).unwrap();
+        let near_count = others().filter(|other| part & node_bit(*other) != 0).count();
         match () {
-            () if self.misses(id) => RECEIVERS_READY,
-            () if near < rules.copies as usize => REPLICATION_FACTOR,
+            () if self.is_member_down(id) => RECEIVERS_READY,
+            () if near_count < rules.copies as usize => REPLICATION_FACTOR,
             () => 0,
         }
     }
 
     /// Is a member down, other than this one?
-    pub(super) fn misses(&self, id: NodeId) -> bool {
-        ids().any(|other| {
+    pub(super) fn is_member_down(&self, id: NodeId) -> bool {
+        node_ids().any(|other| {
             let node = self.node(other);
             other != id && node.volume == VolumeState::Data && !self.is_live(other)
         })
     }
 
     /// Returns the nodes that hold a piece of data and serve.
-    pub(super) fn live(&self, holders: u8) -> u32 {
-        let live = ids().filter(|id| holders & bit(*id) != 0 && self.is_live(*id));
-        u32::try_from(live.count()).unwrap()
+    pub(super) fn live_copies(&self, holders: u8) -> u32 {
+        let live_ids = node_ids().filter(|id| holders & node_bit(*id) != 0 && self.is_live(*id));
+        u32::try_from(live_ids.count()).unwrap()
     }
 
     /// Holds the node a piece of data?
-    pub(super) fn holds(&self, id: NodeId) -> bool {
-        self.copies.iter().any(|holders| holders & bit(id) != 0)
+    pub(super) fn holds_data(&self, id: NodeId) -> bool {
+        self.copies.iter().any(|holders| holders & node_bit(id) != 0)
     }
 
     /// Holds the node the only copy of a piece that serves?
     pub(super) fn holds_alone(&self, id: NodeId) -> bool {
-        let mut held = self.copies.iter().filter(|holders| *holders & bit(id) != 0);
-        held.any(|holders| self.live(holders & !bit(id)) == 0)
+        let mut held_pieces = self.copies.iter().filter(|holders| *holders & node_bit(id) != 0);
+        held_pieces.any(|holders| self.live_copies(holders & !node_bit(id)) == 0)
     }
 
     /// Would a quorum of a piece of data be lost if the node stopped, too? With all copies up, a stop is
     /// no worse at one time than at another.
-    pub(super) fn starves(&self, rules: &ModelRules, id: NodeId) -> bool {
-        let mut held = self.copies.iter().filter(|holders| *holders & bit(id) != 0);
-        held.any(|holders| {
-            let parts = rules.parts().iter().chain(&[0b11_1111]);
-            parts.filter(|part| *part & bit(id) != 0).any(|part| {
-                let all = (holders & part).count_ones();
-                let others = self.live(holders & part & !bit(id));
-                others + 1 < all && others <= all / 2
+    pub(super) fn breaks_data_quorum(&self, rules: &ModelRules, id: NodeId) -> bool {
+        let mut held_pieces = self.copies.iter().filter(|holders| *holders & node_bit(id) != 0);
+        held_pieces.any(|holders| {
+            let parts = rules.quorum_parts().iter().chain(&[0b11_1111]);
+            parts.filter(|part| *part & node_bit(id) != 0).any(|part| {
+                let copy_count = (holders & part).count_ones();
+                let other_copies = self.live_copies(holders & part & !node_bit(id));
+                other_copies + 1 < copy_count && other_copies <= copy_count / 2
             })
         })
     }
 
     /// Would fewer than a majority of more than two voters be up without the node?
-    pub(super) fn outvotes(&self, id: NodeId) -> bool {
-        let up = self.voters.iter().filter(|voter| self.is_master(**voter)).count();
-        let counts = self.voters.len() > 2 && self.is_master(id) && self.voters.contains(&id);
-        counts && up.saturating_sub(1) <= self.voters.len() / 2
+    pub(super) fn breaks_voter_quorum(&self, id: NodeId) -> bool {
+        let live_voters = self.voters.iter().filter(|voter| self.is_master(**voter)).count();
+        let is_counted = self.voters.len() > 2 && self.is_master(id) && self.voters.contains(&id);
+        is_counted && live_voters.saturating_sub(1) <= self.voters.len() / 2
     }
 
     /// Has the node a vote, and is to run without the role `master`? Its pilot keeps that role for it.
@@ -197,18 +202,18 @@ impl ModelState {
     /// Returns how many masters are up that stay when this one goes, and how many are to be masters and
     /// are not.
     fn masters_without(&self, id: NodeId) -> (usize, usize) {
-        let stays = |other: &NodeId| {
+        let is_staying = |other: &NodeId| {
             let node = self.node(*other);
             *other != id && node.known && node.told.roles.master && !node.is_leaving()
         };
-        let staying = || ids().filter(stays);
-        let up = staying().filter(|other| self.is_master(*other)).count();
-        (up, staying().count() - up)
+        let staying_masters = || node_ids().filter(is_staying);
+        let live_masters = staying_masters().filter(|other| self.is_master(*other)).count();
+        (live_masters, staying_masters().count() - live_masters)
     }
 
     /// May the cluster lose this master: are others there, or enough of them?
     pub(super) fn master_may_go(&self, id: NodeId) -> bool {
-        let (up, awaited) = self.masters_without(id);
-        up > 0 && (awaited == 0 || up >= ENOUGH)
+        let (live_masters, awaited_masters) = self.masters_without(id);
+        live_masters > 0 && (awaited_masters == 0 || live_masters >= ENOUGH)
     }
 }

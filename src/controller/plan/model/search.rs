@@ -16,12 +16,12 @@ pub(crate) struct SearchCoverage {
 }
 
 impl SearchCoverage {
-    fn count(&mut self, planned: &Plan) {
+    fn count_plan(&mut self, plan: &Plan) {
         let kind = |text: String| text.split([' ', '(']).next().unwrap_or_default().to_owned();
-        if let Some(step) = &planned.step {
+        if let Some(step) = &plan.step {
             *self.steps.entry(kind(format!("{step:?}"))).or_default() += 1;
         }
-        for remedy in remedies(planned) {
+        for remedy in plan_remedies(plan) {
             *self.remedies.entry(kind(format!("{remedy:?}"))).or_default() += 1;
         }
     }
@@ -38,16 +38,16 @@ impl MetStates {
     /// Returns the events from the start to a state.
     fn events_to(&self, state: &ModelState) -> Vec<String> {
         let mut events = Vec::new();
-        let mut at = state.clone();
-        while let Some(Some((before, event))) = self.0.get(&at) {
+        let mut current_state = state.clone();
+        while let Some(Some((previous_state, event))) = self.0.get(&current_state) {
             events.push(event.clone());
-            at = before.clone();
+            current_state = previous_state.clone();
         }
         events.reverse();
         events
     }
 
-    fn story(&self, state: &ModelState) -> String {
+    fn event_log(&self, state: &ModelState) -> String {
         self.events_to(state).join("\n")
     }
 }
@@ -56,101 +56,108 @@ impl MetStates {
 ///
 /// # Panics
 /// Where a step breaks a law, and where a rest is a trap.
-pub(crate) fn search(
+pub(crate) fn search_states(
     start: ModelState,
     rules: &ModelRules,
     edits: u8,
     faults: u8,
-    most: usize,
+    max_states: usize,
 ) -> SearchCoverage {
     let mut coverage = SearchCoverage::default();
-    let mut met = MetStates::default();
-    let mut followed: HashSet<ModelState> = HashSet::new();
+    let mut met_states = MetStates::default();
+    let mut followed_states: HashSet<ModelState> = HashSet::new();
     let (mut ways_out, mut traps) = (WaysOut::default(), BTreeSet::new());
     let mut queue = VecDeque::from([start.clone()]);
     // All edits of one apply: nothing has moved since the first.
-    let mut edited = HashSet::from([start.clone()]);
-    met.0.insert(start, None);
+    let mut edited_states = HashSet::from([start.clone()]);
+    met_states.0.insert(start, None);
     while let Some(state) = queue.pop_front() {
-        let mut next = Vec::new();
-        let mut ensured = state.clone();
-        let planned = ensured.look(rules).plan();
-        coverage.count(&planned);
-        if let Some(step) = &planned.step {
-            if let Some(broken) = ensured.breaks(rules, step) {
-                panic!("{broken}\nafter:\n{}\nof:\n{state}", met.story(&state));
+        let mut next_states = Vec::new();
+        let mut ensured_state = state.clone();
+        let plan = ensured_state.reconcile(rules).build_plan();
+        coverage.count_plan(&plan);
+        if let Some(step) = &plan.step {
+            if let Some(violation) = ensured_state.find_violation(rules, step) {
+                panic!("{violation}\nafter:\n{}\nof:\n{state}", met_states.event_log(&state));
             }
-            if state.faults < faults && rules.fails(FaultKind::Crash) {
-                let cut = |after| (format!("controller ends amid {step:?}"), after);
-                next.extend(ensured.cut_short(rules, step).into_iter().map(cut));
+            if state.faults < faults && rules.has_fault_kind(FaultKind::Crash) {
+                let label_cut = |next_state| (format!("controller ends amid {step:?}"), next_state);
+                next_states.extend(ensured_state.cut_short(rules, step).into_iter().map(label_cut));
             }
-            let mut after = ensured.clone();
-            after.execute(rules, step);
-            next.push((format!("controller: {step:?}"), after));
+            let mut next_state = ensured_state.clone();
+            next_state.execute_step(rules, step);
+            next_states.push((format!("controller: {step:?}"), next_state));
         }
-        for id in ids() {
-            if rules.in_turn && !next.is_empty() {
+        for id in node_ids() {
+            if rules.in_turn && !next_states.is_empty() {
                 break;
             }
             let name = name_of(id);
-            if let Some(after) = ensured.moved(rules, id) {
-                next.push((format!("{name} moves"), after));
+            if let Some(next_state) = ensured_state.advance_node(rules, id) {
+                next_states.push((format!("{name} moves"), next_state));
             }
             // The controller is slow, and then writes by what its caches hold.
-            let slow = rules.slow && ensured != state;
-            if let Some(after) = slow.then(|| state.moved(rules, id)).flatten() {
-                let late = after.ensured_late(&ensured);
-                next.push((format!("{name} moves before the controller writes"), after));
-                next.push((format!("{name} moves, and the controller writes late"), late));
+            let is_slow = rules.slow && ensured_state != state;
+            if let Some(next_state) = is_slow.then(|| state.advance_node(rules, id)).flatten() {
+                let late_state = next_state.ensured_late(&ensured_state);
+                next_states
+                    .push((format!("{name} moves before the controller writes"), next_state));
+                next_states
+                    .push((format!("{name} moves, and the controller writes late"), late_state));
             }
         }
-        let reports = ids()
-            .filter_map(|id| Some((format!("{} reports", name_of(id)), ensured.reported(id)?)));
+        let reports = node_ids().filter_map(|id| {
+            Some((format!("{} reports", name_of(id)), ensured_state.deliver_report(id)?))
+        });
         let reports: Vec<_> = reports.collect();
-        let is_quiet = next.is_empty() && reports.is_empty();
+        let is_quiet = next_states.is_empty() && reports.is_empty();
         if is_quiet {
-            let late = state.late().map(|(id, after)| (format!("{} is late", name_of(id)), after));
-            next.extend(late);
+            let expiries = state
+                .expire_deadline()
+                .map(|(id, next_state)| (format!("{} is late", name_of(id)), next_state));
+            next_states.extend(expiries);
         }
-        let at_rest = next.is_empty() && reports.is_empty();
-        if at_rest && !state.is_wanted() {
-            let same = ModelState { edits: 0, faults: 0, ..state.clone() };
-            if followed.insert(same.clone())
-                && let Err(why) = ways_out.judge(&same, rules)
+        let is_at_rest = next_states.is_empty() && reports.is_empty();
+        if is_at_rest && !state.is_wanted() {
+            let reset_state = ModelState { edits: 0, faults: 0, ..state.clone() };
+            if followed_states.insert(reset_state.clone())
+                && let Err(reason) = ways_out.check_state(&reset_state, rules)
             {
-                let of_plan = why.find("\nPlan {").unwrap_or(why.len());
-                let kind: String = why[..of_plan].chars().filter(|c| !c.is_ascii_digit()).collect();
+                let plan_start = reason.find("\nPlan {").unwrap_or(reason.len());
+                let kind: String =
+                    reason[..plan_start].chars().filter(|c| !c.is_ascii_digit()).collect();
                 if traps.insert(kind) && traps.len() <= MOST_TOLD {
-                    println!("TRAP after:\n{}\n{why}\n", met.story(&state));
+                    println!("TRAP after:\n{}\n{reason}\n", met_states.event_log(&state));
                 }
             }
         }
-        let hurries = !rules.patient && state.edits < 2;
-        if (is_quiet || hurries || edited.contains(&state)) && state.edits < edits {
-            let after = state.edits(rules);
-            if edited.contains(&state) {
-                edited.extend(after.iter().map(|(_, after)| after.clone()));
+        let can_edit_early = !rules.patient && state.edits < 2;
+        if (is_quiet || can_edit_early || edited_states.contains(&state)) && state.edits < edits {
+            let edit_states = state.possible_edits(rules);
+            if edited_states.contains(&state) {
+                edited_states.extend(edit_states.iter().map(|(_, edit_state)| edit_state.clone()));
             }
-            next.extend(after);
+            next_states.extend(edit_states);
         }
         if state.faults < faults {
-            next.extend(state.faults(rules));
+            next_states.extend(state.possible_faults(rules));
         }
         if queue.is_empty() {
             // Breadth first, the last state is one of the farthest.
-            coverage.depth = met.events_to(&state).len();
+            coverage.depth = met_states.events_to(&state).len();
         }
-        let late =
-            |(event, after): (String, ModelState)| (event, after.reporting_late(&state, rules));
-        for (event, after) in next.into_iter().map(late).chain(reports) {
-            if met.0.len() < most && !met.0.contains_key(&after) {
-                met.0.insert(after.clone(), Some((state.clone(), event)));
-                queue.push_back(after);
+        let report_late = |(event, next_state): (String, ModelState)| {
+            (event, next_state.reporting_late(&state, rules))
+        };
+        for (event, next_state) in next_states.into_iter().map(report_late).chain(reports) {
+            if met_states.0.len() < max_states && !met_states.0.contains_key(&next_state) {
+                met_states.0.insert(next_state.clone(), Some((state.clone(), event)));
+                queue.push_back(next_state);
             }
         }
     }
     assert!(traps.is_empty(), "{} kinds of traps", traps.len());
-    coverage.states = met.0.len();
-    coverage.rests = followed.len();
+    coverage.states = met_states.0.len();
+    coverage.rests = followed_states.len();
     coverage
 }

@@ -169,7 +169,7 @@ fn restarts_and_drains_go_on_beside_replica_behind() {
             desired.strategy.skip_predicates.insert("ReplicaBehind".into());
             desired.pools[0].replicas = 3;
         }
-        let plan = plan(&desired, &observed);
+        let plan = plan_next_step(&desired, &observed);
         drain_hold(&desired, &observed, &plan).map(|hold| hold.reason)
     };
     assert_eq!(hold(false, false), None, "a departure that waits holds no drain");

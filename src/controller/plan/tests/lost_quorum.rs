@@ -79,7 +79,7 @@ fn beginning_anew_is_named_where_giving_up_would_not_help() {
         renew(o, 1);
         renew(o, 2);
     })));
-    let told = plan_of(lose_two).waiting.unwrap().sentence();
+    let told = plan_of(lose_two).waiting.unwrap().description();
     for word in
         ["without ex-demo-a-1, ex-demo-a-2: bring one back", "demo ex-demo-a-0 --cluster-id former"]
     {

@@ -23,7 +23,7 @@ fn evict(observed: &mut ObservedCluster, ordinal: u32) -> &mut PilotFacts {
 }
 
 fn template<'a>(desired: &DesiredCluster, observed: &'a ObservedCluster) -> Option<&'a str> {
-    pinned(desired, observed, &observed.pools[0])
+    pinned_template(desired, observed, &observed.pools[0])
 }
 
 #[test]
@@ -55,7 +55,8 @@ fn a_node_that_had_no_pod_when_another_version_was_wanted_waits_for_its_turn_too
 fn a_node_that_is_made_while_the_canary_is_held_is_as_the_others() {
     let (mut desired, mut observed) = untouched(3);
     let birth = |desired: &DesiredCluster, observed: &ObservedCluster| {
-        newborn(desired, observed, &observed.pools[0]).map(|birth| birth.template.to_owned())
+        revision_for_new_pod(desired, observed, &observed.pools[0])
+            .map(|birth| birth.template.to_owned())
     };
     assert_eq!(birth(&desired, &observed), None, "a new node tries the newest");
     desired.strategy.canary = Some((BTreeSet::new(), 1));
@@ -65,7 +66,7 @@ fn a_node_that_is_made_while_the_canary_is_held_is_as_the_others() {
     canary.spec = desired.pools[0].pilot.clone();
     canary.running_hash = Some("new".into());
     assert_eq!(birth(&desired, &observed).as_deref(), Some("old"));
-    assert_eq!(template(&desired, &observed.resized("a", 4)), Some("old"));
+    assert_eq!(template(&desired, &observed.with_replicas("a", 4)), Some("old"));
 }
 
 #[test]
@@ -76,9 +77,9 @@ fn a_pod_that_got_another_version_before_its_turn_is_made_anew() {
     let leaked = pod(&mut observed, 0, 1);
     (leaked.hash, leaked.ready) = ("new".into(), false);
     let step = PlannedStep::Recreate { pilot: "ex-demo-a-1".into(), pod: "pod-1".into() };
-    assert_eq!(plan(&desired, &observed).step, Some(step));
+    assert_eq!(plan_next_step(&desired, &observed).step, Some(step));
     observed.pools[0].set.as_mut().unwrap().template = "new".into();
-    let waits = plan(&desired, &observed);
+    let waits = plan_next_step(&desired, &observed);
     assert_ne!(waits.step.as_ref().map(PlannedStep::name), Some("RecreatePod"), "{waits:?}");
 }
 
@@ -92,7 +93,7 @@ fn a_node_that_gets_no_pod_of_the_old_template_is_mended_by_the_newest() {
         (pilot.ready, pilot.pinned) = (false, Some("old".into()));
         member(&mut observed, 0, 1).refused =
             Some(PodFailure { reason: "QuotaExceeded", message: "no room".into(), lasts: true });
-        plan(&desired, &observed)
+        plan_next_step(&desired, &observed)
     };
     let step = Some(PlannedStep::Configure { pilot: "ex-demo-a-1".into() });
     assert_eq!(mended("5.0.6").step, step, "a configuration");
@@ -133,7 +134,7 @@ fn a_held_canary_keeps_the_newest_from_a_node_whose_pod_waits_for_a_machine() {
         let pod = pod(&mut observed, 0, 0);
         pod.ready = false;
         pod.trouble = Some(PodFailure { reason: "Unschedulable", message: "no".into(), lasts });
-        plan(&desired, &observed)
+        plan_next_step(&desired, &observed)
     };
     assert_eq!(waits(false, "5.0.6").step, None, "a new machine may come");
     assert!(matches!(waits(true, "5.0.6").step, Some(PlannedStep::Replace { .. })));
@@ -153,11 +154,11 @@ fn an_upgrade_that_failed_on_its_first_node_is_taken_back() {
     failed.given_up = Some("claim-2".into());
     let broken = pod(&mut observed, 0, 2);
     (broken.hash, broken.ready) = ("newer".into(), false);
-    let first = plan(&desired, &observed).step;
+    let first = plan_next_step(&desired, &observed).step;
     let replace = PlannedStep::Replace { pilot: "ex-demo-a-2".into(), pod: "pod-2".into() };
     assert_eq!(first, Some(replace));
     pilot(&mut observed, 0, 2).spec = desired.pools[0].pilot.clone();
     pod(&mut observed, 0, 2).hash = "new".into();
-    let then = plan(&desired, &observed).step;
+    let then = plan_next_step(&desired, &observed).step;
     assert!(matches!(then, Some(PlannedStep::Renew { claim: Some(_), .. })), "{then:?}");
 }

@@ -20,7 +20,7 @@ fn converge(simulation: &mut Simulation) {
     let ObservedCluster { pools, .. } = &simulation.observed;
     panic!(
         "did not converge; next {:?}\n{}\n{pools:#?}",
-        plan(&simulation.desired, &simulation.observed),
+        plan_next_step(&simulation.desired, &simulation.observed),
         simulation.log.join("\n"),
     );
 }

@@ -84,14 +84,14 @@ fn a_rule_against_another_spec_holds_neither_an_eviction_nor_a_request_to_leave(
     let pools = [("a", 1), ("b", 1), ("c", 1)];
     let (desired, mut observed) = (desired(&pools, "new"), observed(&pools, "new"));
     held(&mut observed, "DataMayMove");
-    assert_eq!(drain_hold(&desired, &observed, &plan(&desired, &observed)), None);
+    assert_eq!(drain_hold(&desired, &observed, &plan_next_step(&desired, &observed)), None);
     pod(&mut observed, 0, 0).machine = Some("m".into());
     let asked = LeaveRequest { pod: "pod-0".into(), by: "a person".into() };
     pilot(&mut observed, 0, 0).leave = Some(asked);
-    let step = plan(&desired, &observed).step;
+    let step = plan_next_step(&desired, &observed).step;
     assert!(matches!(step, Some(PlannedStep::Vacate { .. })), "{step:?}");
     pilot(&mut observed, 0, 0).leave = None;
     pilot(&mut observed, 0, 0).blockers[0].predicate = "PeersUp".into();
-    let hold = drain_hold(&desired, &observed, &plan(&desired, &observed)).unwrap();
+    let hold = drain_hold(&desired, &observed, &plan_next_step(&desired, &observed)).unwrap();
     assert_eq!(hold.reason, "PeersUp");
 }

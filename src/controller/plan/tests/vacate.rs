@@ -195,17 +195,17 @@ fn a_node_that_waits_for_its_machine_is_expected_away() {
     let (mut desired, mut observed) = (desired(&[("a", 2)], "new"), observed(&[("a", 2)], "new"));
     placed(&mut observed);
     waits_for_its_machine(&mut observed, 0, 1);
-    let plan = super::plan(&desired, &observed);
+    let plan = super::plan_next_step(&desired, &observed);
     let after =
-        crate::controller::status::status(&desired, &observed, &plan, Timestamp::UNIX_EPOCH);
+        crate::controller::status::build_status(&desired, &observed, &plan, Timestamp::UNIX_EPOCH);
     assert!(after.conditions.iter().all(|found| found.type_ != "Stalled"), "{after:?}");
     desired.status = after;
     let much_later = Timestamp::from_second(1_000_000).unwrap();
-    let after = crate::controller::status::status(&desired, &observed, &plan, much_later);
+    let after = crate::controller::status::build_status(&desired, &observed, &plan, much_later);
     assert!(after.conditions.iter().all(|found| found.type_ != "Stalled"), "{after:?}");
     let of = |observed: &mut ObservedCluster, message: &str| {
         pod(observed, 0, 1).trouble.as_mut().unwrap().message = message.to_owned();
-        super::plan(&desired, observed)
+        super::plan_next_step(&desired, observed)
     };
     let alone = of(&mut observed, "0/1 nodes are available: 1 node(s) were unschedulable.");
     let waits = "ex-demo-a-1 waits for machine m-a, which is cordoned: no other takes its pod";
@@ -250,8 +250,8 @@ fn answered(change: impl FnOnce(&mut DesiredCluster, &mut ObservedCluster)) -> O
     placed(&mut observed);
     ask(&mut observed, 0, 1);
     change(&mut desired, &mut observed);
-    let plan = plan(&desired, &observed);
-    let mut all = answers(&desired, &observed, &plan);
+    let plan = plan_next_step(&desired, &observed);
+    let mut all = eviction_answers(&desired, &observed, &plan);
     assert!(all.len() <= 1, "{all:?}");
     all.pop().and_then(|answer| answer.waits)
 }
@@ -291,13 +291,13 @@ fn each_request_is_answered_with_what_it_waits_for() {
 fn an_answer_is_taken_back_with_its_request() {
     let (desired, mut observed) = (desired(&[("a", 2)], "new"), observed(&[("a", 2)], "new"));
     pilot(&mut observed, 0, 1).leave_waits = Some("PeersUp: one".into());
-    let found = answers(&desired, &observed, &Plan::default());
+    let found = eviction_answers(&desired, &observed, &Plan::default());
     assert_eq!((found.len(), &found[0].waits), (1, &None));
     pilot(&mut observed, 0, 1).leave_waits = None;
-    assert_eq!(answers(&desired, &observed, &Plan::default()), []);
+    assert_eq!(eviction_answers(&desired, &observed, &Plan::default()), []);
     pilot(&mut observed, 0, 1).leave_waits = Some("PeersUp: one".into());
     pilot(&mut observed, 0, 1).owned = false;
-    assert_eq!(answers(&desired, &observed, &Plan::default()), []);
+    assert_eq!(eviction_answers(&desired, &observed, &Plan::default()), []);
 }
 
 #[test]
@@ -306,12 +306,13 @@ fn a_request_that_a_rule_holds_for_an_hour_is_told_once() {
     placed(&mut observed);
     ask(&mut observed, 0, 1);
     pilot(&mut observed, 0, 1).blockers = vec![BlockerFacts::of_stop("PeersUp", "one is down")];
-    let planned = plan(&desired, &observed);
+    let planned = plan_next_step(&desired, &observed);
     let mut told = Vec::new();
     for minute in [0, 59, 61, 90] {
         let now = Timestamp::from_second(60 * minute).unwrap();
-        let after = crate::controller::status::status(&desired, &observed, &planned, now);
-        let events = crate::controller::events::of_status(&desired.status, &after, &planned);
+        let after = crate::controller::status::build_status(&desired, &observed, &planned, now);
+        let events =
+            crate::controller::events::notices_for_status(&desired.status, &after, &planned);
         let held = events.into_iter().filter(|event| event.reason == "VacateHeld");
         told.extend(held.map(|event| (minute, event.note)));
         desired.status = after;

@@ -101,7 +101,7 @@ fn a_refused_size_hides_no_growth_and_holds_no_drain() {
         claim(&mut observed, ordinal).requested = Some("1Gi".into());
         claim(&mut observed, ordinal).expansion = Some(Err("no".into()));
     }
-    let held = plan(&desired, &observed);
+    let held = plan_next_step(&desired, &observed);
     assert_eq!(&*held.blocked[0].predicate, "VolumeExpands");
     assert_eq!(drain_hold(&desired, &observed, &held), None);
 }
@@ -126,7 +126,7 @@ fn a_file_system_is_waited_for_and_may_need_a_restart() {
     assert_eq!(told.message, message);
     let told = growing(true).waiting.unwrap();
     assert_eq!(told.remedy, Remedy::RestartNode { node: "ex-demo-a-1".into() });
-    assert!(told.sentence().contains("delete pod ex-demo-a-1"), "{}", told.sentence());
+    assert!(told.description().contains("delete pod ex-demo-a-1"), "{}", told.description());
 }
 
 #[test]

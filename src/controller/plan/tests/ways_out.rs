@@ -51,7 +51,7 @@ fn a_lost_node_hides_no_growth_and_says_what_it_holds() {
         pod(o, 0, 0).hash = "old".into();
     });
     assert_eq!((&waits.step, &*waits.blocked[0].predicate), (&None, "MaxUnavailable"));
-    let told = waits.waiting.unwrap().sentence();
+    let told = waits.waiting.unwrap().description();
     for word in ["affinity conflict", "annotate Pilot ex-demo-a-2", "give-up=claim-2"] {
         assert!(told.contains(word), "{told}");
     }
@@ -90,7 +90,7 @@ fn a_volume_that_is_not_mounted_may_be_mended_or_given_up() {
             let message = "ex-demo-a-2: FailedMount: no Secret".to_owned();
             pod.trouble = Some(PodFailure { reason, message, lasts: true });
         });
-        plan.waiting.unwrap().sentence()
+        plan.waiting.unwrap().description()
     };
     let mounts = with("VolumeNotMounted");
     for word in ["FailedMount: no Secret; mend what it names", "give-up=claim-2"] {
@@ -144,7 +144,7 @@ fn a_wanted_node_whose_data_are_given_up_joins_again_and_no_other_is_meant() {
         (pod(o, 0, 1).terminating, pod(o, 0, 1).overdue) = (true, true);
         member(o, 0, 1).claim.as_mut().unwrap().terminating = true;
     });
-    let told = stuck.waiting.unwrap().sentence();
+    let told = stuck.waiting.unwrap().description();
     assert!(told.contains("out-of-service"), "{told}");
 }
 

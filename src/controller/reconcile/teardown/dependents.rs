@@ -24,7 +24,9 @@ use crate::{
     controller::{
         context::{ControllerContext, Error, MANAGER},
         desired_state::DesiredCluster,
-        observe::{ObservedCluster, controller, other_store, owned, owners_but_ours},
+        observe::{
+            ObservedCluster, controller_owner, is_owned_by, owners_but_ours, store_mismatch,
+        },
         resources::{self, PreparedObject},
     },
 };
@@ -41,7 +43,7 @@ impl DependentObject {
         self.meta.name.as_deref().unwrap_or_default()
     }
 
-    pub(super) fn is<K: Resource<DynamicType = ()>>(&self) -> bool {
+    pub(super) fn is_kind<K: Resource<DynamicType = ()>>(&self) -> bool {
         self.resource.kind == K::kind(&())
     }
 }
@@ -67,7 +69,7 @@ pub(super) struct ClusterDependents {
 
 /// Returns the kinds of Kubernetes objects that the controller makes, in the order in which they
 /// are deleted: pilots need their rights to the end.
-fn kinds() -> [ApiResource; 9] {
+fn dependent_kinds() -> [ApiResource; 9] {
     [
         ApiResource::erase::<StatefulSet>(&()),
         ApiResource::erase::<PodDisruptionBudget>(&()),
@@ -83,7 +85,7 @@ fn kinds() -> [ApiResource; 9] {
 
 /// Finds the cluster's objects: lists by the cluster's label, and asks by name for those that may
 /// have lost the label.
-pub(super) async fn find(
+pub(super) async fn find_dependents(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     observed: &ObservedCluster,
@@ -91,68 +93,76 @@ pub(super) async fn find(
     let labels = format!("{}={}", desired.database.names.cluster_label, desired.name);
     let params = ListParams::default().labels(&labels);
     let budget = resources::disruption_budget(desired, observed, &ctx.settings, None);
-    let made: Vec<PreparedObject> =
-        resources::resources(desired, observed, &ctx.settings, |_| None)
+    let desired_objects: Vec<PreparedObject> =
+        resources::build_resources(desired, observed, &ctx.settings, |_| None)
             .into_iter()
             .chain([budget])
             .map(PreparedObject::from)
             .collect();
-    let mut found = ClusterDependents::default();
-    for resource in kinds() {
-        let api = ctx.read(&resource, &desired.namespace);
-        let listed = api.list(&params).await;
-        let listed =
-            listed.map_err(|error| Error::request("list", &resource.kind, &desired.name, error))?;
-        let mut metas: Vec<ObjectMeta> = listed.items.into_iter().map(|one| one.metadata).collect();
-        for PreparedObject { name, .. } in made.iter().filter(|one| one.resource == resource) {
+    let mut dependents = ClusterDependents::default();
+    for resource in dependent_kinds() {
+        let api = ctx.read_api(&resource, &desired.namespace);
+        let result = api.list(&params).await;
+        let objects = result
+            .map_err(|error| Error::from_request("list", &resource.kind, &desired.name, error))?;
+        let mut metas: Vec<ObjectMeta> =
+            objects.items.into_iter().map(|object| object.metadata).collect();
+        for PreparedObject { name, .. } in
+            desired_objects.iter().filter(|object| object.resource == resource)
+        {
             if metas.iter().any(|meta| meta.name.as_ref() == Some(name)) {
                 continue;
             }
-            let unlabelled = api.get_opt(name).await;
-            let unlabelled =
-                unlabelled.map_err(|error| Error::request("get", &resource.kind, name, error))?;
-            metas.extend(unlabelled.map(|one| one.metadata).filter(|meta| owned(meta, desired)));
+            let result = api.get_opt(name).await;
+            let object =
+                result.map_err(|error| Error::from_request("get", &resource.kind, name, error))?;
+            metas.extend(
+                object.map(|object| object.metadata).filter(|meta| is_owned_by(meta, desired)),
+            );
         }
         for meta in metas {
-            let of_store = other_store(&meta, &ctx.settings.store_id).is_none();
-            let list = match (owned(&meta, desired), of_store) {
-                (true, true) => &mut found.ours,
-                (true, false) => &mut found.elsewhere,
-                (false, _) => &mut found.strange,
+            let is_of_store = store_mismatch(&meta, &ctx.settings.store_id).is_none();
+            let list = match (is_owned_by(&meta, desired), is_of_store) {
+                (true, true) => &mut dependents.ours,
+                (true, false) => &mut dependents.elsewhere,
+                (false, _) => &mut dependents.strange,
             };
             list.push(DependentObject { resource: resource.clone(), meta });
         }
     }
-    found.pods = pods(ctx, desired, &params, &found.strange).await?;
-    Ok(found)
+    dependents.pods = list_pod_names(ctx, desired, &params, &dependents.strange).await?;
+    Ok(dependents)
 }
 
 /// Returns the cluster's remaining pods, without those of StatefulSets that are not its own. A pod
 /// that no StatefulSet controls is not waited for.
-async fn pods(
+async fn list_pod_names(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     params: &ListParams,
-    strange: &[DependentObject],
+    foreign_objects: &[DependentObject],
 ) -> Result<Vec<String>, Error> {
-    let theirs = |set: &str| strange.iter().any(|one| one.is::<StatefulSet>() && one.name() == set);
+    let is_foreign_set = |set: &str| {
+        foreign_objects.iter().any(|object| object.is_kind::<StatefulSet>() && object.name() == set)
+    };
     let api: Api<Pod> = Api::namespaced(ctx.client.clone(), &desired.namespace);
-    let listed = api.list_metadata(params).await;
-    let listed = listed.map_err(|error| Error::request("list", "Pod", &desired.name, error))?;
-    let ours = listed.items.into_iter().filter(|pod| {
-        let set = controller(&pod.metadata).filter(|owner| owner.kind == "StatefulSet");
-        set.is_some_and(|set| !theirs(&set.name))
+    let result = api.list_metadata(params).await;
+    let pod_list =
+        result.map_err(|error| Error::from_request("list", "Pod", &desired.name, error))?;
+    let remaining_pods = pod_list.items.into_iter().filter(|pod| {
+        let set = controller_owner(&pod.metadata).filter(|owner| owner.kind == "StatefulSet");
+        set.is_some_and(|set| !is_foreign_set(&set.name))
     });
-    Ok(ours.filter_map(|pod| pod.metadata.name).collect())
+    Ok(remaining_pods.filter_map(|pod| pod.metadata.name).collect())
 }
 
 /// Takes our owner references, annotations and the managed-by label off an object.
-pub(super) async fn release(
+pub(super) async fn release_object(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
-    one: &DependentObject,
+    object: &DependentObject,
 ) -> Result<(), Error> {
-    let DependentObject { resource, meta } = one;
+    let DependentObject { resource, meta } = object;
     let patch = json!({"metadata": {
         "uid": meta.uid,
         "resourceVersion": meta.resource_version,
@@ -162,12 +172,12 @@ pub(super) async fn release(
     }});
     let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
     match ctx
-        .write(resource, &desired.namespace)?
-        .patch(one.name(), &params, &Patch::Merge(&patch))
+        .write_api(resource, &desired.namespace)?
+        .patch(object.name(), &params, &Patch::Merge(&patch))
         .await
     {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(error) => Err(Error::request("patch", &resource.kind, one.name(), error)),
+        Err(error) => Err(Error::from_request("patch", &resource.kind, object.name(), error)),
     }
 }

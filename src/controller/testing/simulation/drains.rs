@@ -16,7 +16,7 @@ use crate::controller::{
     desired_state::ObjectSettings,
     heartbeats::HeartbeatAge,
     observe::{BlockerFacts, Member, ObservedPool},
-    plan::{Plan, drain_hold, nodes},
+    plan::{Plan, drain_hold, node_count},
     resources::{PreparedObject, disruption_budget, former_budget},
 };
 
@@ -69,7 +69,7 @@ impl Simulation {
     /// evicted.
     pub(crate) fn drained_under(&mut self, budgets: Budgets) {
         let members = self.observed.pools.iter().flat_map(|pool| pool.members.values());
-        let serving = members.filter(|member| member.serving());
+        let serving = members.filter(|member| member.is_serving());
         let serving = serving.map(|member| member.name.clone()).collect();
         self.drains =
             Some(Drains { serving, members: self.joined.clone(), ..Drains::new(budgets) });
@@ -105,10 +105,11 @@ impl Simulation {
         if planned.step.is_some()
             && budgets == Budgets::OfCluster
             && !self.desired.stopped
-            && nodes(&self.desired, &self.observed) > 1
+            && node_count(&self.desired, &self.observed) > 1
         {
-            let free =
-                self.pods().find(|(pool, member)| member.serving() && self.lets_go(pool, member));
+            let free = self
+                .pods()
+                .find(|(pool, member)| member.is_serving() && self.lets_go(pool, member));
             self.rule(free.is_none(), "the budget is closed before a step");
         }
     }
@@ -185,8 +186,10 @@ impl Simulation {
         let Some(mut drains) = self.drains.take() else { return };
         let Self { observed, joined, rng, .. } = self;
         let members = || observed.pools.iter().flat_map(|pool| pool.members.values());
-        let serving: BTreeSet<String> =
-            members().filter(|member| member.serving()).map(|member| member.name.clone()).collect();
+        let serving: BTreeSet<String> = members()
+            .filter(|member| member.is_serving())
+            .map(|member| member.name.clone())
+            .collect();
         drains.behind.retain(|name, turns| {
             *turns -= u32::from(serving.contains(name));
             *turns > 0 && joined.contains(name)
@@ -231,7 +234,7 @@ impl Simulation {
         let Some(drains) = &self.drains else { return };
         let members = || self.observed.pools.iter().flat_map(|pool| pool.members.values());
         let whole =
-            |member: &&Member| member.serving() && !drains.behind.contains_key(&member.name);
+            |member: &&Member| member.is_serving() && !drains.behind.contains_key(&member.name);
         let whole: BTreeSet<&String> = members().filter(whole).map(|member| &member.name).collect();
         let away = self.joined.iter().filter(|name| !whole.contains(name)).count();
         if away > 1 {

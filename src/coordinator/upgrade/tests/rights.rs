@@ -73,7 +73,7 @@ async fn a_whole_run_needs_the_rights_that_an_install_gives_and_no_others() {
     scene.server.lock().edit(RUN, &json!({"spec": {"ttlSecondsAfterFinished": 0}}));
     scene.until("Drain").await;
     for _ in 0..5 {
-        scene.coordinator.look().await.unwrap();
+        scene.coordinator.reconcile().await.unwrap();
     }
     assert!(!scene.server.lock().objects.contains_key(POD), "the pod was evicted");
     scene.server.lock().objects.remove("/api/v1/namespaces/db/pods/ex-demo-a-0");
@@ -83,7 +83,7 @@ async fn a_whole_run_needs_the_rights_that_an_install_gives_and_no_others() {
     scene.server.lock().edit(&machine("m-1"), &new);
     scene.until("Done").await;
     for _ in 0..5 {
-        scene.coordinator.look().await.unwrap();
+        scene.coordinator.reconcile().await.unwrap();
     }
     assert!(!scene.server.lock().objects.contains_key(RUN), "the run was deleted in time");
 

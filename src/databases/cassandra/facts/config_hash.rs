@@ -10,12 +10,12 @@ pub fn config_hash(spec: &PilotSpec) -> String {
     let object = || spec.cluster_ref.as_ref().map(|cluster| cluster.name.clone());
     // A ring keeps its name. Earlier releases gave the object's name to each that the spec does not
     // name, so their hashes hold it.
-    let own = spec.part::<CassandraNode>().map(|part| PilotCassandraSpec {
+    let node_part = spec.part::<CassandraNode>().map(|part| PilotCassandraSpec {
         cluster_name: part.cluster_name.or_else(object),
         new_cluster_name: None,
         ..part
     });
-    config_hash::config_hash(spec, vec![Value::Null, json!(own)])
+    config_hash::config_hash(spec, vec![Value::Null, json!(node_part)])
 }
 
 #[cfg(test)]

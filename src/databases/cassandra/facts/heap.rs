@@ -8,7 +8,7 @@ use crate::{
 /// Returns the heap in bytes: what the user wrote, else `max(min(½ limit, 1Gi), min(¼ limit,
 /// 8Gi))`.
 pub fn heap_bytes(jvm: Option<&Jvm>, memory_limit: Option<u64>) -> Result<u64, HeapError> {
-    heap::choose(jvm, memory_limit, |limit| (limit / 2).min(GIB).max((limit / 4).min(8 * GIB)))
+    heap::choose_heap(jvm, memory_limit, |limit| (limit / 2).min(GIB).max((limit / 4).min(8 * GIB)))
 }
 
 #[cfg(test)]

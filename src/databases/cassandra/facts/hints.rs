@@ -15,7 +15,7 @@ const DEFAULT: Duration = Duration::from_secs(3 * 3600);
 /// as zero; Cassandra does not start with it.
 pub fn hint_window(config: &Map<String, Value>, datacenter: &str) -> Duration {
     let value = |key: &str| config.get(key).filter(|value| !value.is_null());
-    let is_off = |value: &Value| text(value).eq_ignore_ascii_case("false");
+    let is_off = |value: &Value| setting_text(value).eq_ignore_ascii_case("false");
     let is_named = |names: &Value| {
         let mut names = names.as_array().into_iter().flatten();
         names.any(|name| name.as_str() == Some(datacenter))
@@ -26,19 +26,19 @@ pub fn hint_window(config: &Map<String, Value>, datacenter: &str) -> Duration {
         return Duration::ZERO;
     }
     let window = match (value("max_hint_window"), value("max_hint_window_in_ms")) {
-        (Some(window), _) => duration(&text(window)),
-        (None, Some(millis)) => text(millis).parse().ok().map(Duration::from_millis),
+        (Some(window), _) => parse_duration(&setting_text(window)),
+        (None, Some(millis)) => setting_text(millis).parse().ok().map(Duration::from_millis),
         (None, None) => Some(DEFAULT),
     };
     window.unwrap_or_default()
 }
 
-fn text(value: &Value) -> String {
+fn setting_text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), |text| text.trim().to_owned())
 }
 
 /// Reads a duration as Cassandra writes it (`DurationSpec`), of a unit that the setting may have.
-fn duration(text: &str) -> Option<Duration> {
+fn parse_duration(text: &str) -> Option<Duration> {
     let number = text.trim_end_matches(|unit: char| unit.is_ascii_alphabetic());
     let millis: u64 = match &text[number.len()..] {
         "ms" => 1,

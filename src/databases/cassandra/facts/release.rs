@@ -22,8 +22,8 @@ impl Release {
     }
 
     /// Can this release start on data that `written` wrote last?
-    pub fn reads(self, written: Self) -> bool {
-        RELEASES.reads(self.0, written.0)
+    pub fn can_read(self, data_release: Self) -> bool {
+        RELEASES.can_read(self.0, data_release.0)
     }
 }
 
@@ -32,7 +32,7 @@ impl FromStr for Release {
 
     /// Parses a version such as `4.1`, `4.1.10` or `5.0-beta1`; fails for a line that is not run.
     fn from_str(version: &str) -> Result<Self, UnsupportedVersion> {
-        RELEASES.supported(version).map(Self)
+        RELEASES.parse_supported(version).map(Self)
     }
 }
 
@@ -55,8 +55,8 @@ mod tests {
 
     #[test]
     fn data_never_go_back() {
-        assert!(Release::V5_0.reads(Release::V4_0) && Release::V4_1.reads(Release::V4_1));
-        assert!(!Release::V4_1.reads(Release::V5_0) && !Release::V4_0.reads(Release::V4_1));
+        assert!(Release::V5_0.can_read(Release::V4_0) && Release::V4_1.can_read(Release::V4_1));
+        assert!(!Release::V4_1.can_read(Release::V5_0) && !Release::V4_0.can_read(Release::V4_1));
     }
 
     #[test]

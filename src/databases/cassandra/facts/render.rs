@@ -60,7 +60,7 @@ pub enum RenderError {
 }
 
 /// Renders the files of the configuration folder that Navigator writes.
-pub fn render(settings: &NodeSettings<'_>) -> Result<RenderedFiles, RenderError> {
+pub fn render_files(settings: &NodeSettings<'_>) -> Result<RenderedFiles, RenderError> {
     for (field, value) in [("datacenter", settings.datacenter), ("rack", settings.rack)] {
         if value.is_empty() || value.chars().any(char::is_control) {
             return Err(RenderError::NotOneLine { field, value: value.to_owned() });
@@ -94,13 +94,13 @@ const GENERATED: &str =
 const LOGBACK: &str = include_str!("stock/logback.xml");
 
 fn cassandra_yaml(settings: &NodeSettings<'_>) -> Map<String, Value> {
-    let mut yaml = defaults(settings);
-    settings::merge(&mut yaml, settings.overlay);
-    let periodic = yaml.get("commitlog_sync").is_none_or(|sync| sync == "periodic");
-    let period_given = ["commitlog_sync_period", "commitlog_sync_period_in_ms"]
+    let mut yaml = default_settings(settings);
+    settings::merge_settings(&mut yaml, settings.overlay);
+    let is_periodic = yaml.get("commitlog_sync").is_none_or(|sync| sync == "periodic");
+    let has_period = ["commitlog_sync_period", "commitlog_sync_period_in_ms"]
         .iter()
         .any(|key| yaml.contains_key(*key));
-    if periodic && !period_given {
+    if is_periodic && !has_period {
         // Cassandra refuses to start in three cases: without the period in this mode, with the
         // period in another mode, and when it is given under the old and the new name at once.
         let (key, value) = if settings.release == Release::V4_0 {
@@ -113,14 +113,14 @@ fn cassandra_yaml(settings: &NodeSettings<'_>) -> Map<String, Value> {
     for key in ABSENT {
         yaml.remove(*key);
     }
-    yaml.extend(managed(settings));
+    yaml.extend(managed_settings(settings));
     yaml
 }
 
 /// Returns settings that differ from Cassandra's built-in defaults, mostly as in the vendor's own
 /// file. `tests/it` compares the two key by key, and gives a reason for each key that stays at its
 /// built-in default.
-fn defaults(settings: &NodeSettings<'_>) -> Map<String, Value> {
+fn default_settings(settings: &NodeSettings<'_>) -> Map<String, Value> {
     let mut yaml = Map::new();
     yaml.insert("partitioner".to_owned(), json!("org.apache.cassandra.dht.Murmur3Partitioner"));
     yaml.insert("commitlog_sync".to_owned(), json!("periodic"));
@@ -145,9 +145,9 @@ fn defaults(settings: &NodeSettings<'_>) -> Map<String, Value> {
             json!({"check_data_resurrection": {"enabled": true}}),
         );
     }
-    if settings.release >= Release::V4_1 && !DISK_GUARDS.iter().any(|key| set(settings, key)) {
-        let [warn, fail] = disk_guards(settings.capacity);
-        for (key, percent) in DISK_GUARDS.into_iter().zip([warn, fail]) {
+    if settings.release >= Release::V4_1 && !DISK_GUARDS.iter().any(|key| is_set(settings, key)) {
+        let [warn_percent, fail_percent] = disk_guards(settings.capacity);
+        for (key, percent) in DISK_GUARDS.into_iter().zip([warn_percent, fail_percent]) {
             yaml.insert(key.to_owned(), json!(percent));
         }
     }
@@ -161,7 +161,7 @@ fn defaults(settings: &NodeSettings<'_>) -> Map<String, Value> {
 const DISK_GUARDS: [&str; 2] =
     ["data_disk_usage_percentage_warn_threshold", "data_disk_usage_percentage_fail_threshold"];
 
-fn set(settings: &NodeSettings<'_>, key: &str) -> bool {
+fn is_set(settings: &NodeSettings<'_>, key: &str) -> bool {
     settings.overlay.contains_key(key)
 }
 
@@ -171,10 +171,10 @@ fn set(settings: &NodeSettings<'_>, key: &str) -> bool {
 /// take a quarter of the volume.
 fn disk_guards(capacity: Option<u64>) -> [u64; 2] {
     const KEPT: u64 = 128 << 20;
-    let counted = capacity.unwrap_or(u64::MAX) / 4 * 3;
-    let fail = counted.saturating_sub(KEPT) / (counted / 100).max(1);
-    let fail = fail.clamp(50, 95);
-    [fail - 10, fail]
+    let counted_bytes = capacity.unwrap_or(u64::MAX) / 4 * 3;
+    let fail_percent = counted_bytes.saturating_sub(KEPT) / (counted_bytes / 100).max(1);
+    let fail_percent = fail_percent.clamp(50, 95);
+    [fail_percent - 10, fail_percent]
 }
 
 /// Managed keys that must be absent.
@@ -188,18 +188,18 @@ const ABSENT: &[&str] = &[
 ];
 
 /// Returns the settings that Navigator decides.
-fn managed(settings: &NodeSettings<'_>) -> Map<String, Value> {
+fn managed_settings(settings: &NodeSettings<'_>) -> Map<String, Value> {
     let folder = |name: &str| json!(settings.data.join(name));
-    let alone = settings.security.is_some_and(|security| security.founding.is_some());
+    let is_bootstrapping = settings.security.is_some_and(|security| security.founding.is_some());
     let rpc_address = match settings.address {
         // A node on a loopback address shares the machine with other nodes.
         address if address.is_loopback() => address,
-        IpAddr::V4(_) if alone => IpAddr::V4(Ipv4Addr::LOCALHOST),
-        IpAddr::V6(_) if alone => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        IpAddr::V4(_) if is_bootstrapping => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(_) if is_bootstrapping => IpAddr::V6(Ipv6Addr::LOCALHOST),
         IpAddr::V4(_) => IpAddr::from([0, 0, 0, 0]),
         IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     };
-    let security = settings.security.as_ref().map(security::render).unwrap_or_default();
+    let security = settings.security.as_ref().map(security::render_settings).unwrap_or_default();
     [
         ("cluster_name", json!(settings.cluster_name)),
         ("num_tokens", json!(settings.num_tokens.unwrap_or(16))),
@@ -287,7 +287,7 @@ mod tests {
 
     fn yaml(release: Release, config: Value) -> Value {
         let overlay = overlay(config);
-        let files = render(&settings(release, &overlay)).unwrap();
+        let files = render_files(&settings(release, &overlay)).unwrap();
         serde_yaml::from_str(&files["cassandra.yaml"]).unwrap()
     }
 
@@ -308,7 +308,7 @@ mod tests {
     #[test]
     fn what_navigator_manages_is_what_validation_reserves() {
         let empty = Map::new();
-        let managed = managed(&settings(Release::V5_0, &empty));
+        let managed = managed_settings(&settings(Release::V5_0, &empty));
         let mut keys: Vec<&str> =
             managed.keys().map(String::as_str).chain(ABSENT.to_vec()).collect();
         let mut reserved = crate::databases::cassandra::settings::MANAGED.to_vec();
@@ -370,7 +370,7 @@ mod tests {
     #[test]
     fn a_node_on_loopback_listens_on_its_own_address_only() {
         let empty = Map::new();
-        let files = render(&NodeSettings {
+        let files = render_files(&NodeSettings {
             address: [127, 0, 1, 3].into(),
             ..settings(Release::V5_0, &empty)
         })
@@ -391,7 +391,7 @@ mod tests {
             let options = [option.to_owned()];
             let settings =
                 NodeSettings { jvm_options: &options, ..settings(Release::V5_0, &empty) };
-            assert_eq!(render(&settings), Err(expected));
+            assert_eq!(render_files(&settings), Err(expected));
         }
     }
 
@@ -400,7 +400,7 @@ mod tests {
         let empty = Map::new();
         let options = ["-XX:+UseZGC".to_owned()];
         let settings = NodeSettings { jvm_options: &options, ..settings(Release::V5_0, &empty) };
-        let text: String = render(&settings).unwrap().into_values().collect();
+        let text: String = render_files(&settings).unwrap().into_values().collect();
         assert!(text.contains("-XX:+UseZGC") && !text.contains("G1"), "{text}");
     }
 
@@ -408,6 +408,9 @@ mod tests {
     fn a_rack_cannot_smuggle_in_a_second_line() {
         let empty = Map::new();
         let settings = NodeSettings { rack: "a\ndc=evil", ..settings(Release::V5_0, &empty) };
-        assert!(matches!(render(&settings), Err(RenderError::NotOneLine { field: "rack", .. })));
+        assert!(matches!(
+            render_files(&settings),
+            Err(RenderError::NotOneLine { field: "rack", .. })
+        ));
     }
 }

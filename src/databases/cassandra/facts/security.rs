@@ -33,20 +33,23 @@ pub struct SecuritySettings<'a> {
 }
 
 /// Returns the settings of a node that is not open.
-pub(super) fn render(settings: &SecuritySettings<'_>) -> Vec<(&'static str, Value)> {
+pub(super) fn render_settings(settings: &SecuritySettings<'_>) -> Vec<(&'static str, Value)> {
     let SecuritySettings { internode, client, asks_certificates, asks_passwords, tls, founding } =
         *settings;
-    let mut all = Vec::new();
+    let mut options = Vec::new();
     if *internode != InternodeTls::Off {
-        all.push(("server_encryption_options", between_nodes(internode, &tls.join("internode"))));
+        options.push((
+            "server_encryption_options",
+            internode_encryption(internode, &tls.join("internode")),
+        ));
     }
     if let Some(folder) = founding {
-        all.push(("client_encryption_options", for_clients(folder, false, true)));
+        options.push(("client_encryption_options", client_encryption(folder, false, true)));
     } else if *client != ClientTls::Off {
         let is_optional = *client == ClientTls::Optional;
-        all.push((
+        options.push((
             "client_encryption_options",
-            for_clients(&tls.join("client"), is_optional, asks_certificates),
+            client_encryption(&tls.join("client"), is_optional, asks_certificates),
         ));
     }
     if asks_passwords {
@@ -55,22 +58,22 @@ pub(super) fn render(settings: &SecuritySettings<'_>) -> Vec<(&'static str, Valu
         } else {
             ["PasswordAuthenticator", "CassandraAuthorizer"]
         };
-        all.push(("authenticator", json!(authenticator)));
-        all.push(("authorizer", json!(authorizer)));
-        all.push(("role_manager", json!("CassandraRoleManager")));
+        options.push(("authenticator", json!(authenticator)));
+        options.push(("authorizer", json!(authorizer)));
+        options.push(("role_manager", json!("CassandraRoleManager")));
     }
-    all
+    options
 }
 
-fn between_nodes(tls: &InternodeTls, folder: &Path) -> Value {
-    let (sends, takes_plain) = match tls {
+fn internode_encryption(tls: &InternodeTls, folder: &Path) -> Value {
+    let (encryption, is_optional) = match tls {
         InternodeTls::Allow => ("none", true),
         InternodeTls::Prefer => ("all", true),
         _ => ("all", false),
     };
     json!({
-        "internode_encryption": sends,
-        "optional": takes_plain,
+        "internode_encryption": encryption,
+        "optional": is_optional,
         "ssl_context_factory": {"class_name": PEM},
         "keystore": folder.join(KEY_FILE),
         "truststore": folder.join(TRUST_FILE),
@@ -81,14 +84,14 @@ fn between_nodes(tls: &InternodeTls, folder: &Path) -> Value {
     })
 }
 
-fn for_clients(folder: &Path, takes_plain: bool, asks_certificate: bool) -> Value {
+fn client_encryption(folder: &Path, is_optional: bool, requires_certificate: bool) -> Value {
     json!({
         "enabled": true,
-        "optional": takes_plain,
+        "optional": is_optional,
         "ssl_context_factory": {"class_name": PEM},
         "keystore": folder.join(KEY_FILE),
         "truststore": folder.join(TRUST_FILE),
-        "require_client_auth": asks_certificate,
+        "require_client_auth": requires_certificate,
     })
 }
 
@@ -112,7 +115,7 @@ mod tests {
             tls,
             founding,
         };
-        render(&settings).into_iter().collect()
+        render_settings(&settings).into_iter().collect()
     }
 
     #[test]

@@ -55,13 +55,13 @@ impl NodeAccess {
     }
 
     /// Returns how to connect as a client: one that accepts `pins`.
-    pub(super) fn target(
+    pub(super) fn cql_target(
         &self,
         config: &Path,
         pins: &PinnedLeaves,
         login: Option<CqlLogin>,
     ) -> Result<CqlTarget, Error> {
-        let unusable =
+        let unusable_error =
             |error: Box<dyn std::error::Error + Send + Sync>| Error::Unreachable { source: error };
         let tls = if self.founding {
             let folder = founding_folder(config);
@@ -69,12 +69,12 @@ impl NodeAccess {
                 let path = folder.join(name);
                 fs::read_to_string(&path).map_err(|source| Error::Read { path, source })
             };
-            let (own, trust) = (text(KEY_FILE)?, text(TRUST_FILE)?);
-            let tls = CqlTls::new(&trust, OWN_NAME, Some((&own, &own)));
-            Some(tls.map_err(|error| unusable(error.into()))?)
+            let (key_pem, trust_pem) = (text(KEY_FILE)?, text(TRUST_FILE)?);
+            let tls = CqlTls::new(&trust_pem, OWN_NAME, Some((&key_pem, &key_pem)));
+            Some(tls.map_err(|error| unusable_error(error.into()))?)
         } else if self.client {
-            let config = pins.client_config().map_err(|error| unusable(error.into()))?;
-            Some(CqlTls::with(config, own_host(self.address)))
+            let config = pins.client_config().map_err(|error| unusable_error(error.into()))?;
+            Some(CqlTls::from_config(config, own_host(self.address)))
         } else {
             None
         };
@@ -98,17 +98,17 @@ pub(super) fn founding_folder(config: &Path) -> PathBuf {
 
 /// Makes that certificate, which this start alone uses, for the node and for its client.
 pub(super) fn prepare_founding(config: &Path) -> Result<(), Error> {
-    let unmade = |error: Box<dyn std::error::Error + Send + Sync>| {
+    let creation_error = |error: Box<dyn std::error::Error + Send + Sync>| {
         Error::Unprepared(format!(
             "no certificate can be made for the ring's first client: {error}"
         ))
     };
     let now = Timestamp::now();
     let authority = CertificateAuthority::create("navigator founding", now);
-    let authority = authority.map_err(|error| unmade(error.into()))?;
-    let key = PrivateKey::generate().map_err(|error| unmade(error.into()))?;
-    let request = KeyRequest::create(&key).map_err(|error| unmade(error.into()))?;
-    let request = KeyRequest::read(&request).map_err(|error| unmade(error.into()))?;
+    let authority = authority.map_err(|error| creation_error(error.into()))?;
+    let key = PrivateKey::generate().map_err(|error| creation_error(error.into()))?;
+    let request = KeyRequest::create(&key).map_err(|error| creation_error(error.into()))?;
+    let request = KeyRequest::from_pem(&request).map_err(|error| creation_error(error.into()))?;
     let order = LeafOrder {
         common_name: OWN_NAME,
         dns_names: &[OWN_NAME.to_owned()],
@@ -116,20 +116,25 @@ pub(super) fn prepare_founding(config: &Path) -> Result<(), Error> {
         usage: CertificateUse::Internode,
         life: FOUNDING_LIFE,
     };
-    let chain = authority.sign(&request, &order, now).map_err(|error| unmade(error.into()))?;
+    let chain = authority
+        .issue_certificate(&request, &order, now)
+        .map_err(|error| creation_error(error.into()))?;
     let folder = founding_folder(config);
     fs::create_dir_all(&folder).map_err(|source| Error::Write { path: folder.clone(), source })?;
-    let own = key.to_pem() + &chain;
-    write_whole(&folder.join(KEY_FILE), own.as_bytes(), 0o600)?;
-    write_whole(&folder.join(TRUST_FILE), authority.trust().to_pem().as_bytes(), 0o600)
+    let key_pem = key.to_pem() + &chain;
+    write_whole(&folder.join(KEY_FILE), key_pem.as_bytes(), 0o600)?;
+    write_whole(&folder.join(TRUST_FILE), authority.trust_bundle().to_pem().as_bytes(), 0o600)
 }
 
 /// Removes it, once the ring has logins.
 pub(super) fn forget_founding(config: &Path) -> Result<(), Error> {
-    removed(founding_folder(config), |path| fs::remove_dir_all(path))
+    remove_if_exists(founding_folder(config), |path| fs::remove_dir_all(path))
 }
 
-fn removed(path: PathBuf, remove: impl FnOnce(&Path) -> io::Result<()>) -> Result<(), Error> {
+fn remove_if_exists(
+    path: PathBuf,
+    remove: impl FnOnce(&Path) -> io::Result<()>,
+) -> Result<(), Error> {
     match remove(&path) {
         Err(source) if source.kind() != io::ErrorKind::NotFound => {
             Err(Error::Write { path, source })
@@ -159,7 +164,7 @@ mod tests {
     fn a_pilot_connects_on_loopback_with_the_certificate_that_its_start_needs() {
         let place = tempfile::tempdir().unwrap();
         let pins = PinnedLeaves::default();
-        let of = |access: &NodeAccess| access.target(place.path(), &pins, None);
+        let of = |access: &NodeAccess| access.cql_target(place.path(), &pins, None);
         let target = of(&access([10, 0, 0, 1])).unwrap();
         assert_eq!(target.address.to_string(), "127.0.0.1:9042");
         assert!(target.tls.is_some());

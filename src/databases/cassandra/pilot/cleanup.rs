@@ -14,7 +14,7 @@ use tracing::{info, warn};
 use super::{
     CassandraDriver, keyspaces,
     node_view::{NodeView, STORAGE_SERVICE},
-    range_survey::ask,
+    range_survey::query_ranges,
     upkeep::UpkeepState,
 };
 use crate::{
@@ -52,7 +52,7 @@ const REQUESTS: UpkeepRequests = UpkeepRequests {
 };
 
 /// Returns why a cleanup may not begin now; `None` when it may.
-fn unsettled(facts: &NodeView) -> Option<String> {
+fn pending_ring_change(facts: &NodeView) -> Option<String> {
     if facts.mode != "NORMAL" {
         return Some(format!("waits while the node is {}", facts.mode));
     }
@@ -61,15 +61,17 @@ fn unsettled(facts: &NodeView) -> Option<String> {
     Some(format!("waits until {node} has joined, left or moved"))
 }
 
-fn outcome(keyspace: &str, executed: OperationOutcome) -> StepOutcome {
-    match executed {
+fn cleanup_outcome(keyspace: &str, operation: OperationOutcome) -> StepOutcome {
+    match operation {
         OperationOutcome::Done(status) if status == 0 => StepOutcome::Finished,
         OperationOutcome::Done(status) => StepOutcome::Failed(format!(
             "Cassandra gave the cleanup of keyspace {keyspace} up (status {status}); its log says why"
         )),
-        OperationOutcome::Failed(why) if why.contains(MEMBERSHIP) => StepOutcome::Later(why),
-        OperationOutcome::Failed(why) => {
-            StepOutcome::Failed(format!("the cleanup of keyspace {keyspace} failed: {why}"))
+        OperationOutcome::Failed(message) if message.contains(MEMBERSHIP) => {
+            StepOutcome::Later(message)
+        }
+        OperationOutcome::Failed(message) => {
+            StepOutcome::Failed(format!("the cleanup of keyspace {keyspace} failed: {message}"))
         }
         OperationOutcome::StillRunning => {
             StepOutcome::Failed(format!("the cleanup of keyspace {keyspace} took more than a week"))
@@ -81,61 +83,63 @@ impl CassandraDriver {
     /// Does the Pilot ask for a cleanup that was not carried out? Drops a cleanup that is no longer
     /// requested.
     pub(super) fn is_asked(&self, pilot: &Pilot) -> bool {
-        let Some(request) = REQUESTS.of(pilot) else {
-            self.upkeep_state(UpkeepState::withdraw);
+        let Some(request) = REQUESTS.request_of(pilot) else {
+            self.upkeep_state(UpkeepState::cancel_job);
             return false;
         };
         // A new volume has no record of an earlier cleanup, but the Pilot may have one.
         !REQUESTS.is_over(pilot, request)
             && self.upkeep_state(|upkeep| {
-                let over = upkeep.errand().is_some_and(|it| it.request == request && it.is_over());
-                upkeep.due().is_some() && !over
+                let is_over =
+                    upkeep.current_job().is_some_and(|it| it.request == request && it.is_over());
+                upkeep.pending_keyspaces().is_some() && !is_over
             })
     }
 
     /// Begins the requested cleanup, or goes on with it, when it is this node's turn.
     pub(super) async fn clean_up(&self, node: &DatabaseNode) -> Result<(), Error> {
-        let ended = self.go_on(node).await;
-        if let Err(error) = &ended {
-            self.waits(chain(error).to_string());
+        let result = self.go_on(node).await;
+        if let Err(error) = &result {
+            self.set_waiting(chain(error).to_string());
         }
-        ended
+        result
     }
 
-    fn waits(&self, why: String) {
-        self.upkeep_state(|upkeep| upkeep.activity = UpkeepActivity::Waits(why));
+    fn set_waiting(&self, reason: String) {
+        self.upkeep_state(|upkeep| upkeep.activity = UpkeepActivity::Waits(reason));
     }
 
     async fn go_on(&self, node: &DatabaseNode) -> Result<(), Error> {
-        let Some(request) = REQUESTS.of(&node.pilot) else { return Ok(()) };
-        let begin = |upkeep: &mut UpkeepState| {
+        let Some(request) = REQUESTS.request_of(&node.pilot) else { return Ok(()) };
+        let begin_job = |upkeep: &mut UpkeepState| {
             let holdings = upkeep.holdings.as_mut()?;
-            Some(UpkeepJob::begin(&mut holdings.errand, request).clone())
+            Some(UpkeepJob::ensure_job(&mut holdings.errand, request).clone())
         };
-        let Some(errand) = self.upkeep_state(begin) else { return Ok(()) };
-        if let Some(other) = REQUESTS.ahead(&node.pilot, &node.peers) {
-            self.waits(format!("waits until {other} is cleaned up"));
+        let Some(errand) = self.upkeep_state(begin_job) else { return Ok(()) };
+        if let Some(peer_ahead) = REQUESTS.find_peer_ahead(&node.pilot, &node.peers) {
+            self.set_waiting(format!("waits until {peer_ahead} is cleaned up"));
             return Ok(());
         }
         let jolokia = self.jolokia()?;
-        let facts = NodeView::ask(&jolokia).await?;
-        if let Some(why) = unsettled(&facts) {
-            self.waits(why);
+        let facts = NodeView::query(&jolokia).await?;
+        if let Some(message) = pending_ring_change(&facts) {
+            self.set_waiting(message);
             return Ok(());
         }
-        let mut all = keyspaces::all(&jolokia).await?;
-        all.sort();
-        let of = all.len();
-        for (index, keyspace) in all.into_iter().enumerate() {
+        let mut keyspace_names = keyspaces::list_keyspaces(&jolokia).await?;
+        keyspace_names.sort();
+        let count = keyspace_names.len();
+        for (index, keyspace) in keyspace_names.into_iter().enumerate() {
             if errand.done.contains(&keyspace) {
                 continue;
             }
-            let now = UpkeepActivity::Runs { step: keyspace.clone(), number: index + 1, of };
-            self.upkeep_state(|upkeep| upkeep.activity = now);
+            let activity =
+                UpkeepActivity::Runs { step: keyspace.clone(), number: index + 1, of: count };
+            self.upkeep_state(|upkeep| upkeep.activity = activity);
             match self.clean_up_keyspace(&jolokia, &facts, &keyspace).await? {
                 StepOutcome::Finished => {}
-                StepOutcome::Later(why) => {
-                    self.waits(why);
+                StepOutcome::Later(message) => {
+                    self.set_waiting(message);
                     return Ok(());
                 }
                 StepOutcome::Failed(why) => {
@@ -145,7 +149,7 @@ impl CassandraDriver {
                 }
             }
         }
-        info!(keyspaces = of, "Rows of other nodes' ranges are removed");
+        info!(keyspaces = count, "Rows of other nodes' ranges are removed");
         self.end_errand(None).await;
         Ok(())
     }
@@ -157,22 +161,29 @@ impl CassandraDriver {
         keyspace: &str,
     ) -> Result<StepOutcome, Error> {
         // Cassandra keeps rows of the ranges that the node owns when the cleanup begins.
-        let before = ask(jolokia, facts, vec![keyspace.to_owned()]).await?.owned.remove(keyspace);
+        let old_ranges =
+            query_ranges(jolokia, facts, vec![keyspace.to_owned()]).await?.owned.remove(keyspace);
         let arguments = json!([JOBS, keyspace, []]);
-        let executed = jolokia.execute(STORAGE_SERVICE, CLEANUP, &arguments, LONGEST).await?;
-        let mut ended = outcome(keyspace, executed);
-        if let StepOutcome::Failed(_) = ended
-            && !keyspaces::all(jolokia).await?.iter().any(|found| found == keyspace)
+        let operation =
+            jolokia.execute_operation(STORAGE_SERVICE, CLEANUP, &arguments, LONGEST).await?;
+        let mut step_outcome = cleanup_outcome(keyspace, operation);
+        if let StepOutcome::Failed(_) = step_outcome
+            && !keyspaces::list_keyspaces(jolokia).await?.iter().any(|name| name == keyspace)
         {
             // The keyspace was dropped meanwhile, so it has nothing to clean up.
-            ended = StepOutcome::Finished;
+            step_outcome = StepOutcome::Finished;
         }
-        if ended == StepOutcome::Finished {
+        if step_outcome == StepOutcome::Finished {
             self.upkeep_state(|upkeep| {
-                let now = upkeep.owned.as_ref().and_then(|owned| owned.get(keyspace)).cloned();
+                let current_ranges =
+                    upkeep.owned.as_ref().and_then(|owned| owned.get(keyspace)).cloned();
                 let Some(holdings) = upkeep.holdings.as_mut() else { return };
-                if let Some(before) = &before {
-                    holdings.cleaned(keyspace, before, &now.unwrap_or_default());
+                if let Some(old_ranges) = &old_ranges {
+                    holdings.record_cleanup(
+                        keyspace,
+                        old_ranges,
+                        &current_ranges.unwrap_or_default(),
+                    );
                 }
                 if let Some(errand) = &mut holdings.errand {
                     errand.done.insert(keyspace.to_owned());
@@ -180,14 +191,14 @@ impl CassandraDriver {
             });
             self.note_unsaved().await;
         }
-        Ok(ended)
+        Ok(step_outcome)
     }
 
     async fn end_errand(&self, failure: Option<String>) {
         self.upkeep_state(|upkeep| {
             upkeep.activity = UpkeepActivity::None;
             if let Some(errand) = upkeep.holdings.as_mut().and_then(|it| it.errand.as_mut()) {
-                errand.end(failure);
+                errand.finish_job(failure);
             }
         });
         self.note_unsaved().await;
@@ -239,8 +250,8 @@ mod tests {
     #[test]
     fn one_node_goes_after_the_other_in_the_order_of_requests_and_names() {
         let own = asked("b", "2026-01-02");
-        let first = |peer: Pilot| REQUESTS.ahead(&own, &[peer]).map(str::to_owned);
-        assert_eq!(REQUESTS.ahead(&own, &[]), None);
+        let first = |peer: Pilot| REQUESTS.find_peer_ahead(&own, &[peer]).map(str::to_owned);
+        assert_eq!(REQUESTS.find_peer_ahead(&own, &[]), None);
         assert_eq!(first(asked("a", "2026-01-02")).as_deref(), Some("a"), "by name");
         assert_eq!(first(asked("c", "2026-01-02")), None);
         assert_eq!(first(asked("c", "2026-01-01")).as_deref(), Some("c"), "asked before");
@@ -260,15 +271,15 @@ mod tests {
 
     #[test]
     fn nothing_begins_while_the_ring_is_unsettled() {
-        assert_eq!(unsettled(&facts("NORMAL")), None);
-        assert!(unsettled(&facts("LEAVING")).unwrap().contains("LEAVING"));
+        assert_eq!(pending_ring_change(&facts("NORMAL")), None);
+        assert!(pending_ring_change(&facts("LEAVING")).unwrap().contains("LEAVING"));
         let joins = NodeView { joining: [PEER].into(), ..facts("NORMAL") };
-        assert!(unsettled(&joins).unwrap().contains("127.0.1.2"));
+        assert!(pending_ring_change(&joins).unwrap().contains("127.0.1.2"));
     }
 
     #[test]
     fn a_keyspace_is_cleaned_refused_for_now_or_failed() {
-        let of = |executed| outcome("shop", executed);
+        let of = |executed| cleanup_outcome("shop", executed);
         assert_eq!(of(OperationOutcome::Done(json!(0))), StepOutcome::Finished);
         for failed in [
             OperationOutcome::Done(json!(1)),

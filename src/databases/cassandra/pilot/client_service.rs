@@ -33,7 +33,7 @@ impl ClientService {
     ///
     /// A process that has not served yet still starts. In any other mode than `NORMAL` the node
     /// leaves or was drained, as the pilot or a user asked.
-    pub(super) fn note(&mut self, facts: &NodeView) -> Option<(&'static str, String)> {
+    pub(super) fn update(&mut self, facts: &NodeView) -> Option<(&'static str, String)> {
         let is_normal = facts.mode == "NORMAL";
         self.has_served |= is_normal && facts.serves_clients;
         if self.is_off && is_normal && !facts.serves_clients {
@@ -44,9 +44,9 @@ impl ClientService {
             self.stopped = None;
             return None;
         }
-        let since = *self.stopped.get_or_insert_with(Instant::now);
+        let stopped_at = *self.stopped.get_or_insert_with(Instant::now);
         let seconds = LIMIT.as_secs();
-        Some(if since.elapsed() < LIMIT {
+        Some(if stopped_at.elapsed() < LIMIT {
             let message = format!("serves clients no longer; after {seconds} s it is restarted");
             ("Starting", message)
         } else {
@@ -70,7 +70,7 @@ mod tests {
     }
 
     fn reason(service: &mut ClientService, facts: &NodeView) -> Option<&'static str> {
-        service.note(facts).map(|(reason, _)| reason)
+        service.update(facts).map(|(reason, _)| reason)
     }
 
     #[test]
@@ -78,11 +78,11 @@ mod tests {
         let mut service = ClientService::default();
         assert_eq!(reason(&mut service, &node("NORMAL", false)), None, "it starts");
         assert_eq!(reason(&mut service, &node("NORMAL", true)), None);
-        let (reason_at_once, message) = service.note(&node("NORMAL", false)).unwrap();
+        let (reason_at_once, message) = service.update(&node("NORMAL", false)).unwrap();
         assert_eq!(reason_at_once, "Starting");
         assert!(message.contains("after 60 s"), "{message}");
         service.stopped = Instant::now().checked_sub(LIMIT);
-        let (reason_at_last, message) = service.note(&node("NORMAL", false)).unwrap();
+        let (reason_at_last, message) = service.update(&node("NORMAL", false)).unwrap();
         assert_eq!(reason_at_last, TRANSPORTS_STOPPED);
         assert!(message.contains("its log names"), "{message}");
         assert_eq!(reason(&mut service, &node("NORMAL", true)), None);
@@ -106,14 +106,14 @@ mod tests {
     #[test]
     fn setting_that_keeps_clients_out_is_named() {
         let mut service = ClientService::new(true);
-        assert_eq!(service.note(&node("STARTING", false)), None);
-        let (reason, message) = service.note(&node("NORMAL", false)).unwrap();
+        assert_eq!(service.update(&node("STARTING", false)), None);
+        let (reason, message) = service.update(&node("NORMAL", false)).unwrap();
         assert_eq!(reason, "Starting");
         assert!(message.contains("start_native_transport is false"), "{message}");
         // It is never restarted for that.
         service.stopped = Instant::now().checked_sub(LIMIT);
-        let (again, _) = service.note(&node("NORMAL", false)).unwrap();
+        let (again, _) = service.update(&node("NORMAL", false)).unwrap();
         assert_eq!(again, "Starting");
-        assert_eq!(service.note(&node("NORMAL", true)), None, "a user ran nodetool enablebinary");
+        assert_eq!(service.update(&node("NORMAL", true)), None, "a user ran nodetool enablebinary");
     }
 }

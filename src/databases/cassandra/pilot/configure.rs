@@ -27,8 +27,8 @@ use crate::{
     api::v1beta1::{ClientTls, InternodeTls, Pilot},
     databases::cassandra::{
         facts::{
-            NodeSettings, RenderedFiles, SecuritySettings, choose_collector, config_hash, render,
-            seed_provider,
+            NodeSettings, RenderedFiles, SecuritySettings, choose_collector, config_hash,
+            render_files, seed_provider,
         },
         v1beta1::CassandraNode,
     },
@@ -37,7 +37,7 @@ use crate::{
         clients::jolokia::{self, JolokiaClient},
         driver::{DatabaseNode, Error, ProcessSpec},
         kube::peers::{is_decommissioned, is_ready, was_member},
-        node::preflight::space,
+        node::preflight::read_space,
         tls::TLS_FOLDER,
         volume::{
             config_files::{lay_out, rewrite_key},
@@ -62,56 +62,67 @@ struct RenderedConfig {
     access: Option<NodeAccess>,
 }
 
-/// Checks whether [`configure`] would accept the intent of `node`. Writes nothing.
-pub(super) fn validate(node: &DatabaseNode) -> Result<(), Error> {
-    rendered(node).map(drop)
+/// Checks whether [`configure_node`] would accept the intent of `node`. Writes nothing.
+pub(super) fn validate_config(node: &DatabaseNode) -> Result<(), Error> {
+    render_config(node).map(drop)
 }
 
-fn rendered(node: &DatabaseNode) -> Result<RenderedConfig, Error> {
+fn render_config(node: &DatabaseNode) -> Result<RenderedConfig, Error> {
     let state = NodeState::load(&node.data)?;
-    let intent = ResolvedSpec::of(node, &state)?;
+    let intent = ResolvedSpec::from_node(node, &state)?;
     if state.left {
         return Err(Error::ConfigRejected(LEFT.to_owned()));
     }
     let data_found = has_data(&node.data);
-    let way = seeds::choose(node, &state, data_found)?;
-    let security = security::wanted(node.pilot.spec.security.as_ref(), intent.release)?;
+    let seed_plan = seeds::choose_seeds(node, &state, data_found)?;
+    let security = security::desired_security(node.pilot.spec.security.as_ref(), intent.release)?;
     let is_member = state.joined && data_found;
     let other_majors = if is_member { Vec::new() } else { seeds::peers_of_other_majors(node)? };
-    let founding = security::asks_passwords(security)
-        && (if is_member { state.founding_logins } else { way.founds || seeds::comes_first(node) });
-    if security::asks_passwords(security) {
-        seeds::ask_for_passwords(node, is_member && !state.asks_passwords, is_member || founding)?;
+    let founding = security::requires_passwords(security)
+        && (if is_member {
+            state.founding_logins
+        } else {
+            seed_plan.founds || seeds::comes_first(node)
+        });
+    if security::requires_passwords(security) {
+        seeds::check_login_required(
+            node,
+            is_member && !state.asks_passwords,
+            is_member || founding,
+        )?;
     }
     let access = security.map(|security| NodeAccess {
         address: node.address,
         internode: security.internode != InternodeTls::Off,
         client: security.client != ClientTls::Off,
         serves_both: security.client == ClientTls::Optional,
-        asks_passwords: security::asks_passwords(Some(security)),
+        asks_passwords: security::requires_passwords(Some(security)),
         founding,
     });
-    let (tls, alone) = (node.config.join(TLS_FOLDER), access::founding_folder(&node.config));
-    let files = render(&NodeSettings {
+    let (tls, founding_folder) =
+        (node.config.join(TLS_FOLDER), access::founding_folder(&node.config));
+    let files = render_files(&NodeSettings {
         release: intent.release,
         cluster_name: &intent.cluster_name,
         datacenter: &intent.datacenter,
         rack: &intent.rack,
         num_tokens: intent.num_tokens,
         token_factor: token_factor(node, &intent),
-        seeds: &way.seeds,
+        seeds: &seed_plan.seeds,
         address: node.address,
         data: &node.data,
-        capacity: space(&node.data).ok().and_then(|it| it.storage.capacity_bytes.try_into().ok()),
+        capacity: read_space(&node.data)
+            .ok()
+            .and_then(|it| it.storage.capacity_bytes.try_into().ok()),
         overlay: &node.pilot.spec.config,
         jvm_options: &intent.jvm_options,
         security: security.map(|security| SecuritySettings {
-            asks_certificates: security.asks_certificates(),
+            asks_certificates: security.requires_client_certificates(),
             internode: &security.internode,
             client: &security.client,
-            asks_passwords: security::asks_passwords(Some(security)),
+            asks_passwords: security::requires_passwords(Some(security)),
             tls: &tls,
-            founding: founding.then_some(alone.as_path()),
+            founding: founding.then_some(founding_folder.as_path()),
         }),
     })
     .map_err(|error| Error::ConfigRejected(error.to_string()))?;
@@ -121,17 +132,24 @@ fn rendered(node: &DatabaseNode) -> Result<RenderedConfig, Error> {
             return Err(Error::ConfigRejected(format!("{} contains white space", path.display())));
         }
     }
-    Ok(RenderedConfig { state, data_found, intent, way, other_majors, files, access })
+    Ok(RenderedConfig { state, data_found, intent, way: seed_plan, other_majors, files, access })
 }
 
 /// Writes the configuration folder and returns the process to start. Everything is rendered and
 /// validated before the first file is touched, so a rejected intent leaves the running database's
 /// folder as it is.
-pub(super) fn configure(
+pub(super) fn configure_node(
     node: &DatabaseNode,
 ) -> Result<(ProcessSpec, JolokiaClient, Option<NodeAccess>), Error> {
-    let RenderedConfig { mut state, data_found, intent, way, other_majors, files, access } =
-        rendered(node)?;
+    let RenderedConfig {
+        mut state,
+        data_found,
+        intent,
+        way: seed_plan,
+        other_majors,
+        files,
+        access,
+    } = render_config(node)?;
     lay_out(node, FOLDERS, "conf", &files)?;
     let founding = access.as_ref().is_some_and(|access| access.founding);
     if founding {
@@ -141,15 +159,16 @@ pub(super) fn configure(
     }
     let triggers = node.config.join("triggers");
     fs::create_dir_all(&triggers).map_err(|source| Error::Write { path: triggers, source })?;
-    let jolokia = JolokiaClient::prepare(&node.config, node.address)?;
+    let jolokia = JolokiaClient::with_new_settings(&node.config, node.address)?;
     let shares_machine = node.address.is_loopback() && access.is_some();
     let asks_for_jmx = shares_machine && jmx_login::is_possible(intent.release);
-    let jmx_options = if asks_for_jmx { jmx_login::prepare(&node.config)? } else { String::new() };
+    let jmx_options =
+        if asks_for_jmx { jmx_login::write_password_files(&node.config)? } else { String::new() };
 
     if state.joined && data_found {
-        data_resurrection::review(node, SystemTime::now())?;
-        state.presence.leave();
-        state.presence.settle(&node.pilot.metadata, Timestamp::now());
+        data_resurrection::check_heartbeat(node, SystemTime::now())?;
+        state.presence.mark_away();
+        state.presence.clear_when_repaired(&node.pilot.metadata, Timestamp::now());
     } else {
         // Holdings recorded on this volume for an earlier node do not apply any more.
         if HeldRanges::load(&node.data).ok() != Some(HeldRanges::default()) {
@@ -158,15 +177,15 @@ pub(super) fn configure(
         // A member whose volume was emptied begins with a new state.
         let version = state.version.take().filter(|_| data_found);
         // Data that an interrupted join received are on the volume, and are not received again.
-        let received = state.bootstrap_bytes_received.filter(|_| data_found);
+        let received_bytes = state.bootstrap_bytes_received.filter(|_| data_found);
         state = NodeState {
-            founded: way.founds,
-            replacing: way.replaces,
+            founded: seed_plan.founds,
+            replacing: seed_plan.replaces,
             version,
-            bootstrap_bytes_received: received,
+            bootstrap_bytes_received: received_bytes,
             ring_load: ring_load(node, &intent.datacenter),
             presence: RingPresence::of_newcomer(
-                way.replaces.is_some() || seeds::is_successor(node),
+                seed_plan.replaces.is_some() || seeds::is_successor(node),
             ),
             ..NodeState::default()
         };
@@ -177,8 +196,8 @@ pub(super) fn configure(
     state.datacenter.clone_from(&intent.datacenter);
     state.rack.clone_from(&intent.rack);
     state.save(&node.data)?;
-    let joins = !(state.joined && data_found);
-    let mut process = process(node, &intent, &way, joins, &jmx_options);
+    let is_joining = !(state.joined && data_found);
+    let mut process = build_process(node, &intent, &seed_plan, is_joining, &jmx_options);
     let is_chosen = intent.jvm_options.iter().any(|option| option.starts_with(SCHEMA_IGNORED));
     if !other_majors.is_empty() && !is_chosen {
         process.args.push(format!("{SCHEMA_IGNORED}{}", other_majors.join(",")));
@@ -205,17 +224,17 @@ pub(super) const LEFT: &str = "the data on the volume are of a node that was dec
 /// each rack is spread by itself, and only its first node is random.
 fn token_factor(node: &DatabaseNode, intent: &ResolvedSpec) -> Option<u32> {
     let peers = || in_datacenter(&node.peers, &intent.datacenter);
-    let told = node.pilot.spec.part::<CassandraNode>();
-    if told.is_some_and(|told| !told.additional_seeds.is_empty()) {
+    let part = node.pilot.spec.part::<CassandraNode>();
+    if part.is_some_and(|part| !part.additional_seeds.is_empty()) {
         // Racks of other clusters may be in the same datacenter, and no Pilot reports them.
-        return racks(peers()).iter().all(|rack| *rack == intent.rack).then_some(3);
+        return rack_names(peers()).iter().all(|rack| *rack == intent.rack).then_some(3);
     }
     // A lost node stays in the ring until another takes its place.
-    let members = racks(peers().filter(|peer| was_member(peer) && !is_decommissioned(peer)));
+    let members = rack_names(peers().filter(|peer| was_member(peer) && !is_decommissioned(peer)));
     Some(if members.len() == 2 && members.contains(&intent.rack) { 2 } else { 3 })
 }
 
-fn racks<'a>(peers: impl Iterator<Item = &'a Pilot>) -> BTreeSet<String> {
+fn rack_names<'a>(peers: impl Iterator<Item = &'a Pilot>) -> BTreeSet<String> {
     peers.filter_map(|peer| peer.spec.part::<CassandraNode>()?.rack).collect()
 }
 
@@ -233,24 +252,24 @@ const GOSSIP_WAIT: &str = "-Dcassandra.skip_wait_for_gossip_to_settle=";
 /// (`MigrationCoordinator.getIgnoredEndpoints`); the storage port is the default.
 const SCHEMA_IGNORED: &str = "-Dcassandra.skip_schema_check_for_endpoints=";
 
-fn process(
+fn build_process(
     node: &DatabaseNode,
     intent: &ResolvedSpec,
-    way: &SeedPlan,
-    joins: bool,
+    seed_plan: &SeedPlan,
+    is_joining: bool,
     jmx_options: &str,
 ) -> ProcessSpec {
     let mut args = vec!["-f".to_owned()];
-    let chosen =
+    let is_chosen =
         |property| intent.jvm_options.iter().any(|option: &String| option.starts_with(property));
-    if joins && !chosen(RESET_PROGRESS) {
+    if is_joining && !is_chosen(RESET_PROGRESS) {
         args.push(format!("{RESET_PROGRESS}true"));
     }
-    if way.founds && !chosen(GOSSIP_WAIT) {
+    if seed_plan.founds && !is_chosen(GOSSIP_WAIT) {
         args.push(format!("{GOSSIP_WAIT}0"));
     }
-    if let Some(old) = way.replaces {
-        args.push(format!("-Dcassandra.replace_address_first_boot={old}"));
+    if let Some(old_address) = seed_plan.replaces {
+        args.push(format!("-Dcassandra.replace_address_first_boot={old_address}"));
     }
     let port = jmx_port(node.address);
     let port = port.map(|port| format!(" -Dcassandra.jmx.local.port={port}")).unwrap_or_default();
@@ -300,8 +319,8 @@ pub(super) fn rewrite_seeds(node: &DatabaseNode) -> Result<bool, Error> {
     if !state.joined {
         return Ok(false);
     }
-    let way = seeds::choose(node, &state, has_data(&node.data))?;
-    rewrite_key(&node.config, "cassandra.yaml", "seed_provider", seed_provider(&way.seeds))
+    let seed_plan = seeds::choose_seeds(node, &state, has_data(&node.data))?;
+    rewrite_key(&node.config, "cassandra.yaml", "seed_provider", seed_provider(&seed_plan.seeds))
 }
 
 #[cfg(test)]
@@ -317,7 +336,7 @@ mod tests {
         fs::create_dir_all(node.home.join("conf")).unwrap();
         fs::write(node.home.join("conf/cassandra-env.sh"), "# vendor").unwrap();
         fs::write(node.home.join("conf/cassandra.yaml"), "vendor: true").unwrap();
-        let (process, ..) = configure(&node).unwrap();
+        let (process, ..) = configure_node(&node).unwrap();
         assert!(node.config.join("cassandra-env.sh").is_file());
         let mode = |name: &str| {
             let about = fs::metadata(node.config.join(name)).unwrap();
@@ -338,7 +357,7 @@ mod tests {
             ]
         );
         assert_eq!(process.env["MAX_HEAP_SIZE"], "1024M");
-        assert!(JolokiaClient::attach(&node.config).is_some());
+        assert!(JolokiaClient::from_settings(&node.config).is_some());
     }
 
     #[test]
@@ -346,15 +365,15 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let mut node = node_in(place.path());
         node.may_found = true;
-        configure(&node).unwrap();
+        configure_node(&node).unwrap();
         let before = fs::read_to_string(node.config.join("cassandra.yaml")).unwrap();
         node.pilot.spec.config.insert("concurrent_reads".to_owned(), 7.into());
         node.pilot.spec.version = Some("3.11.4".to_owned());
-        assert!(matches!(validate(&node), Err(Error::ConfigRejected(_))));
-        assert!(matches!(configure(&node), Err(Error::ConfigRejected(_))));
+        assert!(matches!(validate_config(&node), Err(Error::ConfigRejected(_))));
+        assert!(matches!(configure_node(&node), Err(Error::ConfigRejected(_))));
         // Validating a good intent changes nothing either.
         node.pilot.spec.version = Some("5.0.6".to_owned());
-        validate(&node).unwrap();
+        validate_config(&node).unwrap();
         assert_eq!(fs::read_to_string(node.config.join("cassandra.yaml")).unwrap(), before);
     }
 
@@ -363,7 +382,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let mut node = node_in(place.path());
         node.peers = vec![peer("b", "10.0.0.2", true)];
-        let args = |node: &DatabaseNode| configure(node).unwrap().0.args;
+        let args = |node: &DatabaseNode| configure_node(node).unwrap().0.args;
         let anew = "-Dcassandra.reset_bootstrap_progress=true".to_owned();
         assert_eq!(
             args(&node),
@@ -394,7 +413,7 @@ mod tests {
             pilot
         };
         let skipped = |node: &DatabaseNode| {
-            let args = configure(node).unwrap().0.args;
+            let args = configure_node(node).unwrap().0.args;
             args.into_iter().find(|option| option.contains("skip_schema"))
         };
         node.peers = vec![member("b", "10.0.0.2", "5.0.6")];
@@ -411,7 +430,7 @@ mod tests {
         let mut alone = node.clone();
         alone.peers.remove(0);
         assert!(
-            matches!(validate(&alone), Err(Error::ConfigRejected(_))),
+            matches!(validate_config(&alone), Err(Error::ConfigRejected(_))),
             "no node gives it tables"
         );
         fs::create_dir_all(node.data.join("data/system/local-1")).unwrap();
@@ -419,7 +438,7 @@ mod tests {
         state.joined = true;
         state.save(&node.data).unwrap();
         assert_eq!(skipped(&node), None, "a member");
-        assert!(validate(&alone).is_ok(), "a member does not join");
+        assert!(validate_config(&alone).is_ok(), "a member does not join");
     }
 
     #[test]
@@ -431,7 +450,7 @@ mod tests {
             node.peers = vec![peer("b", "10.0.0.2", true)];
             node.pilot.status = peer("a", "10.0.0.9", false).status;
             change(&mut node);
-            configure(&node).unwrap();
+            configure_node(&node).unwrap();
             NodeState::load(&node.data).unwrap().presence.replaces_lost
         };
         assert!(replaces(&|_| ()), "by the address of the lost node");
@@ -450,7 +469,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let mut node = node_in(place.path());
         let factor = |node: &DatabaseNode| {
-            token_factor(node, &ResolvedSpec::of(node, &NodeState::default()).unwrap())
+            token_factor(node, &ResolvedSpec::from_node(node, &NodeState::default()).unwrap())
         };
         let member = |name: &str, rack: &str| {
             let mut pilot = peer(name, "10.0.0.2", true);
@@ -486,7 +505,7 @@ mod tests {
         let mut node = node_in(place.path());
         node.may_found = true;
         NodeState { left: true, ..NodeState::default() }.save(&node.data).unwrap();
-        let error = configure(&node).unwrap_err();
+        let error = configure_node(&node).unwrap_err();
         assert!(error.to_string().contains("decommissioned"), "{error}");
     }
 
@@ -495,7 +514,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let mut node = node_in(place.path());
         node.may_found = true;
-        configure(&node).unwrap();
+        configure_node(&node).unwrap();
         assert!(!rewrite_seeds(&node).unwrap(), "a node that has not joined keeps its seeds");
         let mut state = NodeState::load(&node.data).unwrap();
         state.joined = true;

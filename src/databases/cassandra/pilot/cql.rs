@@ -24,13 +24,13 @@ const OPTIONS: [u8; 9] = [4, 0, 0, 0, 5, 0, 0, 0, 0];
 const ANSWER: u8 = 0x80;
 
 /// Does Cassandra answer the request, with whatever content? Sets no time limit of its own.
-pub(super) async fn answers(target: &CqlTarget) -> bool {
-    let asked = async {
-        let (mut stream, _) = client::open(target).await?;
+pub(super) async fn is_answering(target: &CqlTarget) -> bool {
+    let probe = async {
+        let (mut stream, _) = client::open_stream(target).await?;
         stream.write_all(&OPTIONS).await.map_err(CqlError::Transport)?;
         stream.read_u8().await.map_err(CqlError::Transport)
     };
-    asked.await.is_ok_and(|first| first & ANSWER != 0)
+    probe.await.is_ok_and(|first_byte| first_byte & ANSWER != 0)
 }
 
 #[cfg(test)]
@@ -52,7 +52,7 @@ mod tests {
             timeout: Duration::from_secs(30),
         };
         let closed = CqlTarget { address: (host, 1).into(), ..target.clone() };
-        assert!(!answers(&closed).await);
+        assert!(!is_answering(&closed).await);
         let serve = async {
             for answer in [&[0x84, 0, 0, 0, 6, 0, 0, 0, 2, 0, 0][..], b"HTTP/1.1 400", b""] {
                 let (mut client, _) = server.accept().await.unwrap();
@@ -62,8 +62,9 @@ mod tests {
                 client.write_all(answer).await.unwrap();
             }
         };
-        let ask =
-            async { [answers(&target).await, answers(&target).await, answers(&target).await] };
+        let ask = async {
+            [is_answering(&target).await, is_answering(&target).await, is_answering(&target).await]
+        };
         assert_eq!(tokio::join!(serve, ask).1, [true, false, false]);
     }
 }

@@ -35,29 +35,31 @@ const HEARTBEAT: &str = "data/cassandra-heartbeat";
 const HINTED: Duration = Duration::from_secs(3600);
 
 /// Removes the heartbeat where it must not keep the node from starting. Called before a start.
-pub(super) fn review(node: &DatabaseNode, now: SystemTime) -> Result<(), Error> {
+pub(super) fn check_heartbeat(node: &DatabaseNode, now: SystemTime) -> Result<(), Error> {
     let path = node.data.join(HEARTBEAT);
-    let Ok(last) = fs::metadata(&path).and_then(|about| about.modified()) else { return Ok(()) };
-    if now.duration_since(last).unwrap_or_default() <= HINTED {
-        return forget(path);
+    let Ok(last_heartbeat) = fs::metadata(&path).and_then(|metadata| metadata.modified()) else {
+        return Ok(());
+    };
+    if now.duration_since(last_heartbeat).unwrap_or_default() <= HINTED {
+        return remove_heartbeat(path);
     }
     if ring::is_adopted(&node.pilot) {
         info!(
             "A person says that the data of this node are as they should be, however long it was away"
         );
-        return forget(path);
+        return remove_heartbeat(path);
     }
     // A file that cannot be read decides nothing here; the running node reports it.
-    let members = HeldRanges::load(&node.data).ok().and_then(|known| known.members);
-    let peers = PeerRuns::of(&node.peers);
-    if peers.longest(members, last, now).is_some_and(|ran| ran <= HINTED) {
+    let members = HeldRanges::load(&node.data).ok().and_then(|ranges| ranges.members);
+    let peers = PeerRuns::from_peers(&node.peers);
+    if peers.longest_run(members, last_heartbeat, now).is_some_and(|run_time| run_time <= HINTED) {
         info!("No other node ran while this one was away");
-        return forget(path);
+        return remove_heartbeat(path);
     }
     Ok(())
 }
 
-fn forget(path: PathBuf) -> Result<(), Error> {
+fn remove_heartbeat(path: PathBuf) -> Result<(), Error> {
     match fs::remove_file(&path) {
         Err(source) if source.kind() != io::ErrorKind::NotFound => {
             Err(Error::Write { path, source })
@@ -81,15 +83,15 @@ struct PeerRun {
 
 impl PeerRuns {
     /// Reads the Pilots of the members of the ring among `peers`.
-    pub(super) fn of(peers: &[Pilot]) -> Self {
-        let at = |time: Option<&Time>| time.map(|time| SystemTime::from(time.0));
+    pub(super) fn from_peers(peers: &[Pilot]) -> Self {
+        let to_system_time = |time: Option<&Time>| time.map(|time| SystemTime::from(time.0));
         let run = |Pilot { status, .. }: &Pilot| {
             let process = status.process.as_ref();
-            let last = status.last_termination.as_ref();
+            let termination = status.last_termination.as_ref();
             PeerRun {
                 runs: process.is_some(),
-                begun: at(process.and_then(|process| process.start_time.as_ref())),
-                ended: at(last.and_then(|last| last.finish_time.as_ref())),
+                begun: to_system_time(process.and_then(|process| process.start_time.as_ref())),
+                ended: to_system_time(termination.and_then(|last| last.finish_time.as_ref())),
             }
         };
         let members = peers.iter().filter(|peer| was_member(peer) && !is_decommissioned(peer));
@@ -99,10 +101,10 @@ impl PeerRuns {
     /// Returns the longest time that one of the other nodes ran since `last`; `None` where one of
     /// them does not say. `members` is the number of ring members when this node looked last. If it
     /// exceeds the number of Pilots, unknown nodes may have run.
-    pub(super) fn longest(
+    pub(super) fn longest_run(
         &self,
         members: Option<usize>,
-        last: SystemTime,
+        last_heartbeat: SystemTime,
         now: SystemTime,
     ) -> Option<Duration> {
         if self.0.len() + 1 < members? {
@@ -110,21 +112,23 @@ impl PeerRuns {
         }
         let mut longest = Duration::ZERO;
         for run in &self.0 {
-            longest = longest.max(run.since(last, now)?);
+            longest = longest.max(run.run_time_since(last_heartbeat, now)?);
         }
         Some(longest)
     }
 }
 
 impl PeerRun {
-    fn since(&self, last: SystemTime, now: SystemTime) -> Option<Duration> {
-        let after = |later: SystemTime, earlier| later.duration_since(earlier).unwrap_or_default();
-        let present = if self.runs { after(now, self.begun?.max(last)) } else { Duration::ZERO };
-        if self.runs && self.begun? <= last {
-            return Some(present);
+    fn run_time_since(&self, last_heartbeat: SystemTime, now: SystemTime) -> Option<Duration> {
+        let elapsed =
+            |later: SystemTime, earlier| later.duration_since(earlier).unwrap_or_default();
+        let current_run =
+            if self.runs { elapsed(now, self.begun?.max(last_heartbeat)) } else { Duration::ZERO };
+        if self.runs && self.begun? <= last_heartbeat {
+            return Some(current_run);
         }
         // Only the peer's last end before its present run is known: earlier runs ended before it.
-        Some(after(self.ended?, last) + present)
+        Some(elapsed(self.ended?, last_heartbeat) + current_run)
     }
 }
 
@@ -171,14 +175,22 @@ mod tests {
             (None, None, false),
         ] {
             let peers = [other(ended, begun, last)];
-            let ran = PeerRuns::of(&peers).longest(Some(2), last, now);
+            let ran = PeerRuns::from_peers(&peers).longest_run(Some(2), last, now);
             assert_eq!(ran.is_some_and(|ran| ran <= HINTED), slept, "{ended:?} {begun:?}: {ran:?}");
         }
         let slept = [other(Some(minute), None, last)];
-        assert_eq!(PeerRuns::of(&slept).longest(Some(3), last, now), None, "a third is a stranger");
-        assert_eq!(PeerRuns::of(&slept).longest(None, last, now), None, "nobody counted them");
         assert_eq!(
-            PeerRuns::default().longest(Some(1), last, now),
+            PeerRuns::from_peers(&slept).longest_run(Some(3), last, now),
+            None,
+            "a third is a stranger"
+        );
+        assert_eq!(
+            PeerRuns::from_peers(&slept).longest_run(None, last, now),
+            None,
+            "nobody counted them"
+        );
+        assert_eq!(
+            PeerRuns::default().longest_run(Some(1), last, now),
             Some(Duration::ZERO),
             "it is alone"
         );
@@ -194,22 +206,22 @@ mod tests {
             fs::File::create(&path).unwrap().set_modified(now - ago).unwrap();
         };
         let beat = || beat_at(14 * DAY);
-        review(&node, now).unwrap();
+        check_heartbeat(&node, now).unwrap();
         beat_at(Duration::from_secs(120));
-        review(&node, now).unwrap();
+        check_heartbeat(&node, now).unwrap();
         assert!(!path.exists(), "a restart");
         beat();
-        review(&node, now).unwrap();
+        check_heartbeat(&node, now).unwrap();
         assert!(path.exists(), "nobody knows who ran");
         node.pilot.metadata.annotations = Some([(ADOPT_DATA.to_owned(), "true".to_owned())].into());
-        review(&node, now).unwrap();
+        check_heartbeat(&node, now).unwrap();
         assert!(!path.exists(), "a person takes the risk");
 
         node.pilot.metadata.annotations = None;
         beat();
         fs::create_dir_all(node.data.join(".navigator")).unwrap();
         fs::write(node.data.join(".navigator/cassandra-ranges.json"), r#"{"members": 1}"#).unwrap();
-        review(&node, now).unwrap();
+        check_heartbeat(&node, now).unwrap();
         assert!(!path.exists(), "there is nobody else");
     }
 
@@ -225,7 +237,7 @@ mod tests {
         for (ran, kept) in [(2 * HOUR, true), (HOUR / 2, false)] {
             fs::File::create(&path).unwrap().set_modified(last).unwrap();
             node.peers = vec![other(Some(ran), None, last)];
-            review(&node, now).unwrap();
+            check_heartbeat(&node, now).unwrap();
             assert_eq!(path.exists(), kept, "{ran:?}");
         }
     }

@@ -27,7 +27,7 @@ use crate::{
         clients::jolokia::JolokiaClient,
         driver::{DatabaseNode, DecommissionState, DepartureRefusal, Error},
         kube::peers::is_decommissioned,
-        node::blockers::now,
+        node::blockers::current_time,
         query_answer::UnansweredQuery,
         transfer_progress::TransferProgress,
     },
@@ -54,13 +54,15 @@ pub(super) struct DecommissionProgress {
 impl DecommissionProgress {
     /// Takes the streams of a node that leaves. Returns whether it has to be told again, and then
     /// forgets what it saw; and the figures.
-    pub(super) fn follow(&mut self, streams: &[StreamState]) -> (bool, Option<(i64, i32)>) {
-        self.streams.note(streams.iter().map(|one| (&*one.plan, one.sending, one.sent)));
-        let stalled = self.streams.idle() > STALLED;
-        if stalled {
+    pub(super) fn track_streams(&mut self, streams: &[StreamState]) -> (bool, Option<(i64, i32)>) {
+        self.streams.record_transfers(
+            streams.iter().map(|stream| (&*stream.plan, stream.sending, stream.sent)),
+        );
+        let is_stalled = self.streams.idle_duration() > STALLED;
+        if is_stalled {
             self.streams = TransferProgress::default();
         }
-        (stalled, self.streams.figures())
+        (is_stalled, self.streams.progress())
     }
 }
 
@@ -73,7 +75,7 @@ enum DecommissionStep {
     Begin,
 }
 
-fn step(mode: &str) -> DecommissionStep {
+fn next_step(mode: &str) -> DecommissionStep {
     match mode {
         "DECOMMISSIONED" => DecommissionStep::Left,
         "LEAVING" => DecommissionStep::Watch,
@@ -88,62 +90,69 @@ fn step(mode: &str) -> DecommissionStep {
 }
 
 impl CassandraDriver {
-    pub(super) async fn give_away(&self, node: &DatabaseNode) -> Result<DecommissionState, Error> {
+    pub(super) async fn decommission_node(
+        &self,
+        node: &DatabaseNode,
+    ) -> Result<DecommissionState, Error> {
         let state = self.state.read()?;
         if state.left {
             return Ok(DecommissionState::Done);
         }
-        let begun = self.begun(&state);
+        let start_time = self.start_time(&state);
         let jolokia = self.jolokia()?;
-        let facts = NodeView::ask(&jolokia).await?;
-        let mut told = Decommission { start_time: begun.clone(), ..Decommission::default() };
-        match step(&facts.mode) {
+        let facts = NodeView::query(&jolokia).await?;
+        let mut report = Decommission { start_time: start_time.clone(), ..Decommission::default() };
+        match next_step(&facts.mode) {
             DecommissionStep::Left => {
                 self.note_departure(|state| state.left = true);
                 return Ok(DecommissionState::Done);
             }
-            DecommissionStep::Wait(message) => told.message = Some(message.to_owned()),
+            DecommissionStep::Wait(message) => report.message = Some(message.to_owned()),
             DecommissionStep::Watch => {
-                let (stalled, figures) = self.seen().progress.follow(&facts.streams);
-                let again = if stalled { leave(&jolokia, true).await? } else { None };
-                let open = self.close_logins(node).await.err();
-                let open = open.map(|why| format!("logins of this cluster are not closed: {why}"));
-                told.percent = Some(figures.map_or(0, |(_, percent)| percent));
-                told.bytes_left = figures.map(|(left, _)| left).or(facts.load);
-                told.irreversible = true;
-                let silent = || "told the ring; no stream runs".to_owned();
-                told.message = again.or(open).or_else(|| facts.streams.is_empty().then(silent));
+                let (is_stalled, figures) =
+                    self.driver_state().progress.track_streams(&facts.streams);
+                let refusal =
+                    if is_stalled { start_decommission(&jolokia, true).await? } else { None };
+                let close_error = self.close_logins(node).await.err();
+                let close_error = close_error
+                    .map(|error| format!("logins of this cluster are not closed: {error}"));
+                report.percent = Some(figures.map_or(0, |(_, percent)| percent));
+                report.bytes_left = figures.map(|(bytes_left, _)| bytes_left).or(facts.load);
+                report.irreversible = true;
+                let idle_message = || "told the ring; no stream runs".to_owned();
+                report.message =
+                    refusal.or(close_error).or_else(|| facts.streams.is_empty().then(idle_message));
             }
             DecommissionStep::Begin => {
-                if let Some(why) = self.login_copies_hold(node).await {
-                    told.message = Some(why);
-                    return Ok(DecommissionState::Moving(told));
+                if let Some(message) = self.login_copies_hold(node).await {
+                    report.message = Some(message);
+                    return Ok(DecommissionState::Moving(report));
                 }
-                if let Some(refusal) = obstacle(&jolokia, node, &facts).await? {
+                if let Some(refusal) = find_refusal(&jolokia, node, &facts).await? {
                     return Ok(DecommissionState::Refused(refusal));
                 }
-                let since = begun.unwrap_or_else(now);
-                self.seen().progress.begun = Some(since.clone());
+                let since = start_time.unwrap_or_else(current_time);
+                self.driver_state().progress.begun = Some(since.clone());
                 self.note_departure(|state| {
                     state.decommissioning_since.get_or_insert_with(|| since.clone());
                 });
-                if let Some(why) = leave(&jolokia, false).await? {
-                    let refusal = DepartureRefusal::new(named(&why), why);
+                if let Some(message) = start_decommission(&jolokia, false).await? {
+                    let refusal = DepartureRefusal::new(refused_predicate(&message), message);
                     return Ok(DecommissionState::Refused(refusal));
                 }
-                (told.start_time, told.percent) = (Some(since), Some(0));
-                told.bytes_left = facts.load;
+                (report.start_time, report.percent) = (Some(since), Some(0));
+                report.bytes_left = facts.load;
                 // From here on only the ring knows whether the node has announced that it leaves.
-                told.irreversible = true;
+                report.irreversible = true;
             }
         }
-        Ok(DecommissionState::Moving(told))
+        Ok(DecommissionState::Moving(report))
     }
 
     /// Returns since when the node gives its data away, by its volume or, where that could not be
     /// written, by this process.
-    fn begun(&self, state: &NodeState) -> Option<Time> {
-        state.decommissioning_since.clone().or_else(|| self.seen().progress.begun.clone())
+    fn start_time(&self, state: &NodeState) -> Option<Time> {
+        state.decommissioning_since.clone().or_else(|| self.driver_state().progress.begun.clone())
     }
 
     /// Saves how far a decommission is. A full volume does not stop it: leaving frees the volume,
@@ -155,19 +164,19 @@ impl CassandraDriver {
     }
 
     /// Takes a decommission back, unless it is too late for the node to stay.
-    pub(super) async fn stay(&self) -> Result<(), Error> {
+    pub(super) async fn cancel_leaving(&self) -> Result<(), Error> {
         let state = self.state.read()?;
         if state.left {
             return Err(Error::TooLate("the node has left the ring".to_owned()));
         }
-        if self.begun(&state).is_none() {
+        if self.start_time(&state).is_none() {
             return Ok(());
         }
-        let facts = NodeView::ask(&self.jolokia()?).await?;
+        let facts = NodeView::query(&self.jolokia()?).await?;
         if matches!(facts.mode.as_str(), "LEAVING" | "DECOMMISSIONED") {
             return Err(Error::TooLate("the node is leaving the ring".to_owned()));
         }
-        self.seen().progress.begun = None;
+        self.driver_state().progress.begun = None;
         self.note_departure(|state| state.decommissioning_since = None);
         Ok(())
     }
@@ -179,15 +188,17 @@ impl CassandraDriver {
 /// Forces the decommission only where Cassandra's refusal names one of its own keyspaces, or where
 /// `force` is set: with three nodes or fewer it would otherwise never let a node go
 /// (system_distributed has replication factor 3).
-async fn leave(jolokia: &JolokiaClient, force: bool) -> Result<Option<String>, Error> {
+async fn start_decommission(jolokia: &JolokiaClient, force: bool) -> Result<Option<String>, Error> {
     let decommission = async |force: bool| {
         let arguments = json!([force]);
-        jolokia.execute(STORAGE_SERVICE, "decommission(boolean)", &arguments, REFUSAL).await
+        jolokia
+            .execute_operation(STORAGE_SERVICE, "decommission(boolean)", &arguments, REFUSAL)
+            .await
     };
     let refusal = decommission(force).await?.refusal();
     match refusal.as_deref() {
-        Some(why) if why.contains(UNDER_WAY) => Ok(None),
-        Some(why) if why.contains("maintain replication factor in keyspace system_") => {
+        Some(message) if message.contains(UNDER_WAY) => Ok(None),
+        Some(message) if message.contains("maintain replication factor in keyspace system_") => {
             Ok(decommission(true).await?.refusal())
         }
         _ => Ok(refusal),
@@ -195,10 +206,10 @@ async fn leave(jolokia: &JolokiaClient, force: bool) -> Result<Option<String>, E
 }
 
 /// Returns the predicate that a refusal in Cassandra's own words belongs to.
-fn named(why: &str) -> &'static Predicate {
-    if why.contains("maintain replication factor") {
+fn refused_predicate(message: &str) -> &'static Predicate {
+    if message.contains("maintain replication factor") {
         &REPLICATION_FACTOR
-    } else if why.contains("no other normal nodes") {
+    } else if message.contains("no other normal nodes") {
         &MEMBERS_REMAIN
     } else {
         &DEPARTURE_ACCEPTED
@@ -206,28 +217,31 @@ fn named(why: &str) -> &'static Predicate {
 }
 
 /// Returns why the rest of the ring could not take over this node's data; `None` when it could.
-async fn obstacle(
+async fn find_refusal(
     jolokia: &JolokiaClient,
     node: &DatabaseNode,
     facts: &NodeView,
 ) -> Result<Option<DepartureRefusal>, Error> {
-    let others = RemainingMembers::of(facts);
-    if let Some(reason) = others.unfit(facts) {
+    let remaining = RemainingMembers::from_view(facts);
+    if let Some(reason) = remaining.find_ring_refusal(facts) {
         return Ok(Some(reason));
     }
-    let keyspaces = keyspaces::of_users(jolokia).await?;
+    let keyspaces = keyspaces::list_user_keyspaces(jolokia).await?;
     let mut largest = 0;
-    for (keyspace, info) in keyspaces::about(jolokia, keyspaces::REPLICATION, keyspaces).await? {
+    for (keyspace, info) in
+        keyspaces::call_for_keyspaces(jolokia, keyspaces::REPLICATION, keyspaces).await?
+    {
         let info = info.or_fail()?;
         let factors = keyspaces::replication_factors(info.as_str().unwrap_or_default());
-        if let Some(reason) = others.too_few_for(&keyspace, &factors)? {
+        if let Some(reason) = remaining.too_few_for(&keyspace, &factors)? {
             return Ok(Some(reason));
         }
-        let factor = others.datacenter.and_then(|own| factors.get(own));
+        let factor = remaining.datacenter.and_then(|datacenter| factors.get(datacenter));
         largest = largest.max(factor.copied().unwrap_or_default());
     }
     let datacenter = datacenter_of(&node.pilot);
-    let receivers = Receivers { datacenter: &datacenter, rack: others.rack_of_receivers(largest) };
+    let receivers =
+        Receivers { datacenter: &datacenter, rack: remaining.rack_of_receivers(largest) };
     Ok(receivers.no_room(&node.peers, facts.load))
 }
 
@@ -244,10 +258,10 @@ struct RemainingMembers<'a> {
 }
 
 impl<'a> RemainingMembers<'a> {
-    fn of(facts: &'a NodeView) -> Self {
-        let own = facts.own();
-        let datacenter = own.and_then(|own| own.datacenter.as_deref());
-        let rack = own.and_then(|own| own.rack.as_deref());
+    fn from_view(facts: &'a NodeView) -> Self {
+        let own_node = facts.own_endpoint();
+        let datacenter = own_node.and_then(|node| node.datacenter.as_deref());
+        let rack = own_node.and_then(|node| node.rack.as_deref());
         let members: Vec<_> = facts
             .live
             .iter()
@@ -259,8 +273,8 @@ impl<'a> RemainingMembers<'a> {
             .iter()
             .filter(|node| node.and_then(|node| node.datacenter.as_deref()) == datacenter)
             .collect();
-        let racks = rack.and_then(|own| {
-            let mut racks = BTreeMap::from([(own, 0)]);
+        let racks = rack.and_then(|own_rack| {
+            let mut racks = BTreeMap::from([(own_rack, 0)]);
             for node in &near {
                 *racks.entry(node.as_ref()?.rack.as_deref()?).or_default() += 1;
             }
@@ -285,23 +299,24 @@ impl<'a> RemainingMembers<'a> {
     }
 
     /// Returns why the remaining members could not take data now; `None` when they could.
-    fn unfit(&self, facts: &NodeView) -> Option<DepartureRefusal> {
-        if let Some(down) = facts.unreachable.first() {
-            let why = format!(
-                "{down} is down and could not take its part of the data; bring it back, or replace or \
+    fn find_ring_refusal(&self, facts: &NodeView) -> Option<DepartureRefusal> {
+        if let Some(down_node) = facts.unreachable.first() {
+            let message = format!(
+                "{down_node} is down and could not take its part of the data; bring it back, or replace or \
                  remove it first"
             );
-            return Some(DepartureRefusal::new(&RECEIVERS_READY, why));
+            return Some(DepartureRefusal::new(&RECEIVERS_READY, message));
         }
         if self.all == 0 {
-            let why = "this is the last node of the ring; add a node first, or delete the cluster";
-            return Some(DepartureRefusal::new(&MEMBERS_REMAIN, why));
+            let message =
+                "this is the last node of the ring; add a node first, or delete the cluster";
+            return Some(DepartureRefusal::new(&MEMBERS_REMAIN, message));
         }
         // Nodes that know different replication factors refuse each other's rows.
-        (facts.schemas() > 1).then(|| {
-            let why = "the nodes do not agree on the schema yet; where that lasts, restart the node \
+        (facts.count_schemas() > 1).then(|| {
+            let message = "the nodes do not agree on the schema yet; where that lasts, restart the node \
                        that `nodetool describecluster` shows alone";
-            DepartureRefusal::new(&RECEIVERS_READY, why)
+            DepartureRefusal::new(&RECEIVERS_READY, message)
         })
     }
 
@@ -311,10 +326,10 @@ impl<'a> RemainingMembers<'a> {
         keyspace: &str,
         factors: &BTreeMap<String, usize>,
     ) -> Result<Option<DepartureRefusal>, Error> {
-        let (factor, remain) = match (factors.get("replication_factor"), self.datacenter) {
+        let (factor, remaining_nodes) = match (factors.get("replication_factor"), self.datacenter) {
             (Some(factor), _) => (*factor, self.all),
             // The keyspace may be in other datacenters only.
-            (None, Some(own)) if !factors.is_empty() => match factors.get(own) {
+            (None, Some(datacenter)) if !factors.is_empty() => match factors.get(datacenter) {
                 Some(factor) => (*factor, self.near),
                 None => return Ok(None),
             },
@@ -323,12 +338,12 @@ impl<'a> RemainingMembers<'a> {
                 return Err(UnansweredQuery::new(&question, format!("answered {factors:?}")).into());
             }
         };
-        Ok((factor > remain).then(|| {
-            let why = format!(
-                "keyspace {keyspace} has replication factor {factor}, and {remain} nodes would \
+        Ok((factor > remaining_nodes).then(|| {
+            let message = format!(
+                "keyspace {keyspace} has replication factor {factor}, and {remaining_nodes} nodes would \
                  remain for it; lower the factor or add a node first"
             );
-            DepartureRefusal::new(&REPLICATION_FACTOR, why)
+            DepartureRefusal::new(&REPLICATION_FACTOR, message)
         }))
     }
 }
@@ -361,11 +376,11 @@ impl Receivers<'_> {
                 Some(rack) => (format!(" of rack {rack}"), "add a node to that rack"),
                 None => (String::new(), "add a node"),
             };
-            let why = format!(
+            let message = format!(
                 "the other nodes{place} have room for {free} bytes, and this node holds {load}; \
                  {remedy}, enlarge volumes or delete data first"
             );
-            DepartureRefusal::new(&SPACE_ELSEWHERE, why)
+            DepartureRefusal::new(&SPACE_ELSEWHERE, message)
         })
     }
 }
@@ -386,14 +401,14 @@ mod tests {
 
     #[test]
     fn every_mode_has_its_next_step() {
-        assert_eq!(step("NORMAL"), DecommissionStep::Begin);
-        assert_eq!(step("DECOMMISSION_FAILED"), DecommissionStep::Begin);
-        assert_eq!(step("LEAVING"), DecommissionStep::Watch);
-        assert_eq!(step("DECOMMISSIONED"), DecommissionStep::Left);
+        assert_eq!(next_step("NORMAL"), DecommissionStep::Begin);
+        assert_eq!(next_step("DECOMMISSION_FAILED"), DecommissionStep::Begin);
+        assert_eq!(next_step("LEAVING"), DecommissionStep::Watch);
+        assert_eq!(next_step("DECOMMISSIONED"), DecommissionStep::Left);
         for mode in ["STARTING", "JOINING", "MOVING", "DRAINED", "anything"] {
-            assert!(matches!(step(mode), DecommissionStep::Wait(_)), "{mode}");
+            assert!(matches!(next_step(mode), DecommissionStep::Wait(_)), "{mode}");
         }
-        let DecommissionStep::Wait(why) = step("DRAINED") else {
+        let DecommissionStep::Wait(why) = next_step("DRAINED") else {
             panic!("a drained node does not leave")
         };
         assert!(why.contains("delete its pod"), "the way out: {why}");
@@ -402,14 +417,14 @@ mod tests {
     #[test]
     fn progress_never_goes_back_when_sessions_drop_out() {
         let mut progress = DecommissionProgress::default();
-        assert_eq!(progress.streams.figures(), None);
+        assert_eq!(progress.streams.progress(), None);
         let stream = |sending, sent| StreamState {
             plan: "p".to_owned(),
             sending,
             sent,
             ..StreamState::default()
         };
-        let mut follow = |stream: StreamState| progress.follow(&[stream]).1;
+        let mut follow = |stream: StreamState| progress.track_streams(&[stream]).1;
         assert_eq!(follow(stream(200, 50)), Some((150, 25)));
         assert_eq!(follow(stream(100, 20)), Some((150, 25)));
         assert_eq!(follow(stream(200, 200)), Some((0, 99)), "only the ring says that it is done");
@@ -418,16 +433,16 @@ mod tests {
     #[test]
     fn a_leaving_node_without_streams_is_asked_again_after_a_minute() {
         let mut progress = DecommissionProgress::default();
-        assert!(!progress.follow(&[]).0);
+        assert!(!progress.track_streams(&[]).0);
         let ring_delay_over = Duration::from_secs(45);
         progress.streams.idle_since = Instant::now().checked_sub(ring_delay_over);
-        assert!(!progress.follow(&[]).0);
+        assert!(!progress.track_streams(&[]).0);
         let minute_over = Instant::now().checked_sub(STALLED + Duration::from_secs(1));
         progress.streams.idle_since = minute_over;
-        assert!(progress.follow(&[]).0);
-        assert!(!progress.follow(&[]).0, "it was told");
+        assert!(progress.track_streams(&[]).0);
+        assert!(!progress.track_streams(&[]).0, "it was told");
         progress.streams.idle_since = minute_over;
-        assert!(!progress.follow(&[StreamState::default()]).0);
+        assert!(!progress.track_streams(&[StreamState::default()]).0);
     }
 
     #[test]
@@ -444,7 +459,7 @@ mod tests {
             ..NodeView::default()
         };
         let unfit = |facts: &NodeView| {
-            let refusal = RemainingMembers::of(facts).unfit(facts);
+            let refusal = RemainingMembers::from_view(facts).find_ring_refusal(facts);
             refusal.map_or(("", String::new()), |it| (it.predicate.name, it.why))
         };
         assert_eq!(unfit(&facts).0, "");
@@ -470,7 +485,7 @@ mod tests {
             ("no other normal nodes in the ring; decommission would be pointless", "MembersRemain"),
             ("Node in MOVING state; wait for status to become normal", "DepartureAccepted"),
         ] {
-            assert_eq!(named(words).name, rule);
+            assert_eq!(refused_predicate(words).name, rule);
         }
     }
 
@@ -566,17 +581,17 @@ mod tests {
             ("aab", 2, Some("a")),
         ] {
             let facts = ring("a", others);
-            let rack = RemainingMembers::of(&facts).rack_of_receivers(largest);
+            let rack = RemainingMembers::from_view(&facts).rack_of_receivers(largest);
             assert_eq!(rack, expected, "{others} {largest}");
         }
         let mut facts = ring("a", "abbcc");
         facts.gossip.get_mut(&IpAddr::from([10, 0, 0, 3])).unwrap().rack = None;
-        let rack = RemainingMembers::of(&facts).rack_of_receivers(3);
+        let rack = RemainingMembers::from_view(&facts).rack_of_receivers(3);
         assert_eq!(rack, None, "a rack is not known");
         let mut facts = ring("a", "abbccd");
         let far = facts.gossip.get_mut(&IpAddr::from([10, 0, 0, 7])).unwrap();
         far.datacenter = Some("us".to_owned());
-        let rack = RemainingMembers::of(&facts).rack_of_receivers(3);
+        let rack = RemainingMembers::from_view(&facts).rack_of_receivers(3);
         assert_eq!(rack, Some("a"), "a rack of another datacenter does not count");
     }
 

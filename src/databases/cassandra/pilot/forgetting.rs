@@ -47,7 +47,7 @@ enum RemovalStep {
     Begin,
 }
 
-fn step(facts: &NodeView, lost: &str) -> RemovalStep {
+fn next_step(facts: &NodeView, lost: &str) -> RemovalStep {
     if !facts.is_member() {
         return RemovalStep::Wait("waits until this node is a member of the ring".to_owned());
     }
@@ -57,14 +57,15 @@ fn step(facts: &NodeView, lost: &str) -> RemovalStep {
         return RemovalStep::Refuse("this node has that id itself".to_owned());
     }
     if facts.live.contains(address) {
-        let why = format!("{address} has that id and is up: a node that serves is decommissioned");
-        return RemovalStep::Refuse(why);
+        let message =
+            format!("{address} has that id and is up: a node that serves is decommissioned");
+        return RemovalStep::Refuse(message);
     }
     if facts.leaving.contains(address) {
         return RemovalStep::Watch;
     }
-    let mut moves = facts.joining.iter().chain(&facts.leaving).chain(&facts.moving);
-    match moves.find(|other| *other != address) {
+    let mut moving_nodes = facts.joining.iter().chain(&facts.leaving).chain(&facts.moving);
+    match moving_nodes.find(|other| *other != address) {
         Some(other) => RemovalStep::Wait(format!("waits until {other} has joined, left or moved")),
         None => RemovalStep::Begin,
     }
@@ -73,62 +74,70 @@ fn step(facts: &NodeView, lost: &str) -> RemovalStep {
 impl CassandraDriver {
     pub(super) async fn remove_member(&self, lost: &str) -> Result<ForgetState, Error> {
         let jolokia = self.jolokia()?;
-        let facts = NodeView::ask(&jolokia).await?;
-        match step(&facts, lost) {
+        let facts = NodeView::query(&jolokia).await?;
+        match next_step(&facts, lost) {
             RemovalStep::Gone => {
-                self.seen().removal = None;
+                self.driver_state().removal = None;
                 Ok(ForgetState::Forgotten)
             }
-            RemovalStep::Refuse(why) => Ok(ForgetState::Refused(why)),
-            RemovalStep::Wait(why) => Ok(ForgetState::Removing(why)),
-            RemovalStep::Begin => begin(&jolokia, lost).await,
-            RemovalStep::Watch => self.watch(&jolokia, &facts, lost).await,
+            RemovalStep::Refuse(message) => Ok(ForgetState::Refused(message)),
+            RemovalStep::Wait(message) => Ok(ForgetState::Removing(message)),
+            RemovalStep::Begin => start_removal(&jolokia, lost).await,
+            RemovalStep::Watch => self.watch_removal(&jolokia, &facts, lost).await,
         }
     }
 
-    async fn watch(
+    async fn watch_removal(
         &self,
         jolokia: &JolokiaClient,
         facts: &NodeView,
         lost: &str,
     ) -> Result<ForgetState, Error> {
-        let status: String = jolokia.attribute(STORAGE_SERVICE, "RemovalStatus").await?;
+        let status: String = jolokia.read_attribute(STORAGE_SERVICE, "RemovalStatus").await?;
         if status.contains(NONE_HERE) {
             // Another member began it, and may have ended since. Cassandra goes on with it here.
-            return begin(jolokia, lost).await;
+            return start_removal(jolokia, lost).await;
         }
-        if self.hangs(&status, facts.streams.is_empty()) {
+        if self.is_hung(&status, facts.streams.is_empty()) {
             warn!(lost, status, "Removal of a lost node hangs; completing it by force");
-            let none = json!([]);
-            let forced =
-                jolokia.execute(STORAGE_SERVICE, "forceRemoveCompletion()", &none, REFUSAL).await?;
-            self.seen().removal = None;
-            let forced = forced.refusal().unwrap_or_else(|| {
+            let no_arguments = json!([]);
+            let completion = jolokia
+                .execute_operation(
+                    STORAGE_SERVICE,
+                    "forceRemoveCompletion()",
+                    &no_arguments,
+                    REFUSAL,
+                )
+                .await?;
+            self.driver_state().removal = None;
+            let message = completion.refusal().unwrap_or_else(|| {
                 "completed by force, since it hung: repair the keyspaces of users".to_owned()
             });
-            return Ok(ForgetState::Removing(forced));
+            return Ok(ForgetState::Removing(message));
         }
         Ok(ForgetState::Removing(status))
     }
 
     /// Has the removal neither streamed nor said anything new for too long?
-    fn hangs(&self, status: &str, idle: bool) -> bool {
-        let mut seen = self.seen();
-        let same = seen.removal.as_ref().filter(|known| known.status == status && idle);
-        let since = same.map_or_else(Instant::now, |known| known.since);
-        seen.removal = Some(RemovalWatch { status: status.to_owned(), since });
+    fn is_hung(&self, status: &str, is_idle: bool) -> bool {
+        let mut state = self.driver_state();
+        let same_removal =
+            state.removal.as_ref().filter(|removal| removal.status == status && is_idle);
+        let since = same_removal.map_or_else(Instant::now, |removal| removal.since);
+        state.removal = Some(RemovalWatch { status: status.to_owned(), since });
         since.elapsed() > HANGS
     }
 }
 
 /// Tells Cassandra to take the node out of the ring, without waiting for the end.
-async fn begin(jolokia: &JolokiaClient, lost: &str) -> Result<ForgetState, Error> {
+async fn start_removal(jolokia: &JolokiaClient, lost: &str) -> Result<ForgetState, Error> {
     let arguments = json!([lost]);
     let operation = "removeNode(java.lang.String)";
-    let refusal = jolokia.execute(STORAGE_SERVICE, operation, &arguments, REFUSAL).await?.refusal();
+    let refusal =
+        jolokia.execute_operation(STORAGE_SERVICE, operation, &arguments, REFUSAL).await?.refusal();
     Ok(match refusal {
-        Some(why) if why.contains(NOT_FOUND) => ForgetState::Forgotten,
-        Some(why) if !why.contains(UNDER_WAY) => ForgetState::Refused(why),
+        Some(message) if message.contains(NOT_FOUND) => ForgetState::Forgotten,
+        Some(message) if !message.contains(UNDER_WAY) => ForgetState::Refused(message),
         _ => ForgetState::Removing("the ring takes the node out".to_owned()),
     })
 }
@@ -143,21 +152,21 @@ mod tests {
     #[test]
     fn a_lost_node_is_removed_and_one_that_is_up_never() {
         let settled = facts("NORMAL");
-        assert_eq!(step(&settled, "id-9"), RemovalStep::Gone);
+        assert_eq!(next_step(&settled, "id-9"), RemovalStep::Gone);
         for id in ["id-1", "id-2"] {
-            assert!(matches!(step(&settled, id), RemovalStep::Refuse(_)), "{id} is up");
+            assert!(matches!(next_step(&settled, id), RemovalStep::Refuse(_)), "{id} is up");
         }
         let mut lost = settled;
         lost.live.remove(&PEER);
         lost.unreachable.insert(PEER);
-        assert_eq!(step(&lost, "id-2"), RemovalStep::Begin);
+        assert_eq!(next_step(&lost, "id-2"), RemovalStep::Begin);
         let other = IpAddr::from([127, 0, 1, 3]);
         let joins = NodeView { joining: [other].into(), ..lost.clone() };
-        assert!(matches!(step(&joins, "id-2"), RemovalStep::Wait(_)));
+        assert!(matches!(next_step(&joins, "id-2"), RemovalStep::Wait(_)));
         let removing = NodeView { leaving: [PEER].into(), ..lost.clone() };
-        assert_eq!(step(&removing, "id-2"), RemovalStep::Watch);
+        assert_eq!(next_step(&removing, "id-2"), RemovalStep::Watch);
         let joining = NodeView { mode: "JOINING".to_owned(), ..lost };
-        assert!(matches!(step(&joining, "id-2"), RemovalStep::Wait(_)));
+        assert!(matches!(next_step(&joining, "id-2"), RemovalStep::Wait(_)));
     }
 
     #[test]
@@ -167,14 +176,14 @@ mod tests {
         let long_ago = || Instant::now().checked_sub(HANGS + Duration::from_secs(1)).unwrap();
         let stood = |status: &str| {
             let watch = RemovalWatch { status: status.to_owned(), since: long_ago() };
-            cassandra.seen().removal = Some(watch);
+            cassandra.driver_state().removal = Some(watch);
         };
-        assert!(!cassandra.hangs("waits for a", true), "it has just begun");
+        assert!(!cassandra.is_hung("waits for a", true), "it has just begun");
         stood("waits for a");
-        assert!(cassandra.hangs("waits for a", true));
+        assert!(cassandra.is_hung("waits for a", true));
         stood("waits for a, b");
-        assert!(!cassandra.hangs("waits for a", true), "b has confirmed");
+        assert!(!cassandra.is_hung("waits for a", true), "b has confirmed");
         stood("waits for a");
-        assert!(!cassandra.hangs("waits for a", false), "it streams");
+        assert!(!cassandra.is_hung("waits for a", false), "it streams");
     }
 }

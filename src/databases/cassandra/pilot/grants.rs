@@ -27,18 +27,18 @@ type Rights = BTreeMap<String, BTreeSet<String>>;
 pub(super) struct RingGrants(BTreeMap<String, Rights>);
 
 /// Asks for the rights of all roles.
-pub(super) fn question() -> CqlStatement {
+pub(super) fn grants_statement() -> CqlStatement {
     let text = format!("SELECT role, resource, permissions FROM {GRANTS}");
     CqlStatement::new(text, Consistency::LocalQuorum)
 }
 
 impl RingGrants {
-    /// Reads the answer to [`question`].
-    pub(super) fn read(answer: &CqlRows) -> Self {
+    /// Reads the answer to [`grants_statement`].
+    pub(super) fn from_rows(answer: &CqlRows) -> Self {
         let mut grants = Self::default();
         for row in answer.iter() {
             if let (Some(role), Some(resource)) = (row.text("role"), row.text("resource")) {
-                grants.add(role, resource, row.texts("permissions"));
+                grants.add(role, resource, row.text_list("permissions"));
             }
         }
         grants
@@ -46,45 +46,47 @@ impl RingGrants {
 
     fn add<'a>(&mut self, role: &str, resource: &str, rights: impl IntoIterator<Item = &'a str>) {
         let of_role = self.0.entry(role.to_owned()).or_default();
-        let on = of_role.entry(resource.to_owned()).or_default();
-        on.extend(rights.into_iter().map(str::to_owned));
+        let resource_rights = of_role.entry(resource.to_owned()).or_default();
+        resource_rights.extend(rights.into_iter().map(str::to_owned));
     }
 
     /// Returns the rows to delete, so that `role` has no rights of its own, whatever they are on.
-    pub(super) fn remove(&self, role: &str) -> Vec<String> {
-        let on = self.0.get(role).into_iter().flat_map(Rights::keys);
-        on.flat_map(|resource| rows(role, resource, &BTreeSet::new())).collect()
+    pub(super) fn revoke_statements(&self, role: &str) -> Vec<String> {
+        let resources = self.0.get(role).into_iter().flat_map(Rights::keys);
+        resources.flat_map(|resource| row_statements(role, resource, &BTreeSet::new())).collect()
     }
 
     /// Returns the rows to write, so that `role` has these rights on data and no others. `version`: the
     /// lowest that a node of the ring runs, which must know each word.
-    pub(super) fn mend(
+    pub(super) fn change_statements(
         &self,
         role: &str,
-        wanted: &CassandraRights,
+        desired: &CassandraRights,
         version: MinorVersion,
     ) -> Vec<String> {
         let mut target = Self::default();
-        for grant in &wanted.grants {
-            let rights = permissions::granted(grant, version);
-            target.add(role, &permissions::resource(grant), rights);
+        for grant in &desired.grants {
+            let rights = permissions::granted_rights(grant, version);
+            target.add(role, &permissions::resource_name(grant), rights);
         }
-        let none = Rights::new();
-        let (now, target) =
-            (self.0.get(role).unwrap_or(&none), target.0.get(role).unwrap_or(&none));
-        let on = now.keys().chain(target.keys()).filter(|on| is_data(on));
-        let on: BTreeSet<&String> = on.collect();
-        let rights = |of: &Rights, on: &String| of.get(on).cloned().unwrap_or_default();
+        let no_rights = Rights::new();
+        let (current, target) =
+            (self.0.get(role).unwrap_or(&no_rights), target.0.get(role).unwrap_or(&no_rights));
+        let resources = current.keys().chain(target.keys()).filter(|resource| is_data(resource));
+        let resources: BTreeSet<&String> = resources.collect();
+        let rights =
+            |source: &Rights, resource: &String| source.get(resource).cloned().unwrap_or_default();
         let change = |resource: &String| {
-            let wanted = rights(target, resource);
-            (wanted != rights(now, resource)).then(|| rows(role, resource, &wanted))
+            let desired_rights = rights(target, resource);
+            (desired_rights != rights(current, resource))
+                .then(|| row_statements(role, resource, &desired_rights))
         };
-        on.into_iter().filter_map(change).flatten().collect()
+        resources.into_iter().filter_map(change).flatten().collect()
     }
 }
 
 /// Returns the rows by which a role has these rights on something.
-fn rows(role: &str, resource: &str, rights: &BTreeSet<String>) -> [String; 2] {
+fn row_statements(role: &str, resource: &str, rights: &BTreeSet<String>) -> [String; 2] {
     let [role, resource] = [role, resource].map(quote_text);
     if rights.is_empty() {
         let place = format!("role = {role} AND resource = {resource}");
@@ -119,7 +121,7 @@ mod tests {
 
     fn mend(has: &[(&str, &str, &[&str])], grants: &Value, version: MinorVersion) -> Vec<String> {
         let wanted = serde_json::from_value(json!({ "grants": grants })).unwrap();
-        RingGrants::of(has).mend("shop", &wanted, version)
+        RingGrants::of(has).change_statements("shop", &wanted, version)
     }
 
     fn both(resource: &str, words: &str) -> Vec<String> {
@@ -164,8 +166,8 @@ mod tests {
                 format!("DELETE FROM system_auth.{table} WHERE role = 'shop' AND resource = '{on}'")
             })
         });
-        assert_eq!(RingGrants::of(has).remove("shop"), removed.concat());
-        assert_eq!(RingGrants::of(has).remove("nobody"), [""; 0]);
+        assert_eq!(RingGrants::of(has).revoke_statements("shop"), removed.concat());
+        assert_eq!(RingGrants::of(has).revoke_statements("nobody"), [""; 0]);
     }
 
     #[test]

@@ -24,18 +24,18 @@ pub(super) struct TokenRanges(Vec<(i64, i64)>);
 
 impl FromIterator<(i64, i64)> for TokenRanges {
     fn from_iter<T: IntoIterator<Item = (i64, i64)>>(ranges: T) -> Self {
-        let mut all = Vec::new();
+        let mut intervals = Vec::new();
         for (start, end) in ranges {
             if start < end {
-                all.push((start, end));
+                intervals.push((start, end));
             } else {
-                all.extend([(i64::MIN, end), (start, i64::MAX)]);
+                intervals.extend([(i64::MIN, end), (start, i64::MAX)]);
             }
         }
-        all.retain(|(start, end)| start < end);
-        all.sort_unstable();
+        intervals.retain(|(start, end)| start < end);
+        intervals.sort_unstable();
         let mut merged: Vec<(i64, i64)> = Vec::new();
-        for (start, end) in all {
+        for (start, end) in intervals {
             match merged.last_mut() {
                 Some(last) if start <= last.1 => last.1 = last.1.max(end),
                 _ => merged.push((start, end)),
@@ -51,7 +51,7 @@ impl TokenRanges {
     }
 
     /// Is every token of `self` in `others`, too?
-    fn within(&self, others: &Self) -> bool {
+    fn is_within(&self, others: &Self) -> bool {
         self.0
             .iter()
             .all(|(start, end)| others.0.iter().any(|(first, last)| first <= start && end <= last))
@@ -87,22 +87,22 @@ struct KeyspaceRanges {
 
 impl From<StoredRanges> for HeldRanges {
     fn from(StoredRanges { held, members, errand }: StoredRanges) -> Self {
-        let each = |shared: KeyspaceRanges| {
+        let expand = |shared: KeyspaceRanges| {
             let ranges = shared.ranges;
             shared.keyspaces.into_iter().map(move |keyspace| (keyspace, ranges.clone()))
         };
-        Self { held: held.into_iter().flat_map(each).collect(), members, errand }
+        Self { held: held.into_iter().flat_map(expand).collect(), members, errand }
     }
 }
 
 impl From<HeldRanges> for StoredRanges {
     fn from(HeldRanges { held, members, errand }: HeldRanges) -> Self {
-        let mut same: BTreeMap<TokenRanges, Vec<String>> = BTreeMap::new();
+        let mut groups: BTreeMap<TokenRanges, Vec<String>> = BTreeMap::new();
         for (keyspace, ranges) in held {
-            same.entry(ranges).or_default().push(keyspace);
+            groups.entry(ranges).or_default().push(keyspace);
         }
         let shared = |(ranges, keyspaces)| KeyspaceRanges { keyspaces, ranges };
-        Self { held: same.into_iter().map(shared).collect(), members, errand }
+        Self { held: groups.into_iter().map(shared).collect(), members, errand }
     }
 }
 
@@ -112,31 +112,36 @@ impl StateFile for HeldRanges {
 
 impl HeldRanges {
     /// Adds the ranges that the node owns now. Returns whether the held ranges changed.
-    pub(super) fn note(&mut self, owned: &OwnedRanges) -> bool {
-        let before = self.held.clone();
+    pub(super) fn record_owned(&mut self, owned: &OwnedRanges) -> bool {
+        let old_ranges = self.held.clone();
         // A dropped keyspace has no rows here.
         self.held.retain(|keyspace, _| owned.contains_key(keyspace));
         for (keyspace, ranges) in owned {
-            let held = self.held.entry(keyspace.clone()).or_default();
-            *held = held.union(ranges);
+            let held_ranges = self.held.entry(keyspace.clone()).or_default();
+            *held_ranges = held_ranges.union(ranges);
         }
-        self.held != before
+        self.held != old_ranges
     }
 
     /// Returns the keyspaces with held ranges that other nodes own now.
     pub(super) fn given_away(&self, owned: &OwnedRanges) -> Vec<String> {
-        let none = TokenRanges::default();
-        let lost = |(keyspace, held): &(&String, &TokenRanges)| {
-            !held.within(owned.get(*keyspace).unwrap_or(&none))
+        let no_ranges = TokenRanges::default();
+        let is_lost = |(keyspace, held): &(&String, &TokenRanges)| {
+            !held.is_within(owned.get(*keyspace).unwrap_or(&no_ranges))
         };
-        self.held.iter().filter(lost).map(|(keyspace, _)| keyspace.clone()).collect()
+        self.held.iter().filter(is_lost).map(|(keyspace, _)| keyspace.clone()).collect()
     }
 
     /// Records that a keyspace was cleaned up. The node owned `owned` of it when the cleanup began,
     /// and `now` at its end.
-    pub(super) fn cleaned(&mut self, keyspace: &str, owned: &TokenRanges, now: &TokenRanges) {
+    pub(super) fn record_cleanup(
+        &mut self,
+        keyspace: &str,
+        owned: &TokenRanges,
+        current: &TokenRanges,
+    ) {
         if let Some(held) = self.held.get_mut(keyspace) {
-            *held = owned.union(now);
+            *held = owned.union(current);
         }
     }
 }
@@ -154,26 +159,26 @@ pub(super) enum RangeMap {
 impl RangeMap {
     /// Reads the map. `is_own` tells whether the node is among the replicas; `None` where the value
     /// is no list of replicas.
-    pub(super) fn read(map: &Value, is_own: impl Fn(&Value) -> Option<bool>) -> Self {
+    pub(super) fn parse(map: &Value, is_own: impl Fn(&Value) -> Option<bool>) -> Self {
         let Some(map) = map.as_object() else { return Self::Nonsense };
-        let mut own = Vec::new();
+        let mut own_ranges = Vec::new();
         for (range, replicas) in map {
-            let (Some(is_own), Some(ends)) = (is_own(replicas), ends(range)) else {
+            let (Some(is_own), Some(ends)) = (is_own(replicas), split_range(range)) else {
                 return Self::Nonsense;
             };
             let (Ok(start), Ok(end)) = (ends.0.parse(), ends.1.parse()) else {
                 return Self::OtherPartitioner;
             };
             if is_own {
-                own.push((start, end));
+                own_ranges.push((start, end));
             }
         }
-        Self::Own(own.into_iter().collect())
+        Self::Own(own_ranges.into_iter().collect())
     }
 }
 
 /// Returns the two ends of a range, which Jolokia writes as `[1, 2]`.
-fn ends(text: &str) -> Option<(&str, &str)> {
+fn split_range(text: &str) -> Option<(&str, &str)> {
     let (start, end) = text.strip_prefix('[')?.strip_suffix(']')?.split_once(',')?;
     Some((start.trim(), end.trim()))
 }
@@ -197,28 +202,28 @@ mod tests {
         assert_eq!(ranges(&[(0, 5), (5, 9)]), ranges(&[(0, 9)]));
         assert_eq!(ranges(&[(5, 5)]), ranges(&[(5, 0), (0, 5)]), "all of the ring");
         assert_eq!(ranges(&[(7, -7)]), ranges(&[(7, i64::MAX), (i64::MIN, -7)]));
-        assert!(ranges(&[(1, 2), (4, 5)]).within(&ranges(&[(0, 3), (3, 9)])));
-        assert!(!ranges(&[(1, 4)]).within(&ranges(&[(0, 2), (3, 9)])));
-        assert!(ranges(&[]).within(&ranges(&[])));
-        assert!(ranges(&[(8, 2)]).within(&ranges(&[(7, 3)])), "over the end of the ring");
+        assert!(ranges(&[(1, 2), (4, 5)]).is_within(&ranges(&[(0, 3), (3, 9)])));
+        assert!(!ranges(&[(1, 4)]).is_within(&ranges(&[(0, 2), (3, 9)])));
+        assert!(ranges(&[]).is_within(&ranges(&[])));
+        assert!(ranges(&[(8, 2)]).is_within(&ranges(&[(7, 3)])), "over the end of the ring");
     }
 
     #[test]
     fn a_node_owes_for_what_it_had_and_has_not_and_for_nothing_else() {
         let mut holdings = HeldRanges::default();
         let alone = owned(&[("shop", &[(0, 0)]), ("logs", &[(0, 0)])]);
-        assert!(holdings.note(&alone));
+        assert!(holdings.record_owned(&alone));
         assert_eq!(holdings.given_away(&alone), [""; 0], "it has just joined, or nobody knows");
-        assert!(!holdings.note(&alone), "no news");
+        assert!(!holdings.record_owned(&alone), "no news");
 
         let shared = owned(&[("shop", &[(0, 50)]), ("logs", &[(0, 0)])]);
-        assert!(!holdings.note(&shared));
+        assert!(!holdings.record_owned(&shared));
         assert_eq!(holdings.given_away(&shared), ["shop"], "of `logs` it has all as before");
         assert_eq!(holdings.given_away(&alone), [""; 0], "they came back");
         assert_eq!(holdings.given_away(&owned(&[])), ["logs", "shop"]);
 
         let dropped = owned(&[("logs", &[(0, 0)])]);
-        assert!(holdings.note(&dropped));
+        assert!(holdings.record_owned(&dropped));
         assert_eq!(
             holdings.given_away(&dropped),
             [""; 0],
@@ -230,33 +235,33 @@ mod tests {
     fn a_cleanup_ends_it_for_its_keyspace_and_not_for_what_was_given_away_meanwhile() {
         let (all, half, less) = (ranges(&[(0, 0)]), ranges(&[(0, 50)]), ranges(&[(0, 20)]));
         let mut holdings = HeldRanges::default();
-        holdings.note(&owned(&[("shop", &[(0, 0)])]));
-        holdings.cleaned("shop", &half, &half);
+        holdings.record_owned(&owned(&[("shop", &[(0, 0)])]));
+        holdings.record_cleanup("shop", &half, &half);
         assert_eq!(holdings.given_away(&owned(&[("shop", &[(0, 50)])])), [""; 0]);
-        holdings.cleaned("shop", &half, &less);
+        holdings.record_cleanup("shop", &half, &less);
         let now = owned(&[("shop", &[(0, 20)])]);
         assert_eq!(holdings.given_away(&now), ["shop"], "another joined while it ran");
-        holdings.cleaned("shop", &less, &all);
+        holdings.record_cleanup("shop", &less, &all);
         assert_eq!(holdings.given_away(&owned(&[("shop", &[(0, 0)])])), [""; 0]);
-        holdings.cleaned("gone", &less, &less);
+        holdings.record_cleanup("gone", &less, &less);
     }
 
     #[test]
     fn what_was_asked_for_goes_on_over_a_restart_and_begins_anew_when_asked_again() {
         let volume = tempfile::tempdir().unwrap();
         let mut holdings = HeldRanges::default();
-        holdings.note(&owned(&[("a", &[(0, 9)]), ("b", &[(0, 9)]), ("c", &[(0, 0)])]));
-        UpkeepJob::begin(&mut holdings.errand, "monday").done.insert("a".to_owned());
+        holdings.record_owned(&owned(&[("a", &[(0, 9)]), ("b", &[(0, 9)]), ("c", &[(0, 0)])]));
+        UpkeepJob::ensure_job(&mut holdings.errand, "monday").done.insert("a".to_owned());
         holdings.save(volume.path()).unwrap();
         let mut again = HeldRanges::load(volume.path()).unwrap();
         assert_eq!(again, holdings);
-        assert!(UpkeepJob::begin(&mut again.errand, "monday").done.contains("a"));
-        UpkeepJob::begin(&mut again.errand, "monday").failure = Some("no".to_owned());
+        assert!(UpkeepJob::ensure_job(&mut again.errand, "monday").done.contains("a"));
+        UpkeepJob::ensure_job(&mut again.errand, "monday").failure = Some("no".to_owned());
         assert!(
-            UpkeepJob::begin(&mut again.errand, "monday").is_over()
-                && !UpkeepJob::begin(&mut again.errand, "tuesday").is_over()
+            UpkeepJob::ensure_job(&mut again.errand, "monday").is_over()
+                && !UpkeepJob::ensure_job(&mut again.errand, "tuesday").is_over()
         );
-        assert!(UpkeepJob::begin(&mut again.errand, "tuesday").done.is_empty());
+        assert!(UpkeepJob::ensure_job(&mut again.errand, "tuesday").done.is_empty());
         assert_eq!(
             HeldRanges::load(tempfile::tempdir().unwrap().path()).unwrap(),
             HeldRanges::default()
@@ -269,7 +274,7 @@ mod tests {
             "[0, 5]": ["a"], "[5, 9]": ["b", "a"], "[9, 0]": ["b"],
         });
         let of = |name: &'static str, map: &Value| {
-            RangeMap::read(map, |replicas| {
+            RangeMap::parse(map, |replicas| {
                 Some(replicas.as_array()?.iter().any(|replica| replica == name))
             })
         };

@@ -27,8 +27,9 @@ pub(super) fn is_possible(release: Release) -> bool {
 }
 
 /// Makes a password for a start, and returns the options by which JMX asks for it.
-pub(super) fn prepare(config: &Path) -> Result<String, Error> {
-    let password = password::generate().map_err(|error| Error::Unprepared(error.to_string()))?;
+pub(super) fn write_password_files(config: &Path) -> Result<String, Error> {
+    let password =
+        password::generate_password().map_err(|error| Error::Unprepared(error.to_string()))?;
     let line = format!("{USER} {password}\n");
     for file in [SERVER_FILE, TOOL_FILE] {
         write_whole(&config.join(file), line.as_bytes(), 0o600)?;
@@ -51,7 +52,7 @@ mod tests {
     fn each_start_has_a_password_that_nobody_else_reads() {
         let place = tempfile::tempdir().unwrap();
         let read = |name: &str| fs::read_to_string(place.path().join(name)).unwrap();
-        let options = prepare(place.path()).unwrap();
+        let options = write_password_files(place.path()).unwrap();
         let first = read(TOOL_FILE);
         assert!(first.starts_with("navigator ") && read(SERVER_FILE) == first);
         assert!(!options.contains(first.trim_start_matches("navigator ").trim()), "{options}");
@@ -59,7 +60,7 @@ mod tests {
             let about = fs::metadata(place.path().join(name)).unwrap();
             assert_eq!(about.permissions().mode() & 0o777, 0o600, "{name}");
         }
-        prepare(place.path()).unwrap();
+        write_password_files(place.path()).unwrap();
         assert_ne!(read(TOOL_FILE), first);
     }
 }

@@ -33,13 +33,13 @@ pub(super) struct JoinProgress {
 impl JoinProgress {
     /// Takes a new observation. Returns why the join failed; `None` while it goes on, after it
     /// succeeded, or when no join is under way.
-    pub(super) fn note(&mut self, facts: &NodeView) -> Option<String> {
+    pub(super) fn update(&mut self, facts: &NodeView) -> Option<String> {
         let incoming: i64 = facts.streams.iter().map(|stream| stream.receiving).sum();
         self.expected = self.expected.max(incoming);
         if !facts.streams.is_empty() {
             self.peers = facts.streams.iter().flat_map(|stream| stream.peers.clone()).collect();
         }
-        let failed = match facts.mode.as_str() {
+        let has_failed = match facts.mode.as_str() {
             "JOINING_FAILED" => true,
             "JOINING" if facts.bootstrapping && facts.streams.is_empty() => {
                 self.is_over(facts.received)
@@ -49,30 +49,32 @@ impl JoinProgress {
                 false
             }
         };
-        failed.then(|| {
-            let received = facts.received.unwrap_or_default();
-            let of = match self.expected {
+        has_failed.then(|| {
+            let received_bytes = facts.received.unwrap_or_default();
+            let total = match self.expected {
                 0 => String::new(),
                 expected => format!(" of {expected}"),
             };
             let peers: Vec<_> = self.peers.iter().map(IpAddr::to_string).collect();
-            let with = match &*peers {
+            let last_peers = match &*peers {
                 [] => String::new(),
                 peers => format!(" (the last was with {})", peers.join(", ")),
             };
             format!(
-                "the join failed: mode {}, received {received}{of} bytes, no stream is open{with}; the \
+                "the join failed: mode {}, received {received_bytes}{total} bytes, no stream is open{last_peers}; the \
                  log of Cassandra says why, here and there. It begins anew",
                 facts.mode
             )
         })
     }
 
-    fn is_over(&mut self, received: Option<i64>) -> bool {
+    fn is_over(&mut self, received_bytes: Option<i64>) -> bool {
         match self.still {
-            Some((before, since)) if before == received => since.elapsed() > IDLE,
+            Some((last_received, since)) if last_received == received_bytes => {
+                since.elapsed() > IDLE
+            }
             _ => {
-                self.still = Some((received, Instant::now()));
+                self.still = Some((received_bytes, Instant::now()));
                 false
             }
         }
@@ -94,25 +96,25 @@ mod tests {
         let mut join = JoinProgress::default();
         let peers = [IpAddr::from([127, 0, 1, 2])].into();
         let stream = StreamState { receiving: 900, peers, ..StreamState::default() };
-        assert_eq!(join.note(&joins(vec![stream])), None);
+        assert_eq!(join.update(&joins(vec![stream])), None);
         let failed = NodeView { mode: "JOINING_FAILED".to_owned(), ..joins(Vec::new()) };
-        let why = join.note(&failed).unwrap();
+        let why = join.update(&failed).unwrap();
         assert!(why.contains("JOINING_FAILED, received 7 of 900 bytes"), "{why}");
         assert!(why.contains("no stream is open (the last was with 127.0.1.2);"), "{why}");
 
         let mut join = JoinProgress::default();
-        assert_eq!(join.note(&joins(Vec::new())), None, "the ring delay");
+        assert_eq!(join.update(&joins(Vec::new())), None, "the ring delay");
         let long_ago = Instant::now().checked_sub(IDLE + Duration::from_secs(1)).unwrap();
         let idle = |received| JoinProgress {
             still: Some((received, long_ago)),
             ..JoinProgress::default()
         };
         let (streams, none) = (joins(vec![StreamState::default()]), joins(Vec::new()));
-        assert!(idle(Some(7)).note(&none).is_some());
-        assert_eq!(idle(Some(6)).note(&none), None, "something came");
-        assert_eq!(idle(Some(7)).note(&streams), None, "a stream is open");
+        assert!(idle(Some(7)).update(&none).is_some());
+        assert_eq!(idle(Some(6)).update(&none), None, "something came");
+        assert_eq!(idle(Some(7)).update(&streams), None, "a stream is open");
         assert_eq!(
-            idle(Some(7)).note(&NodeView { bootstrapping: false, ..none }),
+            idle(Some(7)).update(&NodeView { bootstrapping: false, ..none }),
             None,
             "it has not begun"
         );

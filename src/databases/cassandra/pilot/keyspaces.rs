@@ -15,13 +15,13 @@ use crate::{
 };
 
 /// Returns the keyspaces that the nodes of the ring share, Cassandra's own among them.
-pub(super) async fn all(jolokia: &JolokiaClient) -> Result<Vec<String>, Error> {
-    jolokia.attribute(STORAGE_SERVICE, "NonLocalStrategyKeyspaces").await
+pub(super) async fn list_keyspaces(jolokia: &JolokiaClient) -> Result<Vec<String>, Error> {
+    jolokia.read_attribute(STORAGE_SERVICE, "NonLocalStrategyKeyspaces").await
 }
 
 /// Returns the keyspaces that users made.
-pub(super) async fn of_users(jolokia: &JolokiaClient) -> Result<Vec<String>, Error> {
-    let mut keyspaces = all(jolokia).await?;
+pub(super) async fn list_user_keyspaces(jolokia: &JolokiaClient) -> Result<Vec<String>, Error> {
+    let mut keyspaces = list_keyspaces(jolokia).await?;
     keyspaces.retain(|keyspace| is_users(keyspace));
     Ok(keyspaces)
 }
@@ -39,20 +39,20 @@ pub(super) const REPLICATION: &str = "getKeyspaceReplicationInfo";
 /// strategy places the replicas by its options and the tokens of the ring alone
 /// (`AbstractReplicationStrategy.calculateNaturalReplicas`). The map of one keyspace has a line for each
 /// token of the ring, and many keyspaces would exceed what an answer may hold.
-pub(super) async fn replicas(
+pub(super) async fn read_replicas(
     jolokia: &JolokiaClient,
     keyspaces: Vec<String>,
 ) -> Result<Vec<KeyspaceReplicas>, Error> {
     let mut groups: Vec<(Vec<String>, BTreeMap<String, usize>)> = Vec::new();
-    let mut known = HashMap::new();
-    for (keyspace, info) in about(jolokia, REPLICATION, keyspaces).await? {
+    let mut group_indexes = HashMap::new();
+    for (keyspace, info) in call_for_keyspaces(jolokia, REPLICATION, keyspaces).await? {
         // A keyspace whose replication is not known is asked for by itself.
-        let info = info.figure();
+        let info = info.into_option();
         let info = info.as_ref().and_then(Value::as_str);
         let factors = info.map(replication_factors).unwrap_or_default();
         match info.filter(|_| !factors.is_empty()) {
             Some(info) => {
-                let group = *known.entry(info.to_owned()).or_insert(groups.len());
+                let group = *group_indexes.entry(info.to_owned()).or_insert(groups.len());
                 if group == groups.len() {
                     groups.push((Vec::new(), factors));
                 }
@@ -61,10 +61,10 @@ pub(super) async fn replicas(
             None => groups.push((vec![keyspace], factors)),
         }
     }
-    let first = groups.iter().map(|(group, _)| group[0].clone()).collect();
-    let answers = about(jolokia, RANGES, first).await?;
-    let all = groups.into_iter().zip(answers);
-    Ok(all
+    let first_keyspaces = groups.iter().map(|(group, _)| group[0].clone()).collect();
+    let answers = call_for_keyspaces(jolokia, RANGES, first_keyspaces).await?;
+    let answered_groups = groups.into_iter().zip(answers);
+    Ok(answered_groups
         .map(|((keyspaces, factors), (_, ranges))| KeyspaceReplicas { keyspaces, factors, ranges })
         .collect())
 }
@@ -91,19 +91,19 @@ pub(super) fn replication_factors(info: &str) -> BTreeMap<String, usize> {
         .collect()
 }
 
-/// The open question after an answer to [`replicas`] that is not understood.
+/// The open question after an answer to [`read_replicas`] that is not understood.
 pub(super) fn unclear_replicas(keyspace: &str) -> UnansweredQuery {
     UnansweredQuery::new(&format!("{RANGES}({keyspace})"), "answered what is not understood")
 }
 
 /// Calls an operation of `StorageService` for each keyspace.
-pub(super) async fn about(
+pub(super) async fn call_for_keyspaces(
     jolokia: &JolokiaClient,
     operation: &str,
     keyspaces: Vec<String>,
 ) -> Result<Vec<(String, QueryAnswer<Value>)>, Error> {
     let operation = format!("{operation}(java.lang.String)");
-    let calls: Vec<_> = keyspaces.iter().map(|one| (&*operation, one.clone())).collect();
+    let calls: Vec<_> = keyspaces.iter().map(|keyspace| (&*operation, keyspace.clone())).collect();
     let answers = jolokia.call_each(STORAGE_SERVICE, &calls).await?;
     Ok(keyspaces.into_iter().zip(answers).collect())
 }

@@ -31,7 +31,7 @@ pub(super) type Copies = BTreeMap<String, u32>;
 /// Returns how many copies the datacenters of this cluster are to have: as many as they have nodes
 /// that stay, up to three. Where nodes of another cluster are in the same datacenter, which `live` tells,
 /// they count, too, and the copies that there are stay: nobody sees how many of those nodes are to go.
-pub(super) fn wanted(node: &DatabaseNode, has: &Copies, live: &LiveNodes) -> Copies {
+pub(super) fn desired_copies(node: &DatabaseNode, existing: &Copies, live: &LiveNodes) -> Copies {
     let mut copies = Copies::new();
     let pilots = || node.peers.iter().chain([&node.pilot]);
     for pilot in pilots() {
@@ -39,22 +39,24 @@ pub(super) fn wanted(node: &DatabaseNode, has: &Copies, live: &LiveNodes) -> Cop
             *copies.entry(datacenter_of(pilot)).or_default() += 1;
         }
     }
-    let host = |pilot| peers::endpoint(pilot, TRANSPORT)?.host.parse().ok();
-    let ours: BTreeSet<IpAddr> = pilots().filter_map(host).chain([node.address]).collect();
+    let host = |pilot| peers::find_endpoint(pilot, TRANSPORT)?.host.parse().ok();
+    let cluster_addresses: BTreeSet<IpAddr> =
+        pilots().filter_map(host).chain([node.address]).collect();
     for (datacenter, count) in &mut copies {
-        let all = live.get(datacenter).into_iter().flatten();
-        let others = u32::try_from(all.filter(|address| !ours.contains(address)).count());
+        let addresses = live.get(datacenter).into_iter().flatten();
+        let others =
+            u32::try_from(addresses.filter(|address| !cluster_addresses.contains(address)).count());
         let others = others.unwrap_or(MOST);
         *count = (*count + others).min(MOST);
         if others > 0 {
-            *count = (*count).max(has.get(datacenter).copied().unwrap_or_default());
+            *count = (*count).max(existing.get(datacenter).copied().unwrap_or_default());
         }
     }
     copies
 }
 
 /// Returns how many copies a datacenter of so many nodes is to have.
-pub(super) fn for_nodes(nodes: usize) -> u32 {
+pub(super) fn copies_for_nodes(nodes: usize) -> u32 {
     u32::try_from(nodes).unwrap_or(MOST).min(MOST)
 }
 
@@ -64,14 +66,14 @@ pub(super) fn is_to_leave(pilot: &Pilot) -> bool {
 }
 
 /// Asks for the copies there are.
-pub(super) fn question() -> CqlStatement {
+pub(super) fn replication_statement() -> CqlStatement {
     let text = "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?";
-    CqlStatement::new(text, Consistency::One).text(KEYSPACE)
+    CqlStatement::new(text, Consistency::One).bind_text(KEYSPACE)
 }
 
-/// Reads an answer to [`question`]; `None` for a keyspace whose copies are counted otherwise.
-pub(super) fn read(row: &CqlRow<'_>) -> Option<Copies> {
-    let entries = row.entries("replication");
+/// Reads an answer to [`replication_statement`]; `None` for a keyspace whose copies are counted otherwise.
+pub(super) fn parse_replication(row: &CqlRow<'_>) -> Option<Copies> {
+    let entries = row.text_map("replication");
     let class = entries.iter().find(|(key, _)| *key == "class")?.1;
     if !class.ends_with("NetworkTopologyStrategy") {
         return None;
@@ -85,45 +87,54 @@ pub(super) fn read(row: &CqlRow<'_>) -> Option<Copies> {
 ///
 /// Cassandra cannot write to them: it refuses to change roles, and to change the keyspace while its
 /// replication names such a datacenter.
-pub(super) fn without_nodes(has: &Copies, own: &str, others: &[String]) -> BTreeSet<String> {
-    let has_node = |name: &String| name == own || others.contains(name);
-    has.keys().filter(|name| !has_node(name)).cloned().collect()
+pub(super) fn without_nodes(
+    existing: &Copies,
+    own_datacenter: &str,
+    other_datacenters: &[String],
+) -> BTreeSet<String> {
+    let has_node = |name: &String| name == own_datacenter || other_datacenters.contains(name);
+    existing.keys().filter(|name| !has_node(name)).cloned().collect()
 }
 
 /// Returns the copies to have next on the way to `wanted`; `None` where nothing is to be done.
 /// Datacenters that `wanted` does not name stay as they are, but for those without nodes.
-pub(super) fn next(
-    has: &Copies,
-    wanted: &Copies,
+pub(super) fn next_copies(
+    existing: &Copies,
+    desired: &Copies,
     without_nodes: &BTreeSet<String>,
 ) -> Option<Copies> {
-    let mut next = has.clone();
+    let mut next = existing.clone();
     next.retain(|datacenter, _| !without_nodes.contains(datacenter));
-    for (datacenter, count) in wanted {
-        let now = has.get(datacenter).copied().unwrap_or_default();
-        next.insert(datacenter.clone(), (*count).min(now + 1));
+    for (datacenter, count) in desired {
+        let current = existing.get(datacenter).copied().unwrap_or_default();
+        next.insert(datacenter.clone(), (*count).min(current + 1));
     }
-    (next != *has).then_some(next)
+    (next != *existing).then_some(next)
 }
 
-/// Reads the datacenters in an answer to [`elsewhere`].
-pub(super) fn datacenters(rows: &CqlRows) -> Vec<String> {
+/// Reads the datacenters in an answer to [`peers_statement`].
+pub(super) fn parse_datacenters(rows: &CqlRows) -> Vec<String> {
     let name = |row: CqlRow<'_>| row.text("data_center").unwrap_or_default().to_owned();
     rows.iter().map(name).collect()
 }
 
 /// Returns the copies by which each node has one: this one and `others`, by their datacenters. Where
 /// copies were not counted by datacenter, any node may have the only one, so all have to live.
-pub(super) fn everywhere(own: &str, others: &[String], live: &LiveNodes) -> Result<Copies, String> {
+pub(super) fn copies_on_all_nodes(
+    own_datacenter: &str,
+    other_datacenters: &[String],
+    live: &LiveNodes,
+) -> Result<Copies, String> {
     let mut copies = Copies::new();
-    for datacenter in others.iter().map(String::as_str).chain([own]) {
+    for datacenter in other_datacenters.iter().map(String::as_str).chain([own_datacenter]) {
         *copies.entry(datacenter.to_owned()).or_default() += 1;
     }
-    let (all, up) = (others.len() + 1, live.values().map(BTreeSet::len).sum::<usize>());
-    if all > 1 && up != all {
+    let (node_count, live_count) =
+        (other_datacenters.len() + 1, live.values().map(BTreeSet::len).sum::<usize>());
+    if node_count > 1 && live_count != node_count {
         return Err(format!(
             "to have the ring's logins kept in each datacenter, all nodes that it knows have to be up once: \
-             {all}, of which {up} are; or raise them yourself: ALTER KEYSPACE {KEYSPACE} WITH replication = \
+             {node_count}, of which {live_count} are; or raise them yourself: ALTER KEYSPACE {KEYSPACE} WITH replication = \
              {{'class': 'NetworkTopologyStrategy', DATACENTER: COPIES}}, then repair it"
         ));
     }
@@ -131,17 +142,17 @@ pub(super) fn everywhere(own: &str, others: &[String], live: &LiveNodes) -> Resu
 }
 
 /// Asks for the datacenters and releases of the other nodes.
-pub(super) fn elsewhere() -> CqlStatement {
+pub(super) fn peers_statement() -> CqlStatement {
     CqlStatement::new("SELECT data_center, release_version FROM system.peers", Consistency::One)
 }
 
 /// Asks for the release of this node.
-pub(super) fn here() -> CqlStatement {
+pub(super) fn local_statement() -> CqlStatement {
     CqlStatement::new("SELECT release_version FROM system.local", Consistency::One)
 }
 
 /// The statement that sets copies.
-pub(super) fn change(copies: &Copies) -> CqlStatement {
+pub(super) fn alter_statement(copies: &Copies) -> CqlStatement {
     CqlStatement::new(change_text(copies), Consistency::One)
 }
 
@@ -154,9 +165,9 @@ fn change_text(copies: &Copies) -> String {
 }
 
 /// Asks for the tables of the keyspace.
-pub(super) fn tables() -> CqlStatement {
+pub(super) fn tables_statement() -> CqlStatement {
     let text = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?";
-    CqlStatement::new(text, Consistency::One).text(KEYSPACE)
+    CqlStatement::new(text, Consistency::One).bind_text(KEYSPACE)
 }
 
 /// Reads a table from all its copies. A copy that lacks a row is given it before the answer: this is
@@ -177,16 +188,17 @@ mod tests {
     #[test]
     fn copies_rise_one_by_one_and_fall_at_once() {
         let none = BTreeSet::new();
-        let way =
-            |from: u32, to: u32| next(&copies(&[("eu", from)]), &copies(&[("eu", to)]), &none);
+        let way = |from: u32, to: u32| {
+            next_copies(&copies(&[("eu", from)]), &copies(&[("eu", to)]), &none)
+        };
         assert_eq!(way(1, 3), Some(copies(&[("eu", 2)])));
         assert_eq!(way(2, 3), Some(copies(&[("eu", 3)])));
         assert_eq!(way(3, 3), None);
         assert_eq!(way(3, 1), Some(copies(&[("eu", 1)])));
         // Another cluster's datacenter is its own business; a new one begins with one copy.
         let has = copies(&[("eu", 3), ("us", 2)]);
-        assert_eq!(next(&has, &copies(&[("eu", 3)]), &none), None);
-        let grown = next(&copies(&[("eu", 3)]), &copies(&[("eu", 3), ("us", 3)]), &none);
+        assert_eq!(next_copies(&has, &copies(&[("eu", 3)]), &none), None);
+        let grown = next_copies(&copies(&[("eu", 3)]), &copies(&[("eu", 3), ("us", 3)]), &none);
         assert_eq!(grown, Some(copies(&[("eu", 3), ("us", 1)])));
     }
 
@@ -196,7 +208,7 @@ mod tests {
         let others = ["eu", "us"].map(str::to_owned);
         let gone = without_nodes(&has, "eu", &others);
         assert_eq!(gone, BTreeSet::from(["ap".to_owned()]));
-        let left = next(&has, &copies(&[("eu", 3)]), &gone);
+        let left = next_copies(&has, &copies(&[("eu", 3)]), &gone);
         assert_eq!(left, Some(copies(&[("eu", 3), ("us", 2)])));
         assert_eq!(without_nodes(&has, "ap", &others), BTreeSet::new(), "its own");
     }
@@ -206,7 +218,7 @@ mod tests {
         let mut node = node();
         let has = Copies::new();
         let wanted = |node: &DatabaseNode| {
-            let wanted = super::wanted(node, &has, &LiveNodes::new());
+            let wanted = super::desired_copies(node, &has, &LiveNodes::new());
             wanted.into_values().collect::<Vec<_>>()
         };
         assert_eq!(wanted(&node), [0; 0], "nobody is a member yet");
@@ -228,7 +240,7 @@ mod tests {
         let wanted = |has: u32, live: &[u8]| {
             let live = live.iter().map(|last| IpAddr::from([10, 0, 0, *last])).collect();
             let live = LiveNodes::from([(datacenter.clone(), live)]);
-            super::wanted(&node, &copies(&[(&datacenter, has)]), &live)[&datacenter]
+            super::desired_copies(&node, &copies(&[(&datacenter, has)]), &live)[&datacenter]
         };
         assert_eq!(wanted(3, &[1, 2]), 2, "alone");
         assert_eq!(wanted(1, &[1, 2, 9]), 3);
@@ -248,10 +260,14 @@ mod tests {
         };
         let others = ["eu", "us"].map(str::to_owned);
         let all = live(&[("eu", 1), ("eu", 2), ("us", 3)]);
-        assert_eq!(everywhere("eu", &others, &all), Ok(copies(&[("eu", 2), ("us", 1)])));
-        let why = everywhere("eu", &others, &live(&[("eu", 1), ("us", 3)])).unwrap_err();
+        assert_eq!(copies_on_all_nodes("eu", &others, &all), Ok(copies(&[("eu", 2), ("us", 1)])));
+        let why = copies_on_all_nodes("eu", &others, &live(&[("eu", 1), ("us", 3)])).unwrap_err();
         assert!(why.contains("up once: 3, of which 2 are; or raise them yourself"), "{why}");
-        assert_eq!(everywhere("eu", &[], &live(&[])), Ok(copies(&[("eu", 1)])), "a ring begins");
+        assert_eq!(
+            copies_on_all_nodes("eu", &[], &live(&[])),
+            Ok(copies(&[("eu", 1)])),
+            "a ring begins"
+        );
     }
 
     #[test]

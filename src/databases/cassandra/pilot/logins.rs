@@ -81,12 +81,12 @@ struct Entry<'a> {
 impl<'a> Entry<'a> {
     fn new(
         access: &'a NodeAccess,
-        own: &'a OwnLogin,
-        former: Option<&'a OwnLogin>,
+        own_login: &'a OwnLogin,
+        former_login: Option<&'a OwnLogin>,
         users: &'a UsersDocument,
     ) -> Self {
-        let former = former.filter(|former| *former != own);
-        Self { access, own, former, superuser: users.superuser() }
+        let former_login = former_login.filter(|login| *login != own_login);
+        Self { access, own: own_login, former: former_login, superuser: users.superuser() }
     }
 }
 
@@ -107,8 +107,8 @@ impl OwnSessions {
     }
 
     /// This pilot's end of the connection that is kept, if there is one.
-    pub(super) async fn local(&self) -> Option<SocketAddr> {
-        self.0.lock().await.as_ref().map(|session| session.client.local())
+    pub(super) async fn local_address(&self) -> Option<SocketAddr> {
+        self.0.lock().await.as_ref().map(|session| session.client.local_address())
     }
 }
 
@@ -130,80 +130,89 @@ impl CassandraDriver {
                 "whether the node asks for passwords is not known".to_owned(),
             ));
         };
-        let Some(own) = users.own() else {
-            let why = "the mounted users hold no login of pilots; the controller is older than this \
+        let Some(own_login) = users.pilot_user() else {
+            let message = "the mounted users hold no login of pilots; the controller is older than this \
                        pilot, or somebody changed its Secret: delete the key users.json of it";
-            return Err(Error::Refused(why.to_owned()));
+            return Err(Error::Refused(message.to_owned()));
         };
-        if self.seen().logins.closed {
-            let why = "the cluster leaves the ring, and its logins are closed";
-            return Err(Error::NotYet(why.to_owned()));
+        if self.driver_state().logins.closed {
+            let message = "the cluster leaves the ring, and its logins are closed";
+            return Err(Error::NotYet(message.to_owned()));
         }
         self.finish_restart().await?;
         if access.founding {
-            self.found_logins(&access, node, own).await?;
-            let why = "the ring has its first login, and its database starts again to ask for it";
-            return Err(Error::NotYet(why.to_owned()));
+            self.found_logins(&access, node, own_login).await?;
+            let message =
+                "the ring has its first login, and its database starts again to ask for it";
+            return Err(Error::NotYet(message.to_owned()));
         }
-        let former = self.stored_login().await;
-        let entry = Entry::new(&access, own, former.as_ref(), users);
-        let copies = self.copies(entry).await?;
+        let former_login = self.stored_login().await;
+        let entry = Entry::new(&access, own_login, former_login.as_ref(), users);
+        let copies = self.read_copies(entry).await?;
         let without_nodes = self.without_nodes(node, entry, copies.as_ref()).await?;
         // Until then the roles of a ring of several datacenters may not be there to be read.
-        let unspread = copies.is_none() && !access.asks_passwords;
-        let RolePlan { changes, troubles } =
-            if unspread { RolePlan::default() } else { self.compare(entry, users).await? };
-        let differs = unspread || !changes.is_empty();
-        let closed = self.close_outdated(node, &access).await;
+        let is_unspread = copies.is_none() && !access.asks_passwords;
+        let RolePlan { changes, troubles } = if is_unspread {
+            RolePlan::default()
+        } else {
+            self.compare_roles(entry, users).await?
+        };
+        let needs_change = is_unspread || !changes.is_empty();
+        let close_result = self.close_outdated(node, &access).await;
         {
-            let mut seen = self.seen();
-            let known = std::mem::take(&mut seen.logins);
-            seen.logins = KnownLogins {
+            let mut state = self.driver_state();
+            let old_logins = std::mem::take(&mut state.logins);
+            state.logins = KnownLogins {
                 users: Some(users.clone()),
-                differs,
-                failed: known.failed.filter(|_| differs),
-                copies: copies.or(known.copies),
+                differs: needs_change,
+                failed: old_logins.failed.filter(|_| needs_change),
+                copies: copies.or(old_logins.copies),
                 without_nodes,
-                closed: known.closed,
+                closed: old_logins.closed,
             };
         }
-        if differs {
+        if needs_change {
             let names: Vec<_> = changes.iter().map(|change| change.role.as_str()).collect();
-            let failed = self.seen().logins.failed.clone();
-            let failed = failed.map(|why| format!(": {why}")).unwrap_or_default();
-            let what = if unspread {
+            let failure = self.driver_state().logins.failed.clone();
+            let failure = failure.map(|message| format!(": {message}")).unwrap_or_default();
+            let action = if is_unspread {
                 "have the logins kept in each datacenter".to_owned()
             } else {
                 format!("change {}", names.join(", "))
             };
-            return Err(Error::NotYet(format!("the leading pilot has to {what}{failed}")));
+            return Err(Error::NotYet(format!("the leading pilot has to {action}{failure}")));
         }
         if !troubles.is_empty() {
             return Err(Error::NotYet(troubles.join("; ")));
         }
-        closed?;
+        close_result?;
         if !access.asks_passwords {
             // From the next start on the node may ask for passwords.
-            self.has_copies(node, entry).await?;
-            let noted = self.state.glance(|state| state.asks_passwords = true).await?;
-            noted.ok_or_else(|| Error::NotYet("the volume is busy".to_owned()))?;
+            self.check_copies(node, entry).await?;
+            let update = self.state.try_change(|state| state.asks_passwords = true).await?;
+            update.ok_or_else(|| Error::NotYet("the volume is busy".to_owned()))?;
         }
-        self.store_login(own).await
+        self.store_login(own_login).await
     }
 
     /// Fails where a ring that is to ask for logins has not as many copies of them in the datacenter of
     /// this node as it is to have; it goes by the nodes that this one knows of.
-    async fn has_copies(&self, node: &DatabaseNode, entry: Entry<'_>) -> Result<(), Error> {
+    async fn check_copies(&self, node: &DatabaseNode, entry: Entry<'_>) -> Result<(), Error> {
         let datacenter = datacenter_of(&node.pilot);
-        let rows = self.ask(entry, login_copies::elsewhere()).await?;
+        let rows = self.query(entry, login_copies::peers_statement()).await?;
         let others = rows.iter().filter(|row| row.text("data_center") == Some(&datacenter)).count();
-        let wanted = login_copies::for_nodes(others + 1);
-        let has = self.seen().logins.copies.as_ref().and_then(|has| has.get(&datacenter).copied());
-        let has = has.unwrap_or_default();
-        let unsettled = self.state.is_known() && self.state.known().copies_unsettled;
-        if has < wanted || unsettled {
+        let desired_count = login_copies::copies_for_nodes(others + 1);
+        let existing_count = self
+            .driver_state()
+            .logins
+            .copies
+            .as_ref()
+            .and_then(|copies| copies.get(&datacenter).copied());
+        let existing_count = existing_count.unwrap_or_default();
+        let is_unsettled = self.state.is_known() && self.state.cached_state().copies_unsettled;
+        if existing_count < desired_count || is_unsettled {
             return Err(Error::NotYet(format!(
-                "the leading pilot has to have {wanted} copies of the ring's logins kept, of which there are {has}"
+                "the leading pilot has to have {desired_count} copies of the ring's logins kept, of which there are {existing_count}"
             )));
         }
         Ok(())
@@ -215,72 +224,82 @@ impl CassandraDriver {
         &self,
         access: &NodeAccess,
         node: &DatabaseNode,
-        own: &OwnLogin,
+        own_login: &OwnLogin,
     ) -> Result<(), Error> {
-        if self.state.is_known() && !self.state.known().founding_logins {
+        if self.state.is_known() && !self.state.cached_state().founding_logins {
             return Ok(());
         }
-        let target = access.target(&self.config, self.access.pins(), None)?;
+        let target = access.cql_target(&self.config, self.access.pinned_leaves(), None)?;
         let mut client = CqlClient::connect(&target).await.map_err(|error| not_yet(&error))?;
         let mut run = async |statement: CqlStatement| {
-            client.run(&statement).await.map_err(|error| not_yet(&error))
+            client.run_statement(&statement).await.map_err(|error| not_yet(&error))
         };
-        let others = login_copies::datacenters(&run(login_copies::elsewhere()).await?);
-        let rows = run(login_copies::question()).await?;
-        let has = rows.iter().next().and_then(|row| login_copies::read(&row));
+        let others = login_copies::parse_datacenters(&run(login_copies::peers_statement()).await?);
+        let rows = run(login_copies::replication_statement()).await?;
+        let existing = rows.iter().next().and_then(|row| login_copies::parse_replication(&row));
         let datacenter = datacenter_of(&node.pilot);
-        let copies = match has {
+        let copies = match existing {
             None => {
-                let live = self.seen().live.clone();
-                let all = login_copies::everywhere(&datacenter, &others, &live);
-                Some(all.map_err(Error::NotYet)?)
+                let live = self.driver_state().live.clone();
+                let all_copies = login_copies::copies_on_all_nodes(&datacenter, &others, &live);
+                Some(all_copies.map_err(Error::NotYet)?)
             }
-            Some(has) if has.contains_key(&datacenter) => None,
-            Some(has) => {
-                let all: Vec<_> = others.iter().cloned().chain([datacenter.clone()]).collect();
-                let without_nodes = login_copies::without_nodes(&has, &datacenter, &all);
-                login_copies::next(&has, &Copies::from([(datacenter, 1)]), &without_nodes)
+            Some(existing) if existing.contains_key(&datacenter) => None,
+            Some(existing) => {
+                let datacenters: Vec<_> =
+                    others.iter().cloned().chain([datacenter.clone()]).collect();
+                let without_nodes =
+                    login_copies::without_nodes(&existing, &datacenter, &datacenters);
+                login_copies::next_copies(
+                    &existing,
+                    &Copies::from([(datacenter, 1)]),
+                    &without_nodes,
+                )
             }
         };
         if let Some(copies) = copies {
-            run(login_copies::change(&copies)).await?;
+            run(login_copies::alter_statement(&copies)).await?;
         }
         if !others.is_empty() {
             // A copy that is new has the rows that the ring has, before anybody is judged by it.
-            let tables = run(login_copies::tables()).await?;
+            let tables = run(login_copies::tables_statement()).await?;
             for table in tables.iter().filter_map(|row| row.text("table_name")) {
                 run(login_copies::read_all(table)).await?;
             }
         }
-        let before = roles::rows(&run(roles::question()).await?);
-        for statement in roles::first_rows(own, &before, others.is_empty()) {
+        let old_rows = roles::parse_rows(&run(roles::roles_statement()).await?);
+        for statement in roles::first_rows(own_login, &old_rows, others.is_empty()) {
             run(statement).await?;
         }
-        let after = roles::rows(&run(roles::question()).await?);
-        if !roles::are_first_rows_there(own, &after, others.is_empty()) {
+        let new_rows = roles::parse_rows(&run(roles::roles_statement()).await?);
+        if !roles::are_first_rows_there(own_login, &new_rows, others.is_empty()) {
             return Err(Error::NotYet("the first rows of the ring are not there yet".to_owned()));
         }
-        self.store_login(own).await?;
-        let noted = self.state.glance(|state| state.founding_logins = false).await?;
-        noted.ok_or_else(|| Error::NotYet("the volume is busy".to_owned()))?;
-        info!(role = own_name(own), "The ring knows the login of this cluster's pilots");
+        self.store_login(own_login).await?;
+        let update = self.state.try_change(|state| state.founding_logins = false).await?;
+        update.ok_or_else(|| Error::NotYet("the volume is busy".to_owned()))?;
+        info!(role = own_name(own_login), "The ring knows the login of this cluster's pilots");
         Ok(())
     }
 
     /// Compares the ring with what it is to have, and notes whose password changed. Changes nothing.
-    async fn compare(&self, entry: Entry<'_>, users: &UsersDocument) -> Result<RolePlan, Error> {
-        let Entry { own, former, .. } = entry;
-        let roles = roles::rows(&self.ask(entry, roles::question()).await?);
+    async fn compare_roles(
+        &self,
+        entry: Entry<'_>,
+        users: &UsersDocument,
+    ) -> Result<RolePlan, Error> {
+        let Entry { own: own_login, former: former_login, .. } = entry;
+        let roles = roles::parse_rows(&self.query(entry, roles::roles_statement()).await?);
         let is_declared = |row: &RoleRow| users.users().iter().any(|user| user.name == row.name);
-        self.passwords.note(&roles, |row| roles::is_kept(row) || is_declared(row))?;
+        self.passwords.record_rows(&roles, |row| roles::is_kept(row) || is_declared(row))?;
         let (mut grants, mut version) = (RingGrants::default(), MinorVersion::default());
-        if roles::needs_grants(users, own, former, &roles) {
-            grants = RingGrants::read(&self.ask(entry, grants::question()).await?);
-            let elsewhere = self.ask(entry, login_copies::elsewhere()).await?;
-            let here = self.ask(entry, login_copies::here()).await?;
-            version = lowest_version([&elsewhere, &here]);
+        if roles::needs_grants(users, own_login, former_login, &roles) {
+            grants = RingGrants::from_rows(&self.query(entry, grants::grants_statement()).await?);
+            let peer_rows = self.query(entry, login_copies::peers_statement()).await?;
+            let local_rows = self.query(entry, login_copies::local_statement()).await?;
+            version = lowest_version([&peer_rows, &local_rows]);
         }
-        Ok(roles::plan(users, own, former, &RingRoles { roles, grants, version }))
+        Ok(roles::plan_roles(users, own_login, former_login, &RingRoles { roles, grants, version }))
     }
 
     /// Returns the datacenters that are to have copies of the logins and have no node.
@@ -291,27 +310,29 @@ impl CassandraDriver {
         copies: Option<&Copies>,
     ) -> Result<BTreeSet<String>, Error> {
         let Some(copies) = copies else { return Ok(BTreeSet::new()) };
-        let others = login_copies::datacenters(&self.ask(entry, login_copies::elsewhere()).await?);
+        let others = login_copies::parse_datacenters(
+            &self.query(entry, login_copies::peers_statement()).await?,
+        );
         Ok(login_copies::without_nodes(copies, &datacenter_of(&node.pilot), &others))
     }
 
-    async fn copies(&self, entry: Entry<'_>) -> Result<Option<Copies>, Error> {
-        let rows = self.ask(entry, login_copies::question()).await?;
-        Ok(rows.iter().next().and_then(|row| login_copies::read(&row)))
+    async fn read_copies(&self, entry: Entry<'_>) -> Result<Option<Copies>, Error> {
+        let rows = self.query(entry, login_copies::replication_statement()).await?;
+        Ok(rows.iter().next().and_then(|row| login_copies::parse_replication(&row)))
     }
 
     /// Asks the node, over the connection of an earlier question where there is one.
-    async fn ask(&self, entry: Entry<'_>, statement: CqlStatement) -> Result<CqlRows, Error> {
+    async fn query(&self, entry: Entry<'_>, statement: CqlStatement) -> Result<CqlRows, Error> {
         let mut session = self.session.0.lock().await;
         // That of a superuser or of the former login is not gone on with: the present login may be there
         // now, and the former one is closed then.
-        let is_usable = |known: &OwnSession| known.own.as_ref() == Some(entry.own);
+        let is_usable = |existing: &OwnSession| existing.own.as_ref() == Some(entry.own);
         let mut current = match session.take().filter(is_usable) {
-            Some(known) => known,
-            None => self.connect(entry).await?,
+            Some(existing) => existing,
+            None => self.open_session(entry).await?,
         };
         // A connection that failed is not used again.
-        let answer = current.client.run(&statement).await;
+        let answer = current.client.run_statement(&statement).await;
         if answer.as_ref().err().is_none_or(|error| error.code().is_some()) {
             *session = Some(current);
         }
@@ -319,24 +340,26 @@ impl CassandraDriver {
     }
 
     /// Connects with the login that is mounted, or with the one that worked last, or else as a superuser.
-    async fn connect(&self, entry: Entry<'_>) -> Result<OwnSession, Error> {
-        let Entry { access, own, former, superuser } = entry;
-        let pilots = [Some(own), former].into_iter().flatten().map(|own| {
-            let login = CqlLogin { name: own_name(own), password: own.password.clone() };
-            (login, Some(own.clone()))
+    async fn open_session(&self, entry: Entry<'_>) -> Result<OwnSession, Error> {
+        let Entry { access, own: own_login, former: former_login, superuser } = entry;
+        let pilots = [Some(own_login), former_login].into_iter().flatten().map(|pilot_login| {
+            let login =
+                CqlLogin { name: own_name(pilot_login), password: pilot_login.password.clone() };
+            (login, Some(pilot_login.clone()))
         });
         let superusers = superuser.map(|SuperuserLogin { name, password }| {
             (CqlLogin { name: name.clone(), password: password.clone() }, None)
         });
-        for (login, own) in pilots.chain(superusers) {
-            let target = access.target(&self.config, self.access.pins(), Some(login))?;
+        for (login, pilot_login) in pilots.chain(superusers) {
+            let target =
+                access.cql_target(&self.config, self.access.pinned_leaves(), Some(login))?;
             match CqlClient::connect(&target).await {
-                Ok(client) => return Ok(OwnSession { client, own }),
+                Ok(client) => return Ok(OwnSession { client, own: pilot_login }),
                 Err(error) if is_unknown(&error) => {}
                 Err(error) => return Err(not_yet(&error)),
             }
         }
-        let role = own_name(own);
+        let role = own_name(own_login);
         let superuser = superuser.map(|SuperuserLogin { name, .. }| {
             format!(
                 ", nor that of {name}: put a superuser of the ring into the administrator's Secret"
@@ -353,44 +376,50 @@ impl CassandraDriver {
 
     async fn stored_login(&self) -> Option<OwnLogin> {
         if !self.login.is_known() {
-            match self.login.glance(|_| ()).await {
+            match self.login.try_change(|_| ()).await {
                 Ok(_) => {}
                 Err(error) => warn!(error = %chain(&error), "The stored login cannot be read"),
             }
         }
-        self.login.known().own
+        self.login.cached_state().own
     }
 
-    async fn store_login(&self, own: &OwnLogin) -> Result<(), Error> {
-        if self.login.is_known() && self.login.known().own.as_ref() == Some(own) {
+    async fn store_login(&self, own_login: &OwnLogin) -> Result<(), Error> {
+        if self.login.is_known() && self.login.cached_state().own.as_ref() == Some(own_login) {
             return Ok(());
         }
-        let own = own.clone();
-        let stored = self.login.glance(move |login| login.own = Some(own)).await?;
-        stored.ok_or_else(|| Error::NotYet("the volume is busy".to_owned()))
+        let own_login = own_login.clone();
+        let update = self.login.try_change(move |login| login.own = Some(own_login)).await?;
+        update.ok_or_else(|| Error::NotYet("the volume is busy".to_owned()))
     }
 
     /// Looks whether the leading pilot has something to do for the ring's logins.
     pub(super) fn login_duty(&self, node: &DatabaseNode) -> LeaderDuty {
         // A ring that does not ask for passwords yet is given logins where it is told users.
         let access = self.access.get().filter(|access| !access.founding);
-        let asks = access.as_ref().is_some_and(|access| access.asks_passwords);
-        let seen = self.seen();
-        let KnownLogins { users, differs, failed: _, copies, without_nodes, closed } = &seen.logins;
-        let told = node.pilot.spec.security.as_ref().and_then(|told| told.users.as_deref());
-        let users =
-            users.as_ref().filter(|users| access.is_some() && Some(users.revision()) == told);
+        let requires_password = access.as_ref().is_some_and(|access| access.asks_passwords);
+        let state = self.driver_state();
+        let KnownLogins { users, differs, failed: _, copies, without_nodes, closed } =
+            &state.logins;
+        let users_revision =
+            node.pilot.spec.security.as_ref().and_then(|security| security.users.as_deref());
+        let users = users
+            .as_ref()
+            .filter(|users| access.is_some() && Some(users.revision()) == users_revision);
         let users = users.filter(|_| !closed);
         let Some(users) = users else {
             return LeaderDuty::None;
         };
-        let next = copies.as_ref().and_then(|copies| {
-            let wanted = login_copies::wanted(node, copies, &seen.live);
-            login_copies::next(copies, &wanted, without_nodes)
+        let next_copies = copies.as_ref().and_then(|copies| {
+            let desired_copies = login_copies::desired_copies(node, copies, &state.live);
+            login_copies::next_copies(copies, &desired_copies, without_nodes)
         });
-        let unsettled = self.state.is_known() && self.state.known().copies_unsettled;
-        let is_there = *differs || next.is_some() || unsettled || (!asks && copies.is_none());
-        if !is_there || users.own().is_none() {
+        let is_unsettled = self.state.is_known() && self.state.cached_state().copies_unsettled;
+        let has_duty = *differs
+            || next_copies.is_some()
+            || is_unsettled
+            || (!requires_password && copies.is_none());
+        if !has_duty || users.pilot_user().is_none() {
             LeaderDuty::None
         } else if login_copies::is_to_leave(&node.pilot) {
             // The others may learn of that minutes later.
@@ -410,52 +439,56 @@ impl CassandraDriver {
             return Ok(());
         }
         let Some(access) = self.access.get() else { return Ok(()) };
-        let Some(users) = self.seen().logins.users.clone() else { return Ok(()) };
-        let Some(own) = users.own() else { return Ok(()) };
-        let former = self.stored_login().await;
-        let entry = Entry::new(&access, own, former.as_ref(), &users);
-        let mut copies = self.copies(entry).await?;
+        let Some(users) = self.driver_state().logins.users.clone() else { return Ok(()) };
+        let Some(own_login) = users.pilot_user() else { return Ok(()) };
+        let former_login = self.stored_login().await;
+        let entry = Entry::new(&access, own_login, former_login.as_ref(), &users);
+        let mut copies = self.read_copies(entry).await?;
         if copies.is_none() && !access.asks_passwords {
-            let spread = self.spread_copies(node, entry).await;
-            self.seen().logins.failed = spread.as_ref().err().map(ToString::to_string);
-            copies = Some(spread?);
+            let spread_result = self.spread_copies(node, entry).await;
+            self.driver_state().logins.failed =
+                spread_result.as_ref().err().map(ToString::to_string);
+            copies = Some(spread_result?);
         }
-        let RolePlan { changes, .. } = self.compare(entry, &users).await?;
+        let RolePlan { changes, .. } = self.compare_roles(entry, &users).await?;
         for change in changes {
             let role = change.role.clone();
-            if !lead.holds() {
+            if !lead.is_held() {
                 return Ok(());
             }
             for text in change.statements(access.asks_passwords) {
                 let statement = CqlStatement::new(text, super::cql::Consistency::LocalQuorum);
-                if let Err(error) = self.ask(entry, statement).await {
-                    let why = format!("the role {role} cannot be changed: {error}");
-                    self.seen().logins.failed = Some(why.clone());
-                    return Err(Error::NotYet(why));
+                if let Err(error) = self.query(entry, statement).await {
+                    let message = format!("the role {role} cannot be changed: {error}");
+                    self.driver_state().logins.failed = Some(message.clone());
+                    return Err(Error::NotYet(message));
                 }
             }
             info!(role, "Changed a role of the ring");
         }
-        self.seen().logins.differs = false;
-        let live = self.seen().live.clone();
-        let wanted = |has: &Copies| login_copies::wanted(node, has, &live);
+        self.driver_state().logins.differs = false;
+        let live = self.driver_state().live.clone();
+        let desired_copies =
+            |existing: &Copies| login_copies::desired_copies(node, existing, &live);
         // Nodes that ask go by copies that people count in another way.
-        let Some(mut has) = copies else { return Ok(()) };
-        let without_nodes = self.without_nodes(node, entry, Some(&has)).await?;
-        if self.state.known().copies_unsettled {
+        let Some(mut existing) = copies else { return Ok(()) };
+        let without_nodes = self.without_nodes(node, entry, Some(&existing)).await?;
+        if self.state.cached_state().copies_unsettled {
             self.settle_copies(entry).await?;
         }
-        while let Some(next) = login_copies::next(&has, &wanted(&has), &without_nodes) {
+        while let Some(next_copies) =
+            login_copies::next_copies(&existing, &desired_copies(&existing), &without_nodes)
+        {
             // A raise that nobody finishes is finished by this node, also after a restart.
-            let noted = self.state.glance(|state| state.copies_unsettled = true).await?;
-            if noted.is_none() || !lead.holds() {
+            let update = self.state.try_change(|state| state.copies_unsettled = true).await?;
+            if update.is_none() || !lead.is_held() {
                 return Ok(());
             }
-            self.ask(entry, login_copies::change(&next)).await?;
-            info!(copies = ?next, "Changed how many copies of logins there are");
+            self.query(entry, login_copies::alter_statement(&next_copies)).await?;
+            info!(copies = ?next_copies, "Changed how many copies of logins there are");
             self.settle_copies(entry).await?;
-            has = next;
-            self.seen().logins.copies = Some(has.clone());
+            existing = next_copies;
+            self.driver_state().logins.copies = Some(existing.clone());
         }
         Ok(())
     }
@@ -467,32 +500,33 @@ impl CassandraDriver {
         let is_last = security.is_some_and(|security| security.closes_logins)
             && node.peers.iter().all(is_decommissioned);
         let access = self.access.get().filter(|access| is_last && access.asks_passwords);
-        let (users, closed) = {
-            let seen = self.seen();
-            (seen.logins.users.clone(), seen.logins.closed)
+        let (users, is_closed) = {
+            let state = self.driver_state();
+            (state.logins.users.clone(), state.logins.closed)
         };
-        let (Some(access), false) = (access, closed) else { return Ok(()) };
-        let Some((users, own)) = users.as_ref().and_then(|users| Some((users, users.own()?)))
+        let (Some(access), false) = (access, is_closed) else { return Ok(()) };
+        let Some((users, own_login)) =
+            users.as_ref().and_then(|users| Some((users, users.pilot_user()?)))
         else {
             return Err(Error::NotYet("the users are not known".to_owned()));
         };
-        let former = self.stored_login().await;
-        let entry = Entry::new(&access, own, former.as_ref(), users);
+        let former_login = self.stored_login().await;
+        let entry = Entry::new(&access, own_login, former_login.as_ref(), users);
         // From here on no user is made again.
-        self.seen().logins.closed = true;
-        let closed = self.close_all(entry, own).await;
-        self.seen().logins.closed = closed.is_ok();
-        closed
+        self.driver_state().logins.closed = true;
+        let close_result = self.close_all(entry, own_login).await;
+        self.driver_state().logins.closed = close_result.is_ok();
+        close_result
     }
 
-    async fn close_all(&self, entry: Entry<'_>, own: &OwnLogin) -> Result<(), Error> {
-        let nobody = UsersDocument::new(Vec::new(), Some(own.clone()));
-        let RolePlan { changes, .. } = self.compare(entry, &nobody).await?;
+    async fn close_all(&self, entry: Entry<'_>, own_login: &OwnLogin) -> Result<(), Error> {
+        let no_users = UsersDocument::new(Vec::new(), Some(own_login.clone()));
+        let RolePlan { changes, .. } = self.compare_roles(entry, &no_users).await?;
         let texts = changes.into_iter().flat_map(|change| change.statements(true));
         // The connection of this pilot outlives its login.
-        for text in texts.chain([roles::close_own(own)]) {
+        for text in texts.chain([roles::close_own(own_login)]) {
             let statement = CqlStatement::new(text, super::cql::Consistency::LocalQuorum);
-            self.ask(entry, statement).await?;
+            self.query(entry, statement).await?;
         }
         info!("Closed the logins of this cluster: its last node leaves the ring");
         Ok(())
@@ -501,26 +535,28 @@ impl CassandraDriver {
     /// Has each node keep a copy of logins that nobody has looked after, so that the ones with the rows are
     /// among them. Returns how many there are now.
     async fn spread_copies(&self, node: &DatabaseNode, entry: Entry<'_>) -> Result<Copies, Error> {
-        let others = login_copies::datacenters(&self.ask(entry, login_copies::elsewhere()).await?);
-        let live = self.seen().live.clone();
-        let all = login_copies::everywhere(&datacenter_of(&node.pilot), &others, &live);
-        let all = all.map_err(Error::NotYet)?;
-        let noted = self.state.glance(|state| state.copies_unsettled = true).await?;
-        noted.ok_or_else(|| Error::NotYet("the volume is busy".to_owned()))?;
-        self.ask(entry, login_copies::change(&all)).await?;
-        info!(copies = ?all, "Each node has a copy of the logins");
+        let others = login_copies::parse_datacenters(
+            &self.query(entry, login_copies::peers_statement()).await?,
+        );
+        let live = self.driver_state().live.clone();
+        let copies = login_copies::copies_on_all_nodes(&datacenter_of(&node.pilot), &others, &live);
+        let copies = copies.map_err(Error::NotYet)?;
+        let update = self.state.try_change(|state| state.copies_unsettled = true).await?;
+        update.ok_or_else(|| Error::NotYet("the volume is busy".to_owned()))?;
+        self.query(entry, login_copies::alter_statement(&copies)).await?;
+        info!(copies = ?copies, "Each node has a copy of the logins");
         self.settle_copies(entry).await?;
-        self.seen().logins.copies = Some(all.clone());
-        Ok(all)
+        self.driver_state().logins.copies = Some(copies.clone());
+        Ok(copies)
     }
 
     /// Gives each copy of the logins all rows.
     async fn settle_copies(&self, entry: Entry<'_>) -> Result<(), Error> {
-        let tables = self.ask(entry, login_copies::tables()).await?;
+        let tables = self.query(entry, login_copies::tables_statement()).await?;
         for table in tables.iter().filter_map(|row| row.text("table_name").map(str::to_owned)) {
-            self.ask(entry, login_copies::read_all(&table)).await?;
+            self.query(entry, login_copies::read_all(&table)).await?;
         }
-        self.state.glance(|state| state.copies_unsettled = false).await?;
+        self.state.try_change(|state| state.copies_unsettled = false).await?;
         Ok(())
     }
 
@@ -528,24 +564,25 @@ impl CassandraDriver {
     pub(super) async fn login_copies_hold(&self, node: &DatabaseNode) -> Option<String> {
         let access =
             self.access.get().filter(|access| access.asks_passwords && !access.founding)?;
-        let users = self.seen().logins.users.clone()?;
-        let own = users.own()?;
-        let former = self.stored_login().await;
-        let entry = Entry::new(&access, own, former.as_ref(), &users);
+        let users = self.driver_state().logins.users.clone()?;
+        let own_login = users.pilot_user()?;
+        let former_login = self.stored_login().await;
+        let entry = Entry::new(&access, own_login, former_login.as_ref(), &users);
         // A node whose logins cannot be asked for may leave: waiting would mend nothing.
-        let copies = self.copies(entry).await.ok()??;
-        self.seen().logins.copies = Some(copies.clone());
+        let copies = self.read_copies(entry).await.ok()??;
+        self.driver_state().logins.copies = Some(copies.clone());
         let datacenter = datacenter_of(&node.pilot);
-        let live = self.seen().live.clone();
-        let wanted = *login_copies::wanted(node, &copies, &live).get(&datacenter)?;
-        let has = *copies.get(&datacenter)?;
-        let why = "waits until the leading pilot has lowered the copies of logins";
-        (has > wanted).then(|| format!("{why} from {has} to {wanted}"))
+        let live = self.driver_state().live.clone();
+        let desired_count = *login_copies::desired_copies(node, &copies, &live).get(&datacenter)?;
+        let existing_count = *copies.get(&datacenter)?;
+        let message = "waits until the leading pilot has lowered the copies of logins";
+        (existing_count > desired_count)
+            .then(|| format!("{message} from {existing_count} to {desired_count}"))
     }
 }
 
-/// Returns the lowest version of nodes, by the answers to [`login_copies::elsewhere`] and
-/// [`login_copies::here`].
+/// Returns the lowest version of nodes, by the answers to [`login_copies::peers_statement`] and
+/// [`login_copies::local_statement`].
 fn lowest_version(answers: [&CqlRows; 2]) -> MinorVersion {
     let texts = answers.into_iter().flat_map(CqlRows::iter);
     let version = |row: CqlRow<'_>| {
@@ -557,22 +594,22 @@ fn lowest_version(answers: [&CqlRows; 2]) -> MinorVersion {
 
 /// What a statement without an answer or with a refusal means: it is tried again.
 fn not_yet(error: &CqlError) -> Error {
-    Error::NotYet(told(&chain(error).to_string()))
+    Error::NotYet(redact_password_hash(&chain(error).to_string()))
 }
 
 /// Does the ring not know this name and password? It gives the same code where it could not look, since
 /// too few copies of its logins are there (`PasswordAuthenticator` of 4.1 and 5.0).
 fn is_unknown(error: &CqlError) -> bool {
-    let could_not_look =
+    let is_lookup_failed =
         matches!(error, CqlError::Database { message, .. } if message.contains(UNABLE));
-    error.code() == BAD_CREDENTIALS && !could_not_look
+    error.code() == BAD_CREDENTIALS && !is_lookup_failed
 }
 
 /// A refusal may repeat the statement, and with it a hash.
-fn told(text: &str) -> String {
-    match text.find("$2a$") {
+fn redact_password_hash(message: &str) -> String {
+    match message.find("$2a$") {
         Some(_) => "the database refuses a statement that holds a hash".to_owned(),
-        None => text.to_owned(),
+        None => message.to_owned(),
     }
 }
 

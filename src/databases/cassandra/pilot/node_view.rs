@@ -106,81 +106,89 @@ type ObservedBeans = [BeanAttributes; BEANS.len()];
 impl NodeView {
     /// Returns the ring's members that live, by datacenter.
     pub(super) fn live_members(&self) -> LiveNodes {
-        let mut all = LiveNodes::new();
+        let mut nodes = LiveNodes::new();
         for address in self.live.iter().filter(|address| self.ids.contains_key(address)) {
             let gossip = self.gossip.get(address);
             if let Some(datacenter) = gossip.and_then(|state| state.datacenter.clone()) {
-                all.entry(datacenter).or_default().insert(*address);
+                nodes.entry(datacenter).or_default().insert(*address);
             }
         }
-        all
+        nodes
     }
 
-    pub(super) async fn ask(jolokia: &JolokiaClient) -> Result<Self, Error> {
-        Ok(Self::parse(jolokia.read(&BEANS).await?).or_fail()?)
+    pub(super) async fn query(jolokia: &JolokiaClient) -> Result<Self, Error> {
+        Ok(Self::parse(jolokia.read_beans(&BEANS).await?).or_fail()?)
     }
 
     /// Builds the node's view from the answers. A member must have answered what decisions depend
     /// on, in a form that is understood; a node that starts may leave values out.
     pub(super) fn parse(answers: Vec<QueryAnswer<Value>>) -> QueryAnswer<Self> {
-        if let Some(QueryAnswer::Not(open)) = answers.first() {
-            return QueryAnswer::Not(open.clone());
+        if let Some(QueryAnswer::Not(unanswered_query)) = answers.first() {
+            return QueryAnswer::Not(unanswered_query.clone());
         }
-        let mut open = Vec::new();
-        let beans: ObservedBeans = BeanAttributes::all(answers, &mut open);
+        let mut unanswered_queries = Vec::new();
+        let beans: ObservedBeans = BeanAttributes::parse_all(answers, &mut unanswered_queries);
         let [storage, streams, ..] = &beans;
         // While the service is not registered, the JVM runs and Cassandra is still starting.
         if storage.is_empty() {
             return QueryAnswer::Said(Self { mode: "STARTING".to_owned(), ..Self::default() });
         }
-        storage.read("OperationMode").and_then(|mode: String| {
-            let facts = Self { mode, ..Self::read(&beans) };
-            let open = open.into_iter().next();
-            let missing = match facts.mode.as_str() {
-                _ if facts.is_member() => open.or_else(|| facts.missing(&beans)),
+        storage.read_attribute("OperationMode").and_then(|mode: String| {
+            let facts = Self { mode, ..Self::from_beans(&beans) };
+            let unanswered_query = unanswered_queries.into_iter().next();
+            let missing_answer = match facts.mode.as_str() {
+                _ if facts.is_member() => {
+                    unanswered_query.or_else(|| facts.missing_attribute(&beans))
+                }
                 // A join that has no stream for too long is given up, so the list must be known.
-                "JOINING" => open.or_else(|| streams.unless("CurrentStreams", Value::is_array)),
+                "JOINING" => unanswered_query
+                    .or_else(|| streams.check_attribute("CurrentStreams", Value::is_array)),
                 _ => None,
             };
-            missing.map_or(QueryAnswer::Said(facts), QueryAnswer::Not)
+            missing_answer.map_or(QueryAnswer::Said(facts), QueryAnswer::Not)
         })
     }
 
     /// Returns the first value that a member must report and did not.
-    fn missing(&self, beans: &ObservedBeans) -> Option<UnansweredQuery> {
+    fn missing_attribute(&self, beans: &ObservedBeans) -> Option<UnansweredQuery> {
         let [storage, streams, load, .., detector, _] = beans;
-        let known = self.own().is_some_and(|own| own.schema.is_some() && own.datacenter.is_some());
+        let has_own_gossip = self
+            .own_endpoint()
+            .is_some_and(|endpoint| endpoint.schema.is_some() && endpoint.datacenter.is_some());
         LISTS
             .into_iter()
-            .find_map(|name| storage.unless(name, Value::is_array))
-            .or_else(|| streams.unless("CurrentStreams", Value::is_array))
-            .or_else(|| storage.unless("EndpointToHostId", |_| self.address.is_some()))
-            .or_else(|| storage.unless("NativeTransportRunning", Value::is_boolean))
-            .or_else(|| load.unless("Count", |_| self.load.is_some()))
-            .or_else(|| detector.unless("AllEndpointStates", |_| known))
+            .find_map(|name| storage.check_attribute(name, Value::is_array))
+            .or_else(|| streams.check_attribute("CurrentStreams", Value::is_array))
+            .or_else(|| storage.check_attribute("EndpointToHostId", |_| self.address.is_some()))
+            .or_else(|| storage.check_attribute("NativeTransportRunning", Value::is_boolean))
+            .or_else(|| load.check_attribute("Count", |_| self.load.is_some()))
+            .or_else(|| detector.check_attribute("AllEndpointStates", |_| has_own_gossip))
     }
 
-    fn read(beans: &ObservedBeans) -> Self {
+    fn from_beans(beans: &ObservedBeans) -> Self {
         let [storage, streams, load, received, sent, detector, memory] = beans;
-        let host_id = storage.text("LocalHostId");
+        let host_id = storage.optional_text("LocalHostId");
         let member = |(endpoint, id): (&String, &Value)| {
             Some((parse_address(endpoint)?, id.as_str().unwrap_or_default().to_owned()))
         };
         let ids = storage.get("EndpointToHostId").as_object();
         let members: Option<BTreeMap<IpAddr, String>> =
             ids.map(|ids| ids.iter().filter_map(member).collect());
-        let mut own = members.iter().flatten().filter(|(_, id)| Some(*id) == host_id.as_ref());
-        let address = own.next().map(|(address, _)| *address);
+        let mut own_members =
+            members.iter().flatten().filter(|(_, id)| Some(*id) == host_id.as_ref());
+        let address = own_members.next().map(|(address, _)| *address);
         let nodes = |name: &str| parse_addresses(storage.get(name));
         let mut unreachable = nodes("UnreachableNodes");
         // Gossip remembers a node that left the ring for three days; only members count as
         // unreachable.
-        unreachable.retain(|node| members.as_ref().is_none_or(|all| all.contains_key(node)));
+        unreachable.retain(|node| {
+            members.as_ref().is_none_or(|known_members| known_members.contains_key(node))
+        });
         let count = |bean: &BeanAttributes| bean.get("Count").as_i64();
         let exchanges = streams.get("CurrentStreams").as_array().into_iter().flatten();
         Self {
             mode: String::new(),
-            version: storage.text("ReleaseVersion"),
+            version: storage.optional_text("ReleaseVersion"),
             host_id,
             address,
             ids: members.unwrap_or_default(),
@@ -202,12 +210,12 @@ impl NodeView {
     }
 
     /// Returns what gossip knows of this node.
-    pub(super) fn own(&self) -> Option<&EndpointState> {
+    pub(super) fn own_endpoint(&self) -> Option<&EndpointState> {
         self.gossip.get(&self.address?)
     }
 
     /// Returns how many versions of the schema the live nodes have: one when they agree.
-    pub(super) fn schemas(&self) -> usize {
+    pub(super) fn count_schemas(&self) -> usize {
         let live = self.gossip.iter().filter(|(node, _)| self.live.contains(node));
         live.filter_map(|(_, gossip)| gossip.schema.as_ref()).collect::<BTreeSet<_>>().len()
     }
@@ -242,7 +250,8 @@ impl StreamState {
     fn parse(stream: &Value) -> Self {
         let text = |name: &str| stream[name].as_str().unwrap_or_default().to_owned();
         let sessions = stream["sessions"].as_array().into_iter().flatten();
-        let peers = sessions.filter_map(|one| one["peer"].as_str()).filter_map(parse_address);
+        let peers =
+            sessions.filter_map(|session| session["peer"].as_str()).filter_map(parse_address);
         Self {
             peers: peers.collect(),
             plan: text("planId"),

@@ -25,41 +25,42 @@ use crate::{
 
 /// Builds the pilot's observation from the node's view and the state of its ranges. `state`: what
 /// the volume says of the node, once that was read. `cleanup`: the one that was asked for last.
-pub(super) fn summarize(
+pub(super) fn summarize_node(
     facts: &NodeView,
     ranges: &RangeAvailability,
     state: Option<&NodeState>,
     cleanup: Option<CassandraCleanup>,
 ) -> NodeObservation {
-    let received = state.and_then(|state| state.received(facts));
-    let mut seen = NodeObservation::answered(facts.version.clone(), unready(facts));
+    let received_bytes = state.and_then(|state| state.received_bytes(facts));
+    let mut observation =
+        NodeObservation::from_readiness(facts.version.clone(), unready_reason(facts));
     if facts.is_member() {
         // While a node joins, its id is new and not yet known to the ring; and a replacement needs
         // the old address in the Pilot.
-        seen.node_id.clone_from(&facts.host_id);
-        seen.health = Some(match () {
+        observation.node_id.clone_from(&facts.host_id);
+        observation.health = Some(match () {
             () if ranges.quorum_lost => Health::Red,
             () if facts.unreachable.is_empty() => Health::Green,
             () => Health::Yellow,
         });
         if let Some(host) = facts.address {
-            seen.endpoint(TRANSPORT, host, port::STORAGE);
-            seen.endpoint("client", host, port::CQL);
+            observation.add_endpoint(TRANSPORT, host, port::STORAGE);
+            observation.add_endpoint("client", host, port::CQL);
         }
     }
-    seen.misses_peers = !facts.unreachable.is_empty();
-    block(&mut seen, facts, ranges);
-    seen.gauge("cassandra_live_nodes", facts.live.len());
-    seen.gauge("cassandra_unreachable_nodes", facts.unreachable.len());
-    seen.gauge("cassandra_streams", facts.streams.len());
-    seen.gauge("cassandra_tokens", facts.tokens);
-    seen.gauge("cassandra_load_bytes", facts.load);
-    seen.gauge("cassandra_stream_received_bytes", facts.received);
-    seen.gauge("cassandra_stream_sent_bytes", facts.sent);
-    seen.gauge("cassandra_bootstrap_received_bytes", received);
-    seen.gauge("cassandra_heap_used_bytes", facts.heap_used);
+    observation.misses_peers = !facts.unreachable.is_empty();
+    add_blockers(&mut observation, facts, ranges);
+    observation.set_gauge("cassandra_live_nodes", facts.live.len());
+    observation.set_gauge("cassandra_unreachable_nodes", facts.unreachable.len());
+    observation.set_gauge("cassandra_streams", facts.streams.len());
+    observation.set_gauge("cassandra_tokens", facts.tokens);
+    observation.set_gauge("cassandra_load_bytes", facts.load);
+    observation.set_gauge("cassandra_stream_received_bytes", facts.received);
+    observation.set_gauge("cassandra_stream_sent_bytes", facts.sent);
+    observation.set_gauge("cassandra_bootstrap_received_bytes", received_bytes);
+    observation.set_gauge("cassandra_heap_used_bytes", facts.heap_used);
     let name = state.map(|state| state.cluster_name.clone()).filter(|name| !name.is_empty());
-    seen.tell::<CassandraNode>(&PilotCassandraStatus {
+    observation.set_part::<CassandraNode>(&PilotCassandraStatus {
         cluster_name: name,
         version: facts.version.clone(),
         operation_mode: Some(facts.mode.clone()),
@@ -67,47 +68,49 @@ pub(super) fn summarize(
         tokens: i32::try_from(facts.tokens).ok().filter(|tokens| *tokens > 0),
         load_bytes: facts.load,
         replication_factor: None,
-        bootstrap_bytes_received: received,
-        unreachable: facts.is_member().then(|| missed(facts, ranges)),
+        bootstrap_bytes_received: received_bytes,
+        unreachable: facts.is_member().then(|| missed_peers(facts, ranges)),
         cleanup,
         behind: state.and_then(|state| state.presence.behind.clone()),
     });
-    if let Some(load) = state.and_then(NodeState::starved_of).filter(|_| seen.serving) {
+    if let Some(load) = state.and_then(NodeState::starved_of).filter(|_| observation.serving) {
         // The node would answer for rows of other nodes with its empty tables.
         let message = format!(
             "joined the ring and received nothing, while a member of its datacenter held {load} \
              bytes; empty its volume to let it join again, or run `nodetool rebuild` on it; when \
              it is as it should be, annotate its Pilot with {ADOPT_DATA}=true"
         );
-        seen.hold_back(JOINED_EMPTY, message.clone());
-        seen.block(&predicates::JOINED_EMPTY, message);
+        observation.hold_back(JOINED_EMPTY, message.clone());
+        observation.add_blocker(&predicates::JOINED_EMPTY, message);
     }
-    seen
+    observation
 }
 
 /// Reports a node that runs for its pilot alone, which makes the ring's logins: nobody is to know its
 /// address yet, and join. `made`: they are there, and it may start again.
-pub(super) fn alone(seen: &mut NodeObservation, made: bool) {
-    seen.node_id = None;
-    seen.health = None;
-    seen.endpoints.clear();
-    seen.change_part::<CassandraNode>(|part| part.joined = None);
-    if made {
-        seen.hold_back(NEXT_LIFE, "the ring has its first login, and starts again to ask for it");
-    } else if seen.serving {
-        seen.hold_back("Founding", "nobody but the pilot can connect until the ring has a login");
+pub(super) fn restrict_to_pilot(observation: &mut NodeObservation, has_login: bool) {
+    observation.node_id = None;
+    observation.health = None;
+    observation.endpoints.clear();
+    observation.change_part::<CassandraNode>(|part| part.joined = None);
+    if has_login {
+        observation
+            .hold_back(NEXT_LIFE, "the ring has its first login, and starts again to ask for it");
+    } else if observation.serving {
+        observation
+            .hold_back("Founding", "nobody but the pilot can connect until the ring has a login");
     }
 }
 
 /// Returns why the node does not serve.
-fn unready(facts: &NodeView) -> Option<(&'static str, String)> {
-    let sees_itself = facts.address.is_some_and(|own| facts.live.contains(&own));
+fn unready_reason(facts: &NodeView) -> Option<(&'static str, String)> {
+    let is_live = facts.address.is_some_and(|address| facts.live.contains(&address));
     let (reason, message) = match facts.mode.as_str() {
-        "NORMAL" if facts.serves_clients && sees_itself => return None,
+        "NORMAL" if facts.serves_clients && is_live => return None,
         "NORMAL" => ("Starting", "joined the ring, does not serve clients yet".to_owned()),
         "JOINING" => {
-            let received = facts.received.unwrap_or_default();
-            ("Joining", format!("joins the ring, received {received} bytes"))
+            let received_bytes = facts.received.unwrap_or_default();
+            ("Joining", format!("joins the ring, received {received_bytes} bytes"))
         }
         "LEAVING" => ("Leaving", "moves its data to the other nodes".to_owned()),
         "DECOMMISSION_FAILED" => ("Leaving", "the decommission failed".to_owned()),
@@ -122,7 +125,7 @@ const MISSED: usize = 30;
 
 /// Returns the members that are down, with the facts by which a node that replaces one recognises
 /// it.
-fn missed(facts: &NodeView, ranges: &RangeAvailability) -> Vec<CassandraPeer> {
+fn missed_peers(facts: &NodeView, ranges: &RangeAvailability) -> Vec<CassandraPeer> {
     let peer = |node: &IpAddr| {
         let (datacenter, rack) = ranges.places.get(node).cloned().unzip();
         let host_id = facts.ids.get(node).cloned();
@@ -132,56 +135,64 @@ fn missed(facts: &NodeView, ranges: &RangeAvailability) -> Vec<CassandraPeer> {
 }
 
 /// Adds the rules that hold now.
-fn block(seen: &mut NodeObservation, facts: &NodeView, ranges: &RangeAvailability) {
-    let unsettled: Vec<String> =
+fn add_blockers(observation: &mut NodeObservation, facts: &NodeView, ranges: &RangeAvailability) {
+    let unsettled_nodes: Vec<String> =
         [("joins", &facts.joining), ("leaves", &facts.leaving), ("moves", &facts.moving)]
             .into_iter()
-            .flat_map(|(what, nodes)| nodes.iter().map(move |node| format!("{node} {what}")))
+            .flat_map(|(verb, nodes)| nodes.iter().map(move |node| format!("{node} {verb}")))
             .collect();
-    if !unsettled.is_empty() {
-        seen.block(&RING_SETTLED, unsettled.join(", "));
+    if !unsettled_nodes.is_empty() {
+        observation.add_blocker(&RING_SETTLED, unsettled_nodes.join(", "));
     }
     if !facts.unreachable.is_empty() {
-        let rule = if ranges.are_down_elsewhere(facts) { &PEERS_UP_ELSEWHERE } else { &PEERS_UP };
-        seen.block(rule, format!("{} down as seen from here", list(&facts.unreachable)));
+        let predicate =
+            if ranges.are_down_elsewhere(facts) { &PEERS_UP_ELSEWHERE } else { &PEERS_UP };
+        observation.add_blocker(
+            predicate,
+            format!("{} down as seen from here", join_addresses(&facts.unreachable)),
+        );
     }
     if let Some(LostQuorum { keyspace, datacenter }) = &ranges.stopping_loses {
         let place = datacenter.as_ref().map(|name| format!(" in datacenter {name}"));
         let place = place.unwrap_or_default();
-        let lost = "has other replicas down and would lose its quorum";
-        seen.block(&RANGES_KEEP_QUORUM, format!("a range of keyspace {keyspace} {lost}{place}"));
+        let reason = "has other replicas down and would lose its quorum";
+        observation.add_blocker(
+            &RANGES_KEEP_QUORUM,
+            format!("a range of keyspace {keyspace} {reason}{place}"),
+        );
     }
     if let Some(stream) = facts.streams.first() {
         let count = facts.streams.len();
-        seen.block(
+        observation.add_blocker(
             &STREAMS_IDLE,
             format!("{count} streams run, one of them: {}", stream.description),
         );
     }
     let schemas = facts.schemas_of_a_release();
     if schemas > 1 {
-        seen.block(&SCHEMA_AGREEMENT, format!("live nodes have {schemas} schema versions"));
+        observation
+            .add_blocker(&SCHEMA_AGREEMENT, format!("live nodes have {schemas} schema versions"));
     }
 }
 
-/// The gauges that [`summarize`] may set.
+/// The gauges that [`summarize_node`] may set.
 pub(super) const GAUGES: &[DatabaseGauge] = &[
-    gauge("cassandra_bootstrap_received_bytes", "What the node received as it joined."),
-    gauge("cassandra_heap_used_bytes", "Use of the heap."),
-    gauge("cassandra_live_nodes", "Nodes that this one sees up, itself among them."),
-    gauge("cassandra_load_bytes", "Data that the node holds."),
-    gauge("cassandra_stream_received_bytes", "Received by the streams that are open."),
-    gauge("cassandra_stream_sent_bytes", "Sent by the streams that are open."),
-    gauge("cassandra_streams", "Streams that are open."),
-    gauge("cassandra_tokens", "Tokens that the node owns."),
-    gauge("cassandra_unreachable_nodes", "Nodes that this one sees down."),
+    build_gauge("cassandra_bootstrap_received_bytes", "What the node received as it joined."),
+    build_gauge("cassandra_heap_used_bytes", "Use of the heap."),
+    build_gauge("cassandra_live_nodes", "Nodes that this one sees up, itself among them."),
+    build_gauge("cassandra_load_bytes", "Data that the node holds."),
+    build_gauge("cassandra_stream_received_bytes", "Received by the streams that are open."),
+    build_gauge("cassandra_stream_sent_bytes", "Sent by the streams that are open."),
+    build_gauge("cassandra_streams", "Streams that are open."),
+    build_gauge("cassandra_tokens", "Tokens that the node owns."),
+    build_gauge("cassandra_unreachable_nodes", "Nodes that this one sees down."),
 ];
 
-const fn gauge(name: &'static str, help: &'static str) -> DatabaseGauge {
+const fn build_gauge(name: &'static str, help: &'static str) -> DatabaseGauge {
     DatabaseGauge { name, help }
 }
 
-fn list(nodes: &BTreeSet<IpAddr>) -> String {
+fn join_addresses(nodes: &BTreeSet<IpAddr>) -> String {
     nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
@@ -211,7 +222,7 @@ mod tests {
     }
 
     fn predicates(facts: &NodeView, ranges: &RangeAvailability) -> Vec<&'static str> {
-        summarize(facts, ranges, None, None)
+        summarize_node(facts, ranges, None, None)
             .blockers
             .into_iter()
             .map(|(rule, _)| rule.name)
@@ -220,8 +231,12 @@ mod tests {
 
     #[test]
     fn a_settled_member_serves_and_may_stop() {
-        let seen =
-            summarize(&facts("NORMAL"), &RangeAvailability::default(), Some(&joined(1234)), None);
+        let seen = summarize_node(
+            &facts("NORMAL"),
+            &RangeAvailability::default(),
+            Some(&joined(1234)),
+            None,
+        );
         assert!(seen.serving && seen.blockers.is_empty());
         let known: Vec<_> = GAUGES.iter().map(|gauge| gauge.name).collect();
         assert_eq!(seen.gauges.into_keys().collect::<Vec<_>>(), known, "all of them are told");
@@ -236,7 +251,8 @@ mod tests {
     #[test]
     fn a_member_that_received_nothing_does_not_serve_and_may_not_be_restarted() {
         let state = NodeState { ring_load: Some(1 << 30), starved: true, ..joined(0) };
-        let seen = summarize(&facts("NORMAL"), &RangeAvailability::default(), Some(&state), None);
+        let seen =
+            summarize_node(&facts("NORMAL"), &RangeAvailability::default(), Some(&state), None);
         assert!(seen.alive && !seen.serving && seen.node_id.is_some());
         assert_eq!(seen.reason, Some("JoinedEmpty"));
         assert_eq!(seen.blockers[0].0.name, "JoinedEmpty");
@@ -245,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_joining_node_is_alive_and_claims_no_identity_yet() {
-        let seen = summarize(&facts("JOINING"), &RangeAvailability::default(), None, None);
+        let seen = summarize_node(&facts("JOINING"), &RangeAvailability::default(), None, None);
         assert!(seen.alive && !seen.serving);
         assert_eq!(seen.reason, Some("Joining"));
         assert_eq!((seen.node_id, seen.health), (None, None));
@@ -258,7 +274,7 @@ mod tests {
         answers[0]["EndpointToHostId"] = json!({"127.0.1.1": "id-1"});
         answers[0]["LiveNodes"] = json!(["127.0.1.1"]);
         answers[0]["UnreachableNodes"] = json!(["127.0.1.2"]);
-        let seen = summarize(&parse(answers), &RangeAvailability::default(), None, None);
+        let seen = summarize_node(&parse(answers), &RangeAvailability::default(), None, None);
         assert_eq!(seen.health, Some(Health::Green));
         assert!(seen.blockers.is_empty());
     }
@@ -266,7 +282,7 @@ mod tests {
     #[test]
     fn a_jvm_without_its_services_is_starting() {
         let seen =
-            summarize(&parse(vec![Value::Null; 7]), &RangeAvailability::default(), None, None);
+            summarize_node(&parse(vec![Value::Null; 7]), &RangeAvailability::default(), None, None);
         assert!(seen.alive && !seen.serving);
         assert_eq!(seen.reason, Some("Starting"));
     }
@@ -275,7 +291,7 @@ mod tests {
     fn a_node_that_is_down_in_another_datacenter_holds_no_stop() {
         let mut facts = NodeView { unreachable: [PEER].into(), ..facts("NORMAL") };
         let against = |facts: &NodeView| {
-            let seen = summarize(facts, &RangeAvailability::default(), None, None);
+            let seen = summarize_node(facts, &RangeAvailability::default(), None, None);
             assert_eq!(seen.blockers.len(), 1);
             seen.blockers[0].0.against.contains(&NodeChange::Stop)
         };

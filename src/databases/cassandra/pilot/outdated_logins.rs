@@ -62,11 +62,11 @@ struct SeenPasswords {
 
 impl SeenPasswords {
     /// Takes the roles of the ring; `is_ours` says whose connections are closed.
-    fn note(&mut self, rows: &[RoleRow], is_ours: impl Fn(&RoleRow) -> bool) {
+    fn record_rows(&mut self, rows: &[RoleRow], is_ours: impl Fn(&RoleRow) -> bool) {
         for row in rows {
             let Some(hash) = &row.hash else { continue };
-            let before = self.hashes.insert(row.name.clone(), hash.clone());
-            if before.is_some_and(|before| before != *hash) && is_ours(row) {
+            let old_hash = self.hashes.insert(row.name.clone(), hash.clone());
+            if old_hash.is_some_and(|old_hash| old_hash != *hash) && is_ours(row) {
                 self.changed.insert(row.name.clone(), hash.clone());
             }
         }
@@ -74,8 +74,8 @@ impl SeenPasswords {
 
     /// Forgets changes before which no connection is left. A login that has changed once more since
     /// stays.
-    fn settle(&mut self, closed: &BTreeMap<String, String>) {
-        self.changed.retain(|name, hash| closed.get(name) != Some(hash));
+    fn remove_closed(&mut self, closed_hashes: &BTreeMap<String, String>) {
+        self.changed.retain(|name, hash| closed_hashes.get(name) != Some(hash));
     }
 }
 
@@ -110,63 +110,68 @@ impl PasswordRecord {
         Self { path: config.join(FILE), known: Mutex::default(), login: LOGIN }
     }
 
-    fn known(&self) -> MutexGuard<'_, KnownPasswords> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.seen.is_none() {
-            let read = fs::read(&self.path).ok();
-            let seen = read.and_then(|json| serde_json::from_slice(&json).ok());
-            known.seen = Some(seen.unwrap_or_default());
+    fn lock_passwords(&self) -> MutexGuard<'_, KnownPasswords> {
+        let mut passwords = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if passwords.seen.is_none() {
+            let content = fs::read(&self.path).ok();
+            let stored_passwords = content.and_then(|json| serde_json::from_slice(&json).ok());
+            passwords.seen = Some(stored_passwords.unwrap_or_default());
         }
-        known
+        passwords
     }
 
     /// Begins again, for a run of the database to which no client is connected.
-    pub(super) fn forget(&self) -> Result<(), Error> {
+    pub(super) fn clear(&self) -> Result<(), Error> {
         match fs::remove_file(&self.path) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
                 return Err(Error::Write { path: self.path.clone(), source });
             }
             _ => {}
         }
-        *self.known() = KnownPasswords { seen: Some(SeenPasswords::default()), since: None };
+        *self.lock_passwords() =
+            KnownPasswords { seen: Some(SeenPasswords::default()), since: None };
         Ok(())
     }
 
     /// Notes the passwords of the ring's roles; `is_ours` says whose connections are closed.
-    pub(super) fn note(
+    pub(super) fn record_rows(
         &self,
         rows: &[RoleRow],
         is_ours: impl Fn(&RoleRow) -> bool,
     ) -> Result<(), Error> {
-        self.change(|seen| seen.note(rows, is_ours))
+        self.update(|seen_passwords| seen_passwords.record_rows(rows, is_ours))
     }
 
     /// Returns the logins whose password changed, with the hashes of the present ones, and for how long
     /// this program has known it.
-    fn changed(&self) -> (BTreeMap<String, String>, Duration) {
-        let mut known = self.known();
-        let changed = known.seen.as_ref().map(|seen| seen.changed.clone()).unwrap_or_default();
-        if changed.is_empty() {
-            known.since = None;
-            return (changed, Duration::ZERO);
+    fn changed_hashes(&self) -> (BTreeMap<String, String>, Duration) {
+        let mut passwords = self.lock_passwords();
+        let hashes = passwords
+            .seen
+            .as_ref()
+            .map(|seen_passwords| seen_passwords.changed.clone())
+            .unwrap_or_default();
+        if hashes.is_empty() {
+            passwords.since = None;
+            return (hashes, Duration::ZERO);
         }
-        let since = *known.since.get_or_insert_with(Instant::now);
-        (changed, since.elapsed())
+        let since = *passwords.since.get_or_insert_with(Instant::now);
+        (hashes, since.elapsed())
     }
 
     fn is_restarting(&self) -> bool {
-        self.known().seen.as_ref().is_some_and(|seen| seen.restarting)
+        self.lock_passwords().seen.as_ref().is_some_and(|seen_passwords| seen_passwords.restarting)
     }
 
     /// What is not written down is not known either: the next look tries again.
-    fn change(&self, change: impl FnOnce(&mut SeenPasswords)) -> Result<(), Error> {
-        let mut known = self.known();
-        let mut seen = known.seen.clone().unwrap_or_default();
-        change(&mut seen);
-        if known.seen.as_ref() != Some(&seen) {
-            let json = serde_json::to_vec(&seen).expect("it is made of texts");
+    fn update(&self, change: impl FnOnce(&mut SeenPasswords)) -> Result<(), Error> {
+        let mut passwords = self.lock_passwords();
+        let mut seen_passwords = passwords.seen.clone().unwrap_or_default();
+        change(&mut seen_passwords);
+        if passwords.seen.as_ref() != Some(&seen_passwords) {
+            let json = serde_json::to_vec(&seen_passwords).expect("it is made of texts");
             write_whole(&self.path, &json, 0o600)?;
-            known.seen = Some(seen);
+            passwords.seen = Some(seen_passwords);
         }
         Ok(())
     }
@@ -180,31 +185,35 @@ impl CassandraDriver {
         node: &DatabaseNode,
         access: &NodeAccess,
     ) -> Result<(), Error> {
-        let (changed, waited) = self.passwords.changed();
-        if changed.is_empty() || !access.asks_passwords {
+        let (changed_hashes, wait_time) = self.passwords.changed_hashes();
+        if changed_hashes.is_empty() || !access.asks_passwords {
             return Ok(());
         }
         let jolokia = self.jolokia()?;
         // The ring has the new passwords: from here on the former ones let nobody in.
-        let forgotten = jolokia.execute(CREDENTIALS, "invalidate()", &json!([]), PATIENCE).await?;
-        done(forgotten, "the node still goes by former passwords")?;
+        let invalidate_outcome =
+            jolokia.execute_operation(CREDENTIALS, "invalidate()", &json!([]), PATIENCE).await?;
+        check_outcome(invalidate_outcome, "the node still goes by former passwords")?;
         sleep(self.passwords.login).await;
-        let own = self.session.local().await;
-        let all: Vec<Value> = jolokia.attribute(CONNECTIONS, "Value").await?;
-        let open = connected(&all, &changed, own);
-        if open.is_empty() {
-            return self.passwords.change(|seen| seen.settle(&changed));
+        let own_address = self.session.local_address().await;
+        let connections: Vec<Value> = jolokia.read_attribute(CONNECTIONS, "Value").await?;
+        let open_users = connected_users(&connections, &changed_hashes, own_address);
+        if open_users.is_empty() {
+            return self
+                .passwords
+                .update(|seen_passwords| seen_passwords.remove_closed(&changed_hashes));
         }
-        let names = open.into_iter().collect::<Vec<_>>().join(", ");
-        let left = turn(node.address, &self.seen().live).saturating_sub(waited);
-        if !left.is_zero() {
+        let names = open_users.into_iter().collect::<Vec<_>>().join(", ");
+        let remaining =
+            restart_delay(node.address, &self.driver_state().live).saturating_sub(wait_time);
+        if !remaining.is_zero() {
             return Err(Error::NotYet(format!(
                 "connections of {names} are from before the password changed, and are closed in {} s: \
                  the nodes take turns",
-                left.as_secs() + 1
+                remaining.as_secs() + 1
             )));
         }
-        let mode: String = jolokia.attribute(STORAGE_SERVICE, "OperationMode").await?;
+        let mode: String = jolokia.read_attribute(STORAGE_SERVICE, "OperationMode").await?;
         if mode != "NORMAL" {
             // Cassandra would stop the native transport, and not start it again.
             return Err(Error::NotYet(format!(
@@ -214,12 +223,15 @@ impl CassandraDriver {
         }
         info!(names, "Restarting the native transport: a password changed");
         self.session.close().await;
-        self.passwords.change(|seen| seen.restarting = true)?;
-        let restarted = jolokia.execute_all(STORAGE_SERVICE, &RESTART, RESTART_LIMIT).await?;
-        done(restarted, "connections from before a password changed are not closed yet")?;
-        self.passwords.change(|seen| {
-            seen.settle(&changed);
-            seen.restarting = false;
+        self.passwords.update(|seen_passwords| seen_passwords.restarting = true)?;
+        let restart_outcome = jolokia.execute_all(STORAGE_SERVICE, &RESTART, RESTART_LIMIT).await?;
+        check_outcome(
+            restart_outcome,
+            "connections from before a password changed are not closed yet",
+        )?;
+        self.passwords.update(|seen_passwords| {
+            seen_passwords.remove_closed(&changed_hashes);
+            seen_passwords.restarting = false;
         })
     }
 
@@ -231,38 +243,39 @@ impl CassandraDriver {
         }
         let start = RESTART[1];
         let jolokia = self.jolokia()?;
-        let started = jolokia.execute(STORAGE_SERVICE, start, &json!([]), PATIENCE).await?;
-        done(started, "the native transport was stopped, and does not start")?;
-        self.passwords.change(|seen| seen.restarting = false)
+        let start_outcome =
+            jolokia.execute_operation(STORAGE_SERVICE, start, &json!([]), PATIENCE).await?;
+        check_outcome(start_outcome, "the native transport was stopped, and does not start")?;
+        self.passwords.update(|seen_passwords| seen_passwords.restarting = false)
     }
 }
 
 /// Fails unless the operation has ended well; it is tried again.
-fn done(outcome: OperationOutcome, otherwise: &str) -> Result<(), Error> {
+fn check_outcome(outcome: OperationOutcome, message: &str) -> Result<(), Error> {
     match outcome {
         OperationOutcome::Done(_) => Ok(()),
-        OperationOutcome::Failed(why) => Err(Error::NotYet(format!("{otherwise}: {why}"))),
-        OperationOutcome::StillRunning => Err(Error::NotYet(otherwise.to_owned())),
+        OperationOutcome::Failed(reason) => Err(Error::NotYet(format!("{message}: {reason}"))),
+        OperationOutcome::StillRunning => Err(Error::NotYet(message.to_owned())),
     }
 }
 
 /// Returns which of the logins are connected, but for the pilot's own connection.
-fn connected(
-    all: &[Value],
-    changed: &BTreeMap<String, String>,
-    own: Option<SocketAddr>,
+fn connected_users(
+    connections: &[Value],
+    changed_hashes: &BTreeMap<String, String>,
+    own_address: Option<SocketAddr>,
 ) -> BTreeSet<String> {
-    let others = all.iter().filter(|one| !is_own(one, own));
-    let names = others.filter_map(|one| one["user"].as_str());
-    names.filter(|name| changed.contains_key(*name)).map(str::to_owned).collect()
+    let others = connections.iter().filter(|connection| !is_own(connection, own_address));
+    let names = others.filter_map(|connection| connection["user"].as_str());
+    names.filter(|name| changed_hashes.contains_key(*name)).map(str::to_owned).collect()
 }
 
 /// Returns how long a node waits for the nodes of the ring that come before it.
-fn turn(own: IpAddr, live: &LiveNodes) -> Duration {
-    let all: BTreeSet<&IpAddr> = live.values().flatten().collect();
+fn restart_delay(own_address: IpAddr, live: &LiveNodes) -> Duration {
+    let addresses: BTreeSet<&IpAddr> = live.values().flatten().collect();
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-    let before = all.iter().filter(|other| ***other < own).count();
-    TURN.min(ALL_TURNS / count(all.len().max(1))) * count(before)
+    let position = addresses.iter().filter(|other| ***other < own_address).count();
+    TURN.min(ALL_TURNS / count(addresses.len().max(1))) * count(position)
 }
 
 #[cfg(test)]

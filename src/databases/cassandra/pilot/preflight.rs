@@ -12,76 +12,82 @@ use crate::{
     error::chain,
     pilot::{
         driver::{DatabaseNode, FailedCheck, KernelNeeds},
-        node::preflight::{failed, installed, out_of_turn, unresolved},
+        node::preflight::{failed_check, find_installed_version, find_unresolved, out_of_turn},
         volume::state_file::StateFile,
     },
 };
 
-pub(super) fn check(node: &DatabaseNode) -> Vec<FailedCheck> {
+pub(super) fn check_node(node: &DatabaseNode) -> Vec<FailedCheck> {
     let state = match NodeState::load(&node.data) {
         Ok(state) => state,
-        Err(error) => return vec![failed("PreflightFailed", chain(&error).to_string())],
+        Err(error) => return vec![failed_check("PreflightFailed", chain(&error).to_string())],
     };
-    let mut found = Vec::new();
+    let mut failed_checks = Vec::new();
     if state.left {
-        found.push(failed("NodeDecommissioned", LEFT.to_owned()));
+        failed_checks.push(failed_check("NodeDecommissioned", LEFT.to_owned()));
     }
-    match ResolvedSpec::of(node, &state) {
-        Err(error) => found.push(failed("ConfigRejected", error.to_string())),
+    match ResolvedSpec::from_node(node, &state) {
+        Err(error) => failed_checks.push(failed_check("ConfigRejected", error.to_string())),
         Ok(intent) if has_data(&node.data) => {
-            let mismatches = unreadable(node, &state, intent.release)
-                .map_or_else(|| elsewhere(&state, &intent), |version| vec![version]);
-            found.extend(mismatches.into_iter().map(|what| failed("IdentityMismatch", what)));
+            let mismatches = version_mismatch(node, &state, intent.release)
+                .map_or_else(|| identity_mismatches(&state, &intent), |version| vec![version]);
+            failed_checks.extend(
+                mismatches.into_iter().map(|message| failed_check("IdentityMismatch", message)),
+            );
         }
         Ok(_) => {}
     }
-    if found.is_empty() && has_data(&node.data) {
-        let program = version(&node.home);
-        found.extend(out_of_turn(node, program.as_deref(), state.version.as_deref()));
+    if failed_checks.is_empty() && has_data(&node.data) {
+        let program = installed_version(&node.home);
+        failed_checks.extend(out_of_turn(node, program.as_deref(), state.version.as_deref()));
     }
-    found
+    failed_checks
 }
 
 /// Returns why the program cannot read the data of the version that wrote them. A version that this
 /// build does not know is later than all that it knows.
-fn unreadable(node: &DatabaseNode, state: &NodeState, release: Release) -> Option<String> {
-    let written = state.version.as_deref()?;
+fn version_mismatch(node: &DatabaseNode, state: &NodeState, release: Release) -> Option<String> {
+    let data_version = state.version.as_deref()?;
     // The program in `home` is the one that will run: an image may hold another version than the
     // spec names.
-    let program: Option<Release> = version(&node.home).and_then(|version| version.parse().ok());
+    let program: Option<Release> =
+        installed_version(&node.home).and_then(|version| version.parse().ok());
     let release = program.unwrap_or(release);
-    if written.parse().is_ok_and(|written| release.reads(written)) {
+    if data_version.parse().is_ok_and(|data_release| release.can_read(data_release)) {
         return None;
     }
     let home = node.home.display();
     let place = program.map_or(String::new(), |_| format!(", which is the program in {home},"));
     Some(format!(
-        "the data were written by Cassandra {written}, and {release}{place} cannot read them; set \
+        "the data were written by Cassandra {data_version}, and {release}{place} cannot read them; set \
          spec.version, and spec.image if it is set, to that or a later one"
     ))
 }
 
 /// Returns what differs between the place in the ring where a member's data were written and the
 /// one that is wanted.
-fn elsewhere(state: &NodeState, intent: &ResolvedSpec) -> Vec<String> {
+fn identity_mismatches(state: &NodeState, intent: &ResolvedSpec) -> Vec<String> {
     let pairs = [
         ("cluster name", &state.cluster_name, &intent.cluster_name),
         ("datacenter", &state.datacenter, &intent.datacenter),
         ("rack", &state.rack, &intent.rack),
     ];
-    let moved = pairs.into_iter().filter(|(_, was, wanted)| state.joined && was != wanted);
-    let text = |(what, was, wanted)| {
-        format!("the data were written in {what} {was:?}, and {wanted:?} is wanted; set it back")
+    let mismatches =
+        pairs.into_iter().filter(|(_, recorded, desired)| state.joined && recorded != desired);
+    let text = |(field, recorded, desired)| {
+        format!(
+            "the data were written in {field} {recorded:?}, and {desired:?} is wanted; set it back"
+        )
     };
-    moved.map(text).collect()
+    mismatches.map(text).collect()
 }
 
 /// Names of Cassandra's own jar, in its releases and in the Java package registry.
 const JARS: &[&str] = &["apache-cassandra", "cassandra-all"];
 
 /// Returns the Cassandra version that is installed in the folder `home`.
-pub(super) fn version(home: &Path) -> Option<String> {
-    installed(home, JARS)
+pub(super) fn installed_version(home: &Path) -> Option<String> {
+    find_installed_version(home, JARS)
 }
 
 /// Kernel limits below which the preflight check fails: with fewer open files Cassandra fails as
@@ -91,19 +97,19 @@ pub(super) const NEEDS: KernelNeeds =
 
 /// Checks that at least one of the additional seeds resolves. A node without data joins through
 /// them; a node with data does not depend on them.
-pub(super) async fn seeds(node: &DatabaseNode) -> Vec<FailedCheck> {
-    let told = node.pilot.spec.part::<CassandraNode>().map(|spec| spec.additional_seeds);
-    let told = told.unwrap_or_default();
-    if told.is_empty() || has_data(&node.data) {
+pub(super) async fn check_seeds(node: &DatabaseNode) -> Vec<FailedCheck> {
+    let seeds = node.pilot.spec.part::<CassandraNode>().map(|spec| spec.additional_seeds);
+    let seeds = seeds.unwrap_or_default();
+    if seeds.is_empty() || has_data(&node.data) {
         return Vec::new();
     }
-    let missing = unresolved(&told).await;
-    if missing.len() < told.len() {
+    let unresolved_seeds = find_unresolved(&seeds).await;
+    if unresolved_seeds.len() < seeds.len() {
         return Vec::new();
     }
-    let names = missing.join(", ");
+    let names = unresolved_seeds.join(", ");
     let message = format!("no seed can be resolved: {names}; mend additionalSeeds, or the DNS");
-    vec![failed("PreflightFailed", message)]
+    vec![failed_check("PreflightFailed", message)]
 }
 
 #[cfg(test)]
@@ -117,7 +123,7 @@ mod tests {
     };
 
     fn reasons(node: &DatabaseNode) -> Vec<&'static str> {
-        check(node).into_iter().map(|failed| failed.reason).collect()
+        check_node(node).into_iter().map(|failed| failed.reason).collect()
     }
 
     #[test]
@@ -147,12 +153,12 @@ mod tests {
         fs::create_dir_all(node.data.join("data/system/local-1")).unwrap();
         assert_eq!(reasons(&moved), ["IdentityMismatch"]);
         let mut state = NodeState::load(&node.data).unwrap();
-        state.rack = ResolvedSpec::of(&node, &state).unwrap().rack;
+        state.rack = ResolvedSpec::from_node(&node, &state).unwrap().rack;
         state.version = Some("5.0.6".to_owned());
         state.save(&node.data).unwrap();
         assert_eq!(reasons(&moved), [""; 0]);
         moved.pilot.spec.version = Some("4.1.10".to_owned());
-        let told = check(&moved);
+        let told = check_node(&moved);
         assert_eq!(told[0].reason, "IdentityMismatch");
         assert!(told[0].message.contains("written by Cassandra 5.0.6"), "{}", told[0].message);
         moved.pilot.spec.version = Some("3.11.4".to_owned());
@@ -161,7 +167,7 @@ mod tests {
         moved.pilot.spec.version = Some("5.0.6".to_owned());
         state.version = Some("6.0.1".to_owned());
         state.save(&node.data).unwrap();
-        let told = check(&moved);
+        let told = check_node(&moved);
         assert_eq!(told[0].reason, "IdentityMismatch");
         assert!(told[0].message.contains("written by Cassandra 6.0.1"), "{told:?}");
         state.version = Some("5.0.6".to_owned());
@@ -170,7 +176,7 @@ mod tests {
         moved.pilot.spec.version = Some("5.0.6".to_owned());
         fs::create_dir_all(moved.home.join("lib")).unwrap();
         fs::write(moved.home.join("lib/apache-cassandra-4.1.10.jar"), "").unwrap();
-        let told = check(&moved);
+        let told = check_node(&moved);
         assert_eq!(told[0].reason, "IdentityMismatch");
         assert!(told[0].message.contains("and 4.1, which is the program in"), "{told:?}");
     }
@@ -192,11 +198,11 @@ mod tests {
             node.pilot.spec.change_part::<CassandraNode>(|part| part.additional_seeds = seeds);
         };
         tell(&mut node, &["no-such-host.invalid"]);
-        assert_eq!(seeds(&node).await[0].reason, "PreflightFailed");
+        assert_eq!(check_seeds(&node).await[0].reason, "PreflightFailed");
         tell(&mut node, &["no-such-host.invalid", "127.0.0.1:7000"]);
-        assert_eq!(seeds(&node).await, []);
+        assert_eq!(check_seeds(&node).await, []);
         tell(&mut node, &["no-such-host.invalid"]);
         fs::create_dir_all(node.data.join("data/system/local-1")).unwrap();
-        assert_eq!(seeds(&node).await, [], "it comes back by itself");
+        assert_eq!(check_seeds(&node).await, [], "it comes back by itself");
     }
 }

@@ -61,20 +61,20 @@ impl ReplicaCount {
     /// Returns whether the stop of a live replica would lose a quorum while other replicas are down.
     /// With all replicas up, a range with fewer than three loses it by any restart.
     fn is_last_of_quorum(self) -> bool {
-        let left = Self { live: self.live.saturating_sub(1), ..self };
-        self.live < self.all && !left.has_quorum()
+        let remaining = Self { live: self.live.saturating_sub(1), ..self };
+        self.live < self.all && !remaining.has_quorum()
     }
 }
 
 impl RangeAvailability {
     /// Asks Cassandra which nodes share the users' ranges. Useful only while a node is down: with
     /// all nodes up, no order of restarts is better than another.
-    pub(super) async fn ask(jolokia: &JolokiaClient, facts: &NodeView) -> Result<Self, Error> {
-        let mut ranges = Self { places: places(jolokia, facts).await?, ..Self::default() };
-        let keyspaces = keyspaces::of_users(jolokia).await?;
-        for alike in keyspaces::replicas(jolokia, keyspaces).await? {
-            let keyspace = &alike.keyspaces[0];
-            let Value::Object(map) = alike.ranges.or_fail()? else {
+    pub(super) async fn query(jolokia: &JolokiaClient, facts: &NodeView) -> Result<Self, Error> {
+        let mut ranges = Self { places: read_places(jolokia, facts).await?, ..Self::default() };
+        let keyspaces = keyspaces::list_user_keyspaces(jolokia).await?;
+        for group in keyspaces::read_replicas(jolokia, keyspaces).await? {
+            let keyspace = &group.keyspaces[0];
+            let Value::Object(map) = group.ranges.or_fail()? else {
                 return Err(unclear_replicas(keyspace).into());
             };
             for replicas in map.values() {
@@ -82,7 +82,7 @@ impl RangeAvailability {
                 if replicas.is_empty() {
                     return Err(unclear_replicas(keyspace).into());
                 }
-                ranges.weigh(keyspace, &replicas, facts);
+                ranges.check_range(keyspace, &replicas, facts);
             }
         }
         Ok(ranges)
@@ -92,7 +92,7 @@ impl RangeAvailability {
     /// `EACH_QUORUM` by those of each datacenter (`ConsistencyLevel.quorumFor`, `localQuorumFor`).
     /// The strategy of the keyspace is not asked for: one with `SimpleStrategy` in several
     /// datacenters is judged in the same way, which is stricter than `QUORUM` needs.
-    fn weigh(&mut self, keyspace: &str, replicas: &BTreeSet<IpAddr>, facts: &NodeView) {
+    fn check_range(&mut self, keyspace: &str, replicas: &BTreeSet<IpAddr>, facts: &NodeView) {
         let mut ring = ReplicaCount::default();
         let mut datacenters = BTreeMap::<Option<&str>, ReplicaCount>::new();
         for node in replicas {
@@ -102,22 +102,24 @@ impl RangeAvailability {
         }
         // A replica whose datacenter is not known may be in any. For a stop, one that is down
         // counts in each datacenter and one that is live in none; for the health, the reverse.
-        let unknown = datacenters.remove(&None).unwrap_or_default();
-        let down = unknown.all - unknown.live;
+        let unknown_replicas = datacenters.remove(&None).unwrap_or_default();
+        let down_count = unknown_replicas.all - unknown_replicas.live;
         let is_lost = |count: &ReplicaCount| {
-            let best =
-                ReplicaCount { all: count.all + unknown.live, live: count.live + unknown.live };
-            !best.has_quorum()
+            let best_case = ReplicaCount {
+                all: count.all + unknown_replicas.live,
+                live: count.live + unknown_replicas.live,
+            };
+            !best_case.has_quorum()
         };
         let quorum_lost = !ring.has_quorum() || datacenters.values().any(is_lost);
-        let own = facts.address.filter(|own| replicas.contains(own));
-        let own = own.map(|own| self.datacenter_of(&own, facts));
-        let lost_datacenter = own.and_then(|own| {
-            let count = datacenters.get(&own).copied().unwrap_or_default();
-            let worst = ReplicaCount { all: count.all + down, ..count };
-            worst.is_last_of_quorum().then(|| own.map(str::to_owned))
+        let own_address = facts.address.filter(|address| replicas.contains(address));
+        let own_datacenter = own_address.map(|address| self.datacenter_of(&address, facts));
+        let lost_datacenter = own_datacenter.and_then(|datacenter| {
+            let count = datacenters.get(&datacenter).copied().unwrap_or_default();
+            let worst_case = ReplicaCount { all: count.all + down_count, ..count };
+            worst_case.is_last_of_quorum().then(|| datacenter.map(str::to_owned))
         });
-        let is_lost_in_ring = own.is_some() && ring.is_last_of_quorum();
+        let is_lost_in_ring = own_datacenter.is_some() && ring.is_last_of_quorum();
         let datacenter = if is_lost_in_ring { Some(None) } else { lost_datacenter };
         self.quorum_lost |= quorum_lost;
         if let Some(datacenter) = datacenter {
@@ -128,10 +130,10 @@ impl RangeAvailability {
 
     /// Are all nodes that are down in other datacenters than this one? Not where a place is not known.
     pub(super) fn are_down_elsewhere(&self, facts: &NodeView) -> bool {
-        let own = facts.address.and_then(|own| self.datacenter_of(&own, facts));
+        let own_datacenter = facts.address.and_then(|address| self.datacenter_of(&address, facts));
         let is_elsewhere = |node: &IpAddr| {
             let other = self.datacenter_of(node, facts);
-            own.zip(other).is_some_and(|(own, other)| own != other)
+            own_datacenter.zip(other).is_some_and(|(datacenter, other)| datacenter != other)
         };
         facts.unreachable.iter().all(is_elsewhere)
     }
@@ -146,24 +148,25 @@ impl RangeAvailability {
 
 /// Asks for datacenter and rack of the nodes that are down: gossip forgets them when all nodes
 /// restart.
-async fn places(
+async fn read_places(
     jolokia: &JolokiaClient,
     facts: &NodeView,
 ) -> Result<BTreeMap<IpAddr, (String, String)>, Error> {
-    let down = &facts.unreachable;
-    let both = |node: &IpAddr| {
+    let down_nodes = &facts.unreachable;
+    let snitch_calls = |node: &IpAddr| {
         ["getDatacenter(java.lang.String)", "getRack(java.lang.String)"]
             .map(|operation| (operation, node.to_string()))
     };
-    let calls: Vec<_> = down.iter().flat_map(both).collect();
+    let calls: Vec<_> = down_nodes.iter().flat_map(snitch_calls).collect();
     let answers = jolokia.call_each(SNITCH_INFO, &calls).await?;
     // The places are only reported, for an empty node that may replace one of these nodes.
-    let text =
-        |answer: Option<&QueryAnswer<Value>>| Some(answer?.as_ref().figure()?.as_str()?.to_owned());
+    let text = |answer: Option<&QueryAnswer<Value>>| {
+        Some(answer?.as_ref().into_option()?.as_str()?.to_owned())
+    };
     let place = |(node, answer): (&IpAddr, &[QueryAnswer<Value>])| {
         Some((*node, (text(answer.first())?, text(answer.get(1))?)))
     };
-    Ok(down.iter().zip(answers.chunks(2)).filter_map(place).collect())
+    Ok(down_nodes.iter().zip(answers.chunks(2)).filter_map(place).collect())
 }
 
 #[cfg(test)]
@@ -180,7 +183,7 @@ mod tests {
         let facts = NodeView { unreachable: [PEER].into(), ..facts("NORMAL") };
         let weigh = |replicas: &[IpAddr]| {
             let mut ranges = RangeAvailability::default();
-            ranges.weigh("shop", &replicas.iter().copied().collect(), &facts);
+            ranges.check_range("shop", &replicas.iter().copied().collect(), &facts);
             (ranges.quorum_lost, ranges.stopping_loses.is_some())
         };
         assert_eq!(weigh(&[OWN]), (false, false), "one replica, here: any restart loses it");
@@ -208,7 +211,7 @@ mod tests {
             ..NodeView::default()
         };
         let mut ranges = RangeAvailability::default();
-        ranges.weigh("shop", &all.iter().copied().map(node).collect(), &facts);
+        ranges.check_range("shop", &all.iter().copied().map(node).collect(), &facts);
         ranges
     }
 
@@ -254,7 +257,7 @@ mod tests {
         {
             let places = [(node(7), (answer.to_owned(), "r1".to_owned()))].into();
             let mut ranges = RangeAvailability { places, ..RangeAvailability::default() };
-            ranges.weigh("shop", &[4, 5, 6, 7, 8, 9].map(node).into(), &facts);
+            ranges.check_range("shop", &[4, 5, 6, 7, 8, 9].map(node).into(), &facts);
             assert_eq!(lost_in(&ranges), expected, "{answer}");
         }
     }

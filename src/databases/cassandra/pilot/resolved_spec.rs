@@ -27,18 +27,18 @@ pub(super) struct ResolvedSpec {
 
 impl ResolvedSpec {
     /// `state`: what the volume says of the node.
-    pub(super) fn of(node: &DatabaseNode, state: &NodeState) -> Result<Self, Error> {
+    pub(super) fn from_node(node: &DatabaseNode, state: &NodeState) -> Result<Self, Error> {
         let spec = &node.pilot.spec;
-        let rejected = |error: &dyn std::fmt::Display| Error::ConfigRejected(error.to_string());
+        let rejection = |error: &dyn std::fmt::Display| Error::ConfigRejected(error.to_string());
         let version = spec.version.as_deref().unwrap_or_default();
-        let release = version.parse().map_err(|error| rejected(&error))?;
-        let heap = heap_bytes(spec.jvm.as_ref(), node.memory_limit).map_err(|e| rejected(&e))?;
+        let release = version.parse().map_err(|error| rejection(&error))?;
+        let heap = heap_bytes(spec.jvm.as_ref(), node.memory_limit).map_err(|e| rejection(&e))?;
         let rack = rack_of(&node.pilot);
         let cassandra = spec.part::<CassandraNode>().unwrap_or_default();
         Ok(Self {
             release,
             cluster_name: ring_name(node, state, &cassandra)
-                .ok_or_else(|| rejected(&"spec.cassandra.clusterName is missing"))?,
+                .ok_or_else(|| rejection(&"spec.cassandra.clusterName is missing"))?,
             datacenter: cassandra
                 .datacenter
                 .unwrap_or_else(|| names::DEFAULT_DATACENTER.to_owned()),
@@ -58,15 +58,15 @@ fn ring_name(node: &DatabaseNode, state: &NodeState, part: &PilotCassandraSpec) 
     if part.cluster_name.is_some() {
         return part.cluster_name.clone();
     }
-    let object = || node.pilot.spec.cluster_ref.as_ref().map(|cluster| cluster.name.clone());
+    let object_name = || node.pilot.spec.cluster_ref.as_ref().map(|cluster| cluster.name.clone());
     if has_data(&node.data) {
-        let noted = Some(&state.cluster_name).filter(|name| !name.is_empty()).cloned();
-        return noted.or_else(object);
+        let stored_name = Some(&state.cluster_name).filter(|name| !name.is_empty()).cloned();
+        return stored_name.or_else(object_name);
     }
-    let reported = |peer: &Pilot| peer.status.part::<CassandraNode>()?.cluster_name;
-    peers::cluster_name(&node.pilot, &node.peers, reported)
+    let reported_name = |peer: &Pilot| peer.status.part::<CassandraNode>()?.cluster_name;
+    peers::cluster_name(&node.pilot, &node.peers, reported_name)
         .or_else(|| part.new_cluster_name.clone())
-        .or_else(object)
+        .or_else(object_name)
 }
 
 /// Returns the peers in a datacenter, as their Pilots say.
@@ -79,8 +79,8 @@ pub(super) fn in_datacenter<'a>(
 
 /// Returns the datacenter of a node, as its Pilot says.
 pub(super) fn datacenter_of(pilot: &Pilot) -> String {
-    let told = pilot.spec.part::<CassandraNode>().and_then(|part| part.datacenter);
-    told.unwrap_or_else(|| names::DEFAULT_DATACENTER.to_owned())
+    let datacenter = pilot.spec.part::<CassandraNode>().and_then(|part| part.datacenter);
+    datacenter.unwrap_or_else(|| names::DEFAULT_DATACENTER.to_owned())
 }
 
 /// Returns the rack of a node, as its Pilot says.
@@ -107,7 +107,7 @@ mod tests {
             (part.cluster_name, part.new_cluster_name) = (None, Some("shop-new".to_owned()));
         });
         let name = |node: &DatabaseNode, state: &NodeState| {
-            ResolvedSpec::of(node, state).unwrap().cluster_name
+            ResolvedSpec::from_node(node, state).unwrap().cluster_name
         };
         let (fresh, noted) = (
             NodeState::default(),

@@ -64,7 +64,7 @@ impl RingPresence {
     }
 
     /// Begins an absence, if none has begun: a process is about to start.
-    pub(super) fn leave(&mut self) {
+    pub(super) fn mark_away(&mut self) {
         if self.away_since.is_none() {
             self.away_since.clone_from(&self.last_seen);
         }
@@ -72,7 +72,7 @@ impl RingPresence {
 
     /// Takes over an observation of the node. When an absence ends, or the node has joined in place of
     /// a lost one, this decides whether it is behind.
-    pub(super) fn note(&mut self, view: &NodeView, facts: &AbsenceFacts, now: Timestamp) {
+    pub(super) fn update(&mut self, view: &NodeView, facts: &AbsenceFacts, now: Timestamp) {
         if !view.is_member() {
             return;
         }
@@ -82,47 +82,56 @@ impl RingPresence {
             return;
         }
         let since = Time(now);
-        let unseen = self.last_seen.clone().filter(|last| elapsed(last.0, now) > UNSEEN);
-        let away_since = self.away_since.take().or(unseen);
+        let unseen_since = self.last_seen.clone().filter(|last| time_between(last.0, now) > UNSEEN);
+        let away_since = self.away_since.take().or(unseen_since);
         if mem::take(&mut self.replaces_lost) {
             info!("This node took the place of a lost one, and is to be repaired");
             self.behind = Some(CassandraBehind { since, away_since: None });
-        } else if let Some(away) = away_since.filter(|away| self.missed(away.0, view, facts, now)) {
-            warn!(since = %away.0, "This node was away for longer than hints are kept, and is to be repaired");
+        } else if let Some(away_since) =
+            away_since.filter(|time| self.has_missed_writes(time.0, view, facts, now))
+        {
+            warn!(since = %away_since.0, "This node was away for longer than hints are kept, and is to be repaired");
             // Of two absences without a repair between them the first one counts.
-            let before = self.behind.take().map_or(Some(away.clone()), |behind| behind.away_since);
-            self.behind = Some(CassandraBehind { since, away_since: before });
+            let first_away_since =
+                self.behind.take().map_or(Some(away_since.clone()), |behind| behind.away_since);
+            self.behind = Some(CassandraBehind { since, away_since: first_away_since });
         }
-        if self.last_seen.as_ref().is_none_or(|last| elapsed(last.0, now) >= SEEN_EVERY) {
+        if self.last_seen.as_ref().is_none_or(|last| time_between(last.0, now) >= SEEN_EVERY) {
             self.last_seen = Some(Time(now));
         }
-        if let Some(kept) = facts.hints_kept {
-            self.hints_kept = Some(kept.as_millis().try_into().unwrap_or(u64::MAX));
+        if let Some(window) = facts.hints_kept {
+            self.hints_kept = Some(window.as_millis().try_into().unwrap_or(u64::MAX));
         }
     }
 
     /// Did the node miss writes of which no hints were kept? Not while no other node ran: then
     /// nothing was written. Settings reach one node after the other, so the shorter of the former
     /// time and the present one counts.
-    fn missed(
+    fn has_missed_writes(
         &self,
-        away: Timestamp,
+        away_since: Timestamp,
         view: &NodeView,
         facts: &AbsenceFacts,
         now: Timestamp,
     ) -> bool {
-        let before = self.hints_kept.map(Duration::from_millis);
-        let kept = before.into_iter().chain(facts.hints_kept).min().unwrap_or_default();
-        let ran = facts.peers.as_ref().and_then(|peers| {
-            peers.longest(Some(view.ids.len()), SystemTime::from(away), SystemTime::from(now))
+        let stored_window = self.hints_kept.map(Duration::from_millis);
+        let hint_window =
+            stored_window.into_iter().chain(facts.hints_kept).min().unwrap_or_default();
+        let peer_run_time = facts.peers.as_ref().and_then(|peers| {
+            peers.longest_run(
+                Some(view.ids.len()),
+                SystemTime::from(away_since),
+                SystemTime::from(now),
+            )
         });
-        elapsed(away, now) > kept && ran.is_none_or(|ran| ran > kept)
+        time_between(away_since, now) > hint_window
+            && peer_run_time.is_none_or(|run_time| run_time > hint_window)
     }
 
     /// Takes over a user's report that the node was repaired.
-    pub(super) fn settle(&mut self, pilot: &ObjectMeta, now: Timestamp) {
+    pub(super) fn clear_when_repaired(&mut self, pilot: &ObjectMeta, now: Timestamp) {
         let Some(behind) = &self.behind else { return };
-        if RepairReport::read(pilot, behind.since.0, now) == RepairReport::Repaired {
+        if RepairReport::from_metadata(pilot, behind.since.0, now) == RepairReport::Repaired {
             info!("A user reports that this node was repaired");
             self.behind = None;
         }
@@ -130,7 +139,7 @@ impl RingPresence {
 }
 
 /// Returns the time from `earlier` to `later`; zero where the clock was set back.
-fn elapsed(earlier: Timestamp, later: Timestamp) -> Duration {
+fn time_between(earlier: Timestamp, later: Timestamp) -> Duration {
     Duration::try_from(later.duration_since(earlier)).unwrap_or_default()
 }
 
@@ -164,16 +173,16 @@ mod tests {
             ..Termination::default()
         });
         let hints_kept = Some(Duration::from_secs(3 * 3600));
-        AbsenceFacts { hints_kept, peers: Some(PeerRuns::of(&[other])) }
+        AbsenceFacts { hints_kept, peers: Some(PeerRuns::from_peers(&[other])) }
     }
 
     /// Returns the node after it was in its ring at [`BEGIN`], and was restarted `away` seconds later.
     fn back(away: i64, facts_then: &AbsenceFacts, facts_now: &AbsenceFacts) -> RingPresence {
         let mut presence = RingPresence::default();
-        presence.note(&facts("NORMAL"), facts_then, at(0));
-        presence.leave();
-        presence.note(&facts("JOINING"), facts_now, at(away - 1));
-        presence.note(&facts("NORMAL"), facts_now, at(away));
+        presence.update(&facts("NORMAL"), facts_then, at(0));
+        presence.mark_away();
+        presence.update(&facts("JOINING"), facts_now, at(away - 1));
+        presence.update(&facts("NORMAL"), facts_now, at(away));
         presence
     }
 
@@ -218,7 +227,7 @@ mod tests {
         let off = AbsenceFacts { hints_kept: Some(Duration::ZERO), ..ring(-HOUR, None) };
         let mut presence = RingPresence::default();
         for seconds in (0..600).step_by(5) {
-            presence.note(&facts("NORMAL"), &off, at(seconds));
+            presence.update(&facts("NORMAL"), &off, at(seconds));
         }
         assert_eq!((presence.behind, presence.last_seen), (None, Some(Time(at(540)))));
     }
@@ -226,8 +235,8 @@ mod tests {
     #[test]
     fn first_record_of_node_is_not_behind() {
         let mut presence = RingPresence::default();
-        presence.leave();
-        presence.note(&facts("NORMAL"), &ring(-99 * HOUR, None), at(0));
+        presence.mark_away();
+        presence.update(&facts("NORMAL"), &ring(-99 * HOUR, None), at(0));
         assert_eq!(presence.behind, None, "an older pilot kept no record");
     }
 
@@ -235,8 +244,8 @@ mod tests {
     fn hung_process_counts_as_away() {
         let mut presence = RingPresence::default();
         let running = ring(-HOUR, None);
-        presence.note(&facts("NORMAL"), &running, at(0));
-        presence.note(&facts("NORMAL"), &running, at(4 * HOUR));
+        presence.update(&facts("NORMAL"), &running, at(0));
+        presence.update(&facts("NORMAL"), &running, at(4 * HOUR));
         assert_eq!(presence.behind, Some(behind(4 * HOUR, Some(0))));
     }
 
@@ -247,11 +256,11 @@ mod tests {
         alone.unreachable.insert(PEER);
         let after = |facts_now: &AbsenceFacts| {
             let mut presence = RingPresence::default();
-            presence.note(&facts("NORMAL"), facts_now, at(0));
+            presence.update(&facts("NORMAL"), facts_now, at(0));
             for hour in 0..5 {
-                presence.note(&alone, facts_now, at(60 + hour * HOUR));
+                presence.update(&alone, facts_now, at(60 + hour * HOUR));
             }
-            presence.note(&facts("NORMAL"), facts_now, at(5 * HOUR));
+            presence.update(&facts("NORMAL"), facts_now, at(5 * HOUR));
             presence.behind
         };
         assert_eq!(after(&ring(-HOUR, None)), Some(behind(5 * HOUR, Some(60))));
@@ -261,12 +270,12 @@ mod tests {
     #[test]
     fn replacement_is_behind_once_joined() {
         let mut presence = RingPresence { replaces_lost: true, ..RingPresence::default() };
-        presence.leave();
-        presence.note(&facts("JOINING"), &AbsenceFacts::default(), at(10));
+        presence.mark_away();
+        presence.update(&facts("JOINING"), &AbsenceFacts::default(), at(10));
         assert_eq!(presence.behind, None);
-        presence.note(&facts("NORMAL"), &AbsenceFacts::default(), at(20));
+        presence.update(&facts("NORMAL"), &AbsenceFacts::default(), at(20));
         assert_eq!(presence.behind, Some(behind(20, None)));
-        presence.note(&facts("NORMAL"), &AbsenceFacts::default(), at(30));
+        presence.update(&facts("NORMAL"), &AbsenceFacts::default(), at(30));
         assert_eq!(presence.behind, Some(behind(20, None)));
     }
 
@@ -278,17 +287,17 @@ mod tests {
             let annotations = Some([(REPAIRED.to_owned(), at(seconds).to_string())].into());
             ObjectMeta { annotations, ..ObjectMeta::default() }
         };
-        presence.settle(&ObjectMeta::default(), at(6 * HOUR));
-        presence.settle(&report(4 * HOUR), at(6 * HOUR));
-        presence.settle(&report(9 * HOUR), at(6 * HOUR));
+        presence.clear_when_repaired(&ObjectMeta::default(), at(6 * HOUR));
+        presence.clear_when_repaired(&report(4 * HOUR), at(6 * HOUR));
+        presence.clear_when_repaired(&report(9 * HOUR), at(6 * HOUR));
         assert!(presence.behind.is_some(), "too early, or not yet");
-        presence.settle(&report(5 * HOUR), at(6 * HOUR));
+        presence.clear_when_repaired(&report(5 * HOUR), at(6 * HOUR));
         assert_eq!(presence.behind, None);
-        presence.note(&facts("NORMAL"), &running, at(6 * HOUR));
+        presence.update(&facts("NORMAL"), &running, at(6 * HOUR));
         presence.behind = None;
-        presence.leave();
-        presence.note(&facts("NORMAL"), &running, at(10 * HOUR));
-        presence.settle(&report(5 * HOUR), at(11 * HOUR));
+        presence.mark_away();
+        presence.update(&facts("NORMAL"), &running, at(10 * HOUR));
+        presence.clear_when_repaired(&report(5 * HOUR), at(11 * HOUR));
         assert_eq!(presence.behind, Some(behind(10 * HOUR, Some(6 * HOUR))));
     }
 
@@ -296,8 +305,8 @@ mod tests {
     fn second_absence_keeps_begin_of_first() {
         let running = ring(-HOUR, None);
         let mut presence = back(4 * HOUR, &running, &running);
-        presence.leave();
-        presence.note(&facts("NORMAL"), &running, at(9 * HOUR));
+        presence.mark_away();
+        presence.update(&facts("NORMAL"), &running, at(9 * HOUR));
         assert_eq!(presence.behind, Some(behind(9 * HOUR, Some(0))));
     }
 }

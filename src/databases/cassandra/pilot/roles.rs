@@ -35,24 +35,24 @@ const ROLES: &str = "system_auth.roles";
 const MEMBERS: &str = "system_auth.role_members";
 
 /// Name of the role with which the pilots of a cluster log in.
-pub(super) fn own_name(own: &OwnLogin) -> String {
-    format!("{OWN}{}", own.mark)
+pub(super) fn own_name(own_login: &OwnLogin) -> String {
+    format!("{OWN}{}", own_login.mark)
 }
 
 /// Returns the statement that takes the login of the role away with which the pilots log in. It runs
 /// with that very login, which may not take its own other rights.
-pub(super) fn close_own(own: &OwnLogin) -> String {
-    format!("ALTER ROLE {} WITH LOGIN = false", quote_name(&own_name(own)))
+pub(super) fn close_own(own_login: &OwnLogin) -> String {
+    format!("ALTER ROLE {} WITH LOGIN = false", quote_name(&own_name(own_login)))
 }
 
 /// Name of the role that all users of a cluster are members of.
-fn group(own: &OwnLogin) -> String {
-    format!("{GROUPS}{}", own.mark)
+fn user_group(own_login: &OwnLogin) -> String {
+    format!("{GROUPS}{}", own_login.mark)
 }
 
 /// Name of the role that all roles of a cluster are members of.
-fn role_group(own: &OwnLogin) -> String {
-    format!("{ROLE_GROUPS}{}", own.mark)
+fn role_group(own_login: &OwnLogin) -> String {
+    format!("{ROLE_GROUPS}{}", own_login.mark)
 }
 
 /// A row of `system_auth.roles`.
@@ -66,22 +66,22 @@ pub(super) struct RoleRow {
 }
 
 /// Asks for all roles.
-pub(super) fn question() -> CqlStatement {
+pub(super) fn roles_statement() -> CqlStatement {
     CqlStatement::new(
         "SELECT role, can_login, is_superuser, salted_hash, member_of FROM system_auth.roles",
         Consistency::LocalQuorum,
     )
 }
 
-/// Reads the answer to [`question`].
-pub(super) fn rows(answer: &CqlRows) -> Vec<RoleRow> {
+/// Reads the answer to [`roles_statement`].
+pub(super) fn parse_rows(answer: &CqlRows) -> Vec<RoleRow> {
     let row = |row: super::cql::CqlRow<'_>| {
         Some(RoleRow {
             name: row.text("role")?.to_owned(),
             can_login: row.boolean("can_login").unwrap_or_default(),
             superuser: row.boolean("is_superuser").unwrap_or_default(),
             hash: row.text("salted_hash").map(str::to_owned),
-            member_of: row.texts("member_of").into_iter().map(str::to_owned).collect(),
+            member_of: row.text_list("member_of").into_iter().map(str::to_owned).collect(),
         })
     };
     answer.iter().filter_map(row).collect()
@@ -101,8 +101,8 @@ pub(super) struct RoleChange {
 
 impl RoleChange {
     /// Returns what to run. `asks`: the ring asks for passwords.
-    pub(super) fn statements(self, asks: bool) -> Vec<String> {
-        match self.text.filter(|_| asks) {
+    pub(super) fn statements(self, requires_password: bool) -> Vec<String> {
+        match self.text.filter(|_| requires_password) {
             Some(text) => vec![text],
             None => self.rows,
         }
@@ -118,34 +118,34 @@ pub(super) struct RolePlan {
 }
 
 impl RolePlan {
-    fn add(&mut self, role: &str, text: String, rows: Vec<String>) {
+    fn add_change(&mut self, role: &str, text: String, rows: Vec<String>) {
         self.changes.push(RoleChange { role: role.to_owned(), text: Some(text), rows });
     }
 
     /// Makes a role without a login and without rights.
-    fn make(&mut self, role: &str) {
+    fn create_role(&mut self, role: &str) {
         let row = format!(
             "INSERT INTO {ROLES} (role, can_login, is_superuser) VALUES ({}, false, false)",
             quote_text(role)
         );
-        self.add(role, format!("CREATE ROLE {}", quote_name(role)), vec![row]);
+        self.add_change(role, format!("CREATE ROLE {}", quote_name(role)), vec![row]);
     }
 
     /// Gives a role these rights on data, and takes others.
-    fn rights(
+    fn set_rights(
         &mut self,
         role: &str,
-        wanted: &CassandraRights,
+        desired: &CassandraRights,
         RingRoles { grants, version, .. }: &RingRoles,
     ) {
-        let rows = grants.mend(role, wanted, *version);
+        let rows = grants.change_statements(role, desired, *version);
         if !rows.is_empty() {
             self.changes.push(RoleChange { role: role.to_owned(), text: None, rows });
         }
     }
 
     /// Makes a role, or makes it as it should be.
-    fn login(&mut self, name: &str, hash: &str, superuser: bool, found: Option<&RoleRow>) {
+    fn set_login(&mut self, name: &str, hash: &str, superuser: bool, existing: Option<&RoleRow>) {
         let role = quote_name(name);
         let hashed = format!("HASHED PASSWORD = {}", quote_text(hash));
         let row = format!(
@@ -154,32 +154,32 @@ impl RolePlan {
             quote_text(name),
             quote_text(hash)
         );
-        let Some(found) = found else {
+        let Some(existing) = existing else {
             let text = format!(
                 "CREATE ROLE {role} WITH {hashed} AND LOGIN = true AND SUPERUSER = {superuser}"
             );
-            return self.add(name, text, vec![row]);
+            return self.add_change(name, text, vec![row]);
         };
-        let mut differs = Vec::new();
-        if found.hash.as_deref() != Some(hash) {
-            differs.push(hashed);
+        let mut differences = Vec::new();
+        if existing.hash.as_deref() != Some(hash) {
+            differences.push(hashed);
         }
-        if !found.can_login {
-            differs.push("LOGIN = true".to_owned());
+        if !existing.can_login {
+            differences.push("LOGIN = true".to_owned());
         }
-        if found.superuser != superuser {
-            differs.push(format!("SUPERUSER = {superuser}"));
+        if existing.superuser != superuser {
+            differences.push(format!("SUPERUSER = {superuser}"));
         }
-        if !differs.is_empty() {
-            let text = format!("ALTER ROLE {role} WITH {}", differs.join(" AND "));
-            self.add(name, text, vec![row]);
+        if !differences.is_empty() {
+            let text = format!("ALTER ROLE {role} WITH {}", differences.join(" AND "));
+            self.add_change(name, text, vec![row]);
         }
     }
 
     /// Takes the login of a role away, and that it may do everything.
-    fn close(&mut self, name: &str) {
+    fn close_role(&mut self, name: &str) {
         let (role, value) = (quote_name(name), quote_text(name));
-        self.add(
+        self.add_change(
             name,
             format!("ALTER ROLE {role} WITH LOGIN = false AND SUPERUSER = false"),
             vec![format!(
@@ -190,41 +190,41 @@ impl RolePlan {
 
     /// Takes login, memberships and rights of a user that left the spec: a connection that it holds open
     /// may do nothing any more. It stays, or becomes, a member of the group by which it is known as ours.
-    fn remove(&mut self, user: &RoleRow, group: &str, grants: &RingGrants) {
+    fn remove_user(&mut self, user: &RoleRow, group: &str, grants: &RingGrants) {
         if user.can_login || user.superuser {
-            self.close(&user.name);
+            self.close_role(&user.name);
         }
         if !user.member_of.contains(group) {
-            self.member(&user.name, group, true);
+            self.set_membership(&user.name, group, true);
         }
-        for other in user.member_of.iter().filter(|other| *other != group) {
-            self.member(&user.name, other, false);
+        for other_group in user.member_of.iter().filter(|other| *other != group) {
+            self.set_membership(&user.name, other_group, false);
         }
-        let rows = grants.remove(&user.name);
+        let rows = grants.revoke_statements(&user.name);
         if !rows.is_empty() {
             self.changes.push(RoleChange { role: user.name.clone(), text: None, rows });
         }
     }
 
     /// Makes a role a member of another, or takes it out.
-    fn member(&mut self, name: &str, of: &str, is_wanted: bool) {
-        let [role, group] = [name, of].map(quote_name);
-        let [role_value, group_value] = [name, of].map(quote_text);
+    fn set_membership(&mut self, name: &str, group_name: &str, is_member: bool) {
+        let [role, group] = [name, group_name].map(quote_name);
+        let [role_value, group_value] = [name, group_name].map(quote_text);
         let update = |sign: &str| {
             format!(
                 "UPDATE {ROLES} SET member_of = member_of {sign} {{{group_value}}} WHERE role = {role_value}"
             )
         };
-        if is_wanted {
+        if is_member {
             let row = format!(
                 "INSERT INTO {MEMBERS} (role, member) VALUES ({group_value}, {role_value})"
             );
-            self.add(name, format!("GRANT {group} TO {role}"), vec![update("+"), row]);
+            self.add_change(name, format!("GRANT {group} TO {role}"), vec![update("+"), row]);
         } else {
             let row = format!(
                 "DELETE FROM {MEMBERS} WHERE role = {group_value} AND member = {role_value}"
             );
-            self.add(name, format!("REVOKE {group} FROM {role}"), vec![update("-"), row]);
+            self.add_change(name, format!("REVOKE {group} FROM {role}"), vec![update("-"), row]);
         }
     }
 }
@@ -241,97 +241,103 @@ pub(super) struct RingRoles {
 /// Are the rights of roles to be known, to tell what differs?
 pub(super) fn needs_grants(
     users: &UsersDocument,
-    own: &OwnLogin,
-    former: Option<&OwnLogin>,
+    own_login: &OwnLogin,
+    former_login: Option<&OwnLogin>,
     rows: &[RoleRow],
 ) -> bool {
-    let (our_roles, our_users) =
-        (groups(own, former, role_group), groups(own, former, self::group));
+    let (role_groups, user_groups) = (
+        group_names(own_login, former_login, role_group),
+        group_names(own_login, former_login, self::user_group),
+    );
     let is_declared = |row: &RoleRow| users.users().iter().any(|user| user.name == row.name);
     !users.roles().is_empty()
         || rows.iter().any(|row| {
-            !row.member_of.is_disjoint(&our_roles)
-                || (!row.member_of.is_disjoint(&our_users) && !is_declared(row))
+            !row.member_of.is_disjoint(&role_groups)
+                || (!row.member_of.is_disjoint(&user_groups) && !is_declared(row))
         })
 }
 
-fn groups(
-    own: &OwnLogin,
-    former: Option<&OwnLogin>,
+fn group_names(
+    own_login: &OwnLogin,
+    former_login: Option<&OwnLogin>,
     group: fn(&OwnLogin) -> String,
 ) -> BTreeSet<String> {
-    [Some(own), former].into_iter().flatten().map(group).collect()
+    [Some(own_login), former_login].into_iter().flatten().map(group).collect()
 }
 
 /// Compares what a ring has with what it is to have. `former`: a login that pilots of this cluster
 /// had before, which is to be closed, and whose users and roles are ours as well.
-pub(super) fn plan(
+pub(super) fn plan_roles(
     users: &UsersDocument,
-    own: &OwnLogin,
-    former: Option<&OwnLogin>,
+    own_login: &OwnLogin,
+    former_login: Option<&OwnLogin>,
     ring: &RingRoles,
 ) -> RolePlan {
     let mut plan = RolePlan::default();
     let rows = &ring.roles;
     let find = |name: &str| rows.iter().find(|row| row.name == name);
-    let own_role = own_name(own);
-    plan.login(&own_role, &own.hash, true, find(&own_role));
-    let group = group(own);
+    let own_role = own_name(own_login);
+    plan.set_login(&own_role, &own_login.hash, true, find(&own_role));
+    let group = user_group(own_login);
     if find(&group).is_none() {
-        plan.make(&group);
+        plan.create_role(&group);
     }
-    let role_group = role_group(own);
+    let role_group = role_group(own_login);
     if !users.roles().is_empty() && find(&role_group).is_none() {
-        plan.make(&role_group);
+        plan.create_role(&role_group);
     }
-    let our_roles = groups(own, former, self::role_group);
+    let role_groups = group_names(own_login, former_login, self::role_group);
     for role in users.roles() {
-        self::role(&mut plan, role, &role_group, &our_roles, ring);
+        self::plan_role(&mut plan, role, &role_group, &role_groups, ring);
     }
-    let made: BTreeSet<&str> = users.roles().iter().map(|role| role.name.as_str()).collect();
+    let declared_roles: BTreeSet<&str> =
+        users.roles().iter().map(|role| role.name.as_str()).collect();
     for row in rows {
-        if !made.contains(row.name.as_str()) && !row.member_of.is_disjoint(&our_roles) {
-            plan.rights(&row.name, &CassandraRights::default(), ring);
+        if !declared_roles.contains(row.name.as_str()) && !row.member_of.is_disjoint(&role_groups) {
+            plan.set_rights(&row.name, &CassandraRights::default(), ring);
         }
     }
-    let ours = groups(own, former, self::group);
+    let user_groups = group_names(own_login, former_login, self::user_group);
     for user in users.users() {
-        self::user(&mut plan, user, &group, &ours, &made, find);
+        self::plan_user(&mut plan, user, &group, &user_groups, &declared_roles, find);
     }
-    let declared: BTreeSet<&str> = users.users().iter().map(|user| user.name.as_str()).collect();
+    let declared_users: BTreeSet<&str> =
+        users.users().iter().map(|user| user.name.as_str()).collect();
     for row in rows {
-        if !row.member_of.is_disjoint(&ours) && !declared.contains(row.name.as_str()) {
-            plan.remove(row, &group, &ring.grants);
+        if !row.member_of.is_disjoint(&user_groups) && !declared_users.contains(row.name.as_str()) {
+            plan.remove_user(row, &group, &ring.grants);
         }
     }
     // Pilots come in with the present login first, so the former one is closed once that is there.
-    let former = former.map(own_name).filter(|name| *name != own_role);
-    let former = former.and_then(|name| find(&name)).filter(|row| row.can_login || row.superuser);
-    if let Some(former) = former.filter(|_| has_own(own, rows)) {
-        plan.close(&former.name);
+    let former_role = former_login.map(own_name).filter(|name| *name != own_role);
+    let former_role =
+        former_role.and_then(|name| find(&name)).filter(|row| row.can_login || row.superuser);
+    if let Some(former_role) = former_role.filter(|_| has_own(own_login, rows)) {
+        plan.close_role(&former_role.name);
     }
     if find(DEFAULT).is_some_and(|row| row.can_login && has_default_password(row)) {
-        plan.close(DEFAULT);
+        plan.close_role(DEFAULT);
     }
     plan
 }
 
 /// Keeps a role as the spec has it: without a login, unless somebody gave it one, and with these rights
 /// on data. Other rights and memberships of it are people's.
-fn role(
+fn plan_role(
     plan: &mut RolePlan,
     role: &DocumentedRole,
     group: &str,
-    ours: &BTreeSet<String>,
+    role_groups: &BTreeSet<String>,
     ring: &RingRoles,
 ) {
     let DocumentedRole { name, rights } = role;
-    let found = ring.roles.iter().find(|row| row.name == *name);
-    let mut member_of = found.iter().flat_map(|row| &row.member_of);
-    let other = member_of.find(|role| role.starts_with(ROLE_GROUPS) && !ours.contains(*role));
-    if let Some(other) = other {
+    let existing = ring.roles.iter().find(|row| row.name == *name);
+    let mut member_of = existing.iter().flat_map(|row| &row.member_of);
+    let other_group =
+        member_of.find(|role| role.starts_with(ROLE_GROUPS) && !role_groups.contains(*role));
+    if let Some(other_group) = other_group {
         plan.troubles.push(format!(
-            "role {name} is kept by another cluster of this ring ({other}): give it another name here"
+            "role {name} is kept by another cluster of this ring ({other_group}): give it another name here"
         ));
         return;
     }
@@ -342,9 +348,9 @@ fn role(
             return;
         }
     };
-    match found {
-        None => plan.make(name),
-        Some(found) if found.superuser => plan.add(
+    match existing {
+        None => plan.create_role(name),
+        Some(existing) if existing.superuser => plan.add_change(
             name,
             format!("ALTER ROLE {} WITH SUPERUSER = false", quote_name(name)),
             vec![format!(
@@ -354,45 +360,45 @@ fn role(
         ),
         Some(_) => {}
     }
-    if found.is_none_or(|found| !found.member_of.contains(group)) {
-        plan.member(name, group, true);
+    if existing.is_none_or(|row| !row.member_of.contains(group)) {
+        plan.set_membership(name, group, true);
     }
-    plan.rights(name, &rights, ring);
+    plan.set_rights(name, &rights, ring);
 }
 
-fn user<'a>(
+fn plan_user<'a>(
     plan: &mut RolePlan,
     user: &DocumentedUser,
     group: &str,
-    ours: &BTreeSet<String>,
-    made: &BTreeSet<&str>,
+    user_groups: &BTreeSet<String>,
+    declared_roles: &BTreeSet<&str>,
     find: impl Fn(&str) -> Option<&'a RoleRow>,
 ) {
     let DocumentedUser { name, hash, superuser, roles } = user;
-    let found = find(name);
-    let member_of = found.map(|row| row.member_of.clone()).unwrap_or_default();
-    if let Some(other) =
-        member_of.iter().find(|role| role.starts_with(GROUPS) && !ours.contains(*role))
+    let existing = find(name);
+    let member_of = existing.map(|row| row.member_of.clone()).unwrap_or_default();
+    if let Some(other_group) =
+        member_of.iter().find(|role| role.starts_with(GROUPS) && !user_groups.contains(*role))
     {
         plan.troubles.push(format!(
-            "user {name} is kept by another cluster of this ring ({other}): give it another name here"
+            "user {name} is kept by another cluster of this ring ({other_group}): give it another name here"
         ));
         return;
     }
-    plan.login(name, hash, *superuser, found);
-    let wanted: BTreeSet<&str> = roles.iter().map(String::as_str).chain([group]).collect();
-    for &given in wanted.iter().filter(|wanted| !member_of.contains(**wanted)) {
-        if given != group && !made.contains(given) && find(given).is_none() {
+    plan.set_login(name, hash, *superuser, existing);
+    let desired_roles: BTreeSet<&str> = roles.iter().map(String::as_str).chain([group]).collect();
+    for &role in desired_roles.iter().filter(|role| !member_of.contains(**role)) {
+        if role != group && !declared_roles.contains(role) && find(role).is_none() {
             plan.troubles.push(format!(
-                "user {name} is to have the role {given}, which the ring does not know: create it, \
+                "user {name} is to have the role {role}, which the ring does not know: create it, \
                  or take it out of the user's roles"
             ));
         } else {
-            plan.member(name, given, true);
+            plan.set_membership(name, role, true);
         }
     }
-    for taken in member_of.iter().filter(|has| !wanted.contains(has.as_str())) {
-        plan.member(name, taken, false);
+    for role in member_of.iter().filter(|role| !desired_roles.contains(role.as_str())) {
+        plan.set_membership(name, role, false);
     }
 }
 
@@ -400,49 +406,57 @@ fn user<'a>(
 /// have made (not `begins`) and which has the roles `before`: the role of the pilots, and Cassandra's own
 /// role without a login. They hold whatever row Cassandra makes itself, since that one counts as the oldest there
 /// can be.
-pub(super) fn first_rows(own: &OwnLogin, before: &[RoleRow], begins: bool) -> Vec<CqlStatement> {
+pub(super) fn first_rows(
+    own_login: &OwnLogin,
+    old_rows: &[RoleRow],
+    is_new_ring: bool,
+) -> Vec<CqlStatement> {
     let insert = |columns: &str, places: &str| {
         let text = format!("INSERT INTO {ROLES} ({columns}) VALUES ({places})");
         CqlStatement::new(text, Consistency::One)
     };
-    let ours = insert("role, can_login, is_superuser, salted_hash", "?, ?, ?, ?")
-        .text(&own_name(own))
-        .boolean(true)
-        .boolean(true)
-        .text(&own.hash);
-    let closed = insert("role, can_login, is_superuser", "?, ?, ?")
-        .text(DEFAULT)
-        .boolean(false)
-        .boolean(false);
-    let closed = is_default_open(before, begins).then_some(closed);
-    closed.into_iter().chain([ours]).collect()
+    let own_row = insert("role, can_login, is_superuser, salted_hash", "?, ?, ?, ?")
+        .bind_text(&own_name(own_login))
+        .bind_boolean(true)
+        .bind_boolean(true)
+        .bind_text(&own_login.hash);
+    let default_row = insert("role, can_login, is_superuser", "?, ?, ?")
+        .bind_text(DEFAULT)
+        .bind_boolean(false)
+        .bind_boolean(false);
+    let default_row = is_default_open(old_rows, is_new_ring).then_some(default_row);
+    default_row.into_iter().chain([own_row]).collect()
 }
 
 /// May anybody log in as Cassandra's own role, or will it be made? Where it has another password, people
 /// use it, and where it is missing in a ring that does not begin, they dropped it.
-fn is_default_open(roles: &[RoleRow], begins: bool) -> bool {
+fn is_default_open(roles: &[RoleRow], is_new_ring: bool) -> bool {
     match roles.iter().find(|row| row.name == DEFAULT) {
-        Some(row) if begins => row.can_login || row.superuser,
+        Some(row) if is_new_ring => row.can_login || row.superuser,
         Some(row) => row.can_login && has_default_password(row),
-        None => begins,
+        None => is_new_ring,
     }
 }
 
 fn has_default_password(row: &RoleRow) -> bool {
-    row.hash.as_deref().is_some_and(|hash| password::verify(DEFAULT, hash))
+    row.hash.as_deref().is_some_and(|hash| password::verify_bcrypt(DEFAULT, hash))
 }
 
 /// Are the rows there of [`first_rows`]?
-pub(super) fn are_first_rows_there(own: &OwnLogin, rows: &[RoleRow], begins: bool) -> bool {
-    has_own(own, rows) && !is_default_open(rows, begins)
+pub(super) fn are_first_rows_there(
+    own_login: &OwnLogin,
+    rows: &[RoleRow],
+    is_new_ring: bool,
+) -> bool {
+    has_own(own_login, rows) && !is_default_open(rows, is_new_ring)
 }
 
 /// Does the ring know the login of the pilots as it is to?
-fn has_own(own: &OwnLogin, rows: &[RoleRow]) -> bool {
-    let name = own_name(own);
-    rows.iter()
-        .find(|row| row.name == name)
-        .is_some_and(|row| row.can_login && row.superuser && row.hash.as_ref() == Some(&own.hash))
+fn has_own(own_login: &OwnLogin, rows: &[RoleRow]) -> bool {
+    let name = own_name(own_login);
+    rows.iter().find(|row| row.name == name).is_some_and(|row| {
+        row.can_login && row.superuser && row.hash.as_ref() == Some(&own_login.hash)
+    })
 }
 
 /// Is the role one that Navigator keeps, for this cluster or for another one of its ring: a user or
@@ -483,7 +497,7 @@ mod tests {
     }
 
     fn group_row(mark: &str) -> RoleRow {
-        let name = group(&own(mark));
+        let name = user_group(&own(mark));
         RoleRow { name, can_login: false, hash: None, ..row("", &[]) }
     }
 
@@ -504,7 +518,8 @@ mod tests {
 
     fn planned(users: Vec<DocumentedUser>, rows: &[RoleRow]) -> (Vec<String>, usize) {
         let document = UsersDocument::new(users, Some(own("a")));
-        let RolePlan { changes, troubles } = plan(&document, &own("a"), None, &ring(rows, &[]));
+        let RolePlan { changes, troubles } =
+            plan_roles(&document, &own("a"), None, &ring(rows, &[]));
         (changes.into_iter().filter_map(|change| change.text).collect(), troubles.len())
     }
 
@@ -512,7 +527,7 @@ mod tests {
     fn a_ring_begins_with_the_role_closed_that_everybody_knows() {
         let text = "INSERT INTO system_auth.roles (role, can_login, is_superuser) VALUES (?, ?, ?)";
         let closed = CqlStatement::new(text, Consistency::One);
-        let closed = closed.text("cassandra").boolean(false).boolean(false);
+        let closed = closed.bind_text("cassandra").bind_boolean(false).bind_boolean(false);
         assert!(first_rows(&own("a"), &[], true)[0] == closed);
     }
 
@@ -523,7 +538,7 @@ mod tests {
             hash: Some(hash.to_owned()),
             ..row(DEFAULT, &[])
         };
-        let known = password::hash(DEFAULT).unwrap();
+        let known = password::hash_bcrypt(DEFAULT).unwrap();
         let begins = |rows: &[RoleRow], begins| first_rows(&own("a"), rows, begins).len() == 2;
         for (what, before, is_open) in [
             ("as Cassandra makes it", vec![row("dba", &[]), default(&known, true)], true),
@@ -539,13 +554,14 @@ mod tests {
     #[test]
     fn rows_say_what_statements_say_that_a_ring_without_passwords_refuses() {
         let known = RoleRow {
-            hash: Some(password::hash(DEFAULT).unwrap()),
+            hash: Some(password::hash_bcrypt(DEFAULT).unwrap()),
             superuser: true,
             ..row(DEFAULT, &[])
         };
         let admin = DocumentedUser { superuser: true, ..user("o'neil", &[]) };
         let document = UsersDocument::new(vec![admin], Some(own("a")));
-        let RolePlan { changes, troubles } = plan(&document, &own("a"), None, &ring(&[known], &[]));
+        let RolePlan { changes, troubles } =
+            plan_roles(&document, &own("a"), None, &ring(&[known], &[]));
         assert_eq!(troubles, [""; 0]);
         let rows: Vec<_> = changes.into_iter().flat_map(|change| change.rows).collect();
         let login = |name: &str| {
@@ -647,7 +663,7 @@ mod tests {
         if !needs_grants(&document, &own("a"), None, rows) {
             ring.grants = RingGrants::default();
         }
-        let RolePlan { changes, troubles } = plan(&document, &own("a"), None, &ring);
+        let RolePlan { changes, troubles } = plan_roles(&document, &own("a"), None, &ring);
         (changes.into_iter().flat_map(|change| change.statements(asks)).collect(), troubles)
     }
 
@@ -718,7 +734,7 @@ mod tests {
         // A former login of this cluster is no other cluster.
         let document = UsersDocument::new(vec![user("app", &[])], Some(own("a")));
         let RolePlan { changes, troubles } =
-            plan(&document, &own("a"), Some(&own("b")), &ring(&rows, &[]));
+            plan_roles(&document, &own("a"), Some(&own("b")), &ring(&rows, &[]));
         let texts: Vec<_> = changes.iter().filter_map(|change| change.text.as_deref()).collect();
         assert_eq!(
             texts,
@@ -739,7 +755,8 @@ mod tests {
         let document = UsersDocument::new(Vec::new(), Some(own("a")));
         assert!(needs_grants(&document, &own("a"), None, &rows));
         let statements = |rows: &[RoleRow], grants| {
-            let RolePlan { changes, .. } = plan(&document, &own("a"), None, &ring(rows, grants));
+            let RolePlan { changes, .. } =
+                plan_roles(&document, &own("a"), None, &ring(rows, grants));
             changes.into_iter().flat_map(|change| change.statements(true)).collect::<Vec<_>>()
         };
         let gone = ["data", "roles/dba"].map(|on| {
@@ -763,7 +780,7 @@ mod tests {
         let document = UsersDocument::new(vec![user("app", &[])], Some(own("a")));
         let texts = |rows: &[RoleRow], former: &OwnLogin| {
             let RolePlan { changes, troubles } =
-                plan(&document, &own("a"), Some(former), &ring(rows, &[]));
+                plan_roles(&document, &own("a"), Some(former), &ring(rows, &[]));
             assert_eq!(troubles, [""; 0]);
             changes.into_iter().filter_map(|change| change.text).collect::<Vec<_>>()
         };
@@ -798,7 +815,7 @@ mod tests {
     #[test]
     fn cassandras_own_role_is_closed_only_with_the_password_that_everybody_knows() {
         let open = |password: &str| {
-            let hash = Some(password::hash(password).unwrap());
+            let hash = Some(password::hash_bcrypt(password).unwrap());
             let mut rows = settled();
             rows[3] = RoleRow { superuser: true, hash, ..row(DEFAULT, &[]) };
             planned(vec![user("app", &[])], &rows).0

@@ -30,60 +30,63 @@ const TOLD: usize = 5;
 const MESSAGING: &str = "org.apache.cassandra.net:type=MessagingService";
 
 /// Returns how a node is to be secured; `None` where it is open.
-pub(super) fn wanted(
+pub(super) fn desired_security(
     security: Option<&PilotSecurity>,
     release: Release,
 ) -> Result<Option<&PilotSecurity>, Error> {
     let Some(security) = security.filter(|security| !security.is_open()) else { return Ok(None) };
-    let rejected = |why: String| Err(Error::ConfigRejected(why));
+    let reject = |message: String| Err(Error::ConfigRejected(message));
     if !release.is_secured() {
-        return rejected("this build secures Cassandra from 4.1 on".to_owned());
+        return reject("this build secures Cassandra from 4.1 on".to_owned());
     }
     let PilotSecurity { internode, client, authentication, .. } = security;
     // Words of a later release.
     if let InternodeTls::Other(word) = internode {
-        return rejected(format!("internode.tls {word:?} is not known to this pilot"));
+        return reject(format!("internode.tls {word:?} is not known to this pilot"));
     }
     if let ClientTls::Other(word) = client {
-        return rejected(format!("client.tls {word:?} is not known to this pilot"));
+        return reject(format!("client.tls {word:?} is not known to this pilot"));
     }
     if let Authentication::Other(word) = authentication {
-        return rejected(format!("authentication {word:?} is not known to this pilot"));
+        return reject(format!("authentication {word:?} is not known to this pilot"));
     }
     Ok(Some(security))
 }
 
 /// Counts connections by whether they are encrypted, but for the pilot's own, which follows the node.
-fn count(all: &[Value], own: Option<SocketAddr>) -> Result<ClientConnections, Error> {
-    let mut found = ClientConnections::default();
-    let mut from = BTreeSet::new();
-    for one in all.iter().filter(|one| !is_own(one, own)) {
-        match one["ssl"].as_str() {
-            Some("true") => found.tls += 1,
+fn count_connections(
+    connections: &[Value],
+    own_address: Option<SocketAddr>,
+) -> Result<ClientConnections, Error> {
+    let mut counts = ClientConnections::default();
+    let mut plain_hosts = BTreeSet::new();
+    for connection in connections.iter().filter(|connection| !is_own(connection, own_address)) {
+        match connection["ssl"].as_str() {
+            Some("true") => counts.tls += 1,
             Some("false") => {
-                found.plain += 1;
-                let address = one["address"].as_str().unwrap_or_default();
+                counts.plain += 1;
+                let address = connection["address"].as_str().unwrap_or_default();
                 let host = address.trim_start_matches('/').rsplit_once(':');
-                from.extend(host.map(|(host, _)| host.to_owned()));
+                plain_hosts.extend(host.map(|(host, _)| host.to_owned()));
             }
             _ => {
-                let why = "the list of clients does not say who is connected with TLS";
-                return Err(Error::NotYet(why.to_owned()));
+                let message = "the list of clients does not say who is connected with TLS";
+                return Err(Error::NotYet(message.to_owned()));
             }
         }
     }
-    found.plain_from = from.into_iter().take(TOLD).collect();
-    Ok(found)
+    counts.plain_from = plain_hosts.into_iter().take(TOLD).collect();
+    Ok(counts)
 }
 
 /// Is it the connection whose other end, the pilot's, is `own`?
-pub(super) fn is_own(connection: &Value, own: Option<SocketAddr>) -> bool {
+pub(super) fn is_own(connection: &Value, own_address: Option<SocketAddr>) -> bool {
     let address = connection["address"].as_str().unwrap_or_default().rsplit('/').next();
-    own.is_some() && address.and_then(|address| address.parse().ok()) == own
+    own_address.is_some() && address.and_then(|address| address.parse().ok()) == own_address
 }
 
 /// Does the node ask for passwords?
-pub(super) fn asks_passwords(security: Option<&PilotSecurity>) -> bool {
+pub(super) fn requires_passwords(security: Option<&PilotSecurity>) -> bool {
     security.is_some_and(|security| security.authentication == Authentication::Password)
 }
 
@@ -91,17 +94,29 @@ impl SecuredDatabase for CassandraDriver {
     fn tls_files(&self, keys: &TlsKeys, certificates: &NodeCertificates) -> Vec<TlsFile> {
         let TlsKeys { node, client } = keys;
         // Cassandra wants key and certificate in one file.
-        let all = [
+        let certificate_files = [
             (["internode/node.pem", "internode/ca.pem"], &certificates.internode, node),
             (["client/node.pem", "client/ca.pem"], &certificates.client, client),
         ];
-        let files = all.into_iter().filter_map(|([own, trust], one, key)| {
-            let one = one.as_ref()?;
-            let own = TlsFile { path: own, text: format!("{}\n{}", key.trim_end(), one.chain) };
-            Some([own, TlsFile { path: trust, text: one.accepted().to_owned() }])
-        });
+        let files = certificate_files.into_iter().filter_map(
+            |([key_path, trust_path], certificate, key)| {
+                let certificate = certificate.as_ref()?;
+                let key_file = TlsFile {
+                    path: key_path,
+                    text: format!("{}\n{}", key.trim_end(), certificate.chain),
+                };
+                Some([
+                    key_file,
+                    TlsFile {
+                        path: trust_path,
+                        text: certificate.client_trust_bundle().to_owned(),
+                    },
+                ])
+            },
+        );
         let server_ca = certificates.client.as_ref();
-        let server_ca = server_ca.map(|one| TlsFile::server_ca("client/server-ca.pem", one));
+        let server_ca =
+            server_ca.map(|certificate| TlsFile::server_ca("client/server-ca.pem", certificate));
         files.flatten().chain(server_ca).collect()
     }
 
@@ -114,7 +129,7 @@ impl SecuredDatabase for CassandraDriver {
         Ok(())
     }
 
-    fn running(&self) -> RunningSecurity {
+    fn running_security(&self) -> RunningSecurity {
         let Some(access) = self.access.get() else { return RunningSecurity::default() };
         let NodeAccess { address, internode, client, serves_both, asks_passwords: _, founding } =
             access;
@@ -134,20 +149,24 @@ impl SecuredDatabase for CassandraDriver {
     fn client_connections(&self) -> DriverAnswer<'_, ClientConnections> {
         Box::pin(async move {
             // It may begin another connection meanwhile: the next look leaves that out.
-            let own = self.session.local().await;
-            let all: Vec<Value> = self.jolokia()?.attribute(CONNECTIONS, "Value").await?;
-            count(&all, own)
+            let own_address = self.session.local_address().await;
+            let connections: Vec<Value> =
+                self.jolokia()?.read_attribute(CONNECTIONS, "Value").await?;
+            count_connections(&connections, own_address)
         })
     }
 
-    fn pins(&self) -> &PinnedLeaves {
-        self.access.pins()
+    fn pinned_leaves(&self) -> &PinnedLeaves {
+        self.access.pinned_leaves()
     }
 
     fn reload_tls<'a>(&'a self, _node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
         Box::pin(async move {
             let jolokia = self.jolokia()?;
-            jolokia.execute(MESSAGING, "reloadSslCertificates()", &json!([]), RELOAD).await?.begun()
+            jolokia
+                .execute_operation(MESSAGING, "reloadSslCertificates()", &json!([]), RELOAD)
+                .await?
+                .fail_if_refused()
         })
     }
 
@@ -175,16 +194,16 @@ mod tests {
             {"address": "/10.0.0.7:41216", "user": "anonymous", "ssl": "false"},
             {"address": "/127.0.0.1:33102", "user": "anonymous", "ssl": "true", "cipher": "x"},
         ]);
-        let found = count(list.as_array().unwrap(), None).unwrap();
+        let found = count_connections(list.as_array().unwrap(), None).unwrap();
         assert_eq!((found.tls, found.plain), (1, 2));
         assert_eq!(found.plain_from, ["10.0.0.7"]);
         // A pilot waits for clients, and is none.
         let own = "127.0.0.1:33102".parse().ok();
-        assert_eq!(count(list.as_array().unwrap(), own).unwrap().tls, 0);
+        assert_eq!(count_connections(list.as_array().unwrap(), own).unwrap().tls, 0);
         let list = [json!({"address": "localhost/127.0.0.1:33102", "ssl": "true"})];
-        assert_eq!(count(&list, own).unwrap().tls, 0);
-        assert_eq!(count(&list, "127.0.0.1:33103".parse().ok()).unwrap().tls, 1);
+        assert_eq!(count_connections(&list, own).unwrap().tls, 0);
+        assert_eq!(count_connections(&list, "127.0.0.1:33103".parse().ok()).unwrap().tls, 1);
         // What does not say it is not taken for encrypted.
-        assert!(count(&[json!({"address": "/10.0.0.7:1"})], None).is_err());
+        assert!(count_connections(&[json!({"address": "/10.0.0.7:1"})], None).is_err());
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     databases::cassandra::v1beta1::{CassandraNode, CassandraPeer},
     pilot::{
         driver::{DatabaseNode, Error},
-        kube::peers::{self, is_decommissioned, is_member, is_ready, name, was_member},
+        kube::peers::{self, is_decommissioned, is_member, is_ready, peer_name, was_member},
     },
 };
 
@@ -29,7 +29,7 @@ pub(super) struct SeedPlan {
 }
 
 /// Decides how a node finds its ring. `has_data`: its volume holds system tables.
-pub(super) fn choose(
+pub(super) fn choose_seeds(
     node: &DatabaseNode,
     state: &NodeState,
     has_data: bool,
@@ -38,8 +38,8 @@ pub(super) fn choose(
     let mut others = Vec::new();
     let mut silent = Vec::new();
     for peer in &node.peers {
-        let known = if is_ready(peer) { &mut others } else { &mut silent };
-        known.extend(node.addresses.of(peer));
+        let addresses = if is_ready(peer) { &mut others } else { &mut silent };
+        addresses.extend(node.addresses.hosts_of(peer));
     }
     others.sort();
     others.truncate(ENOUGH);
@@ -56,8 +56,9 @@ pub(super) fn choose(
     }
     if others.is_empty() {
         let members: Vec<&str> =
-            node.peers.iter().filter(|peer| is_member(peer)).map(name).collect();
-        let ready: Vec<&str> = node.peers.iter().filter(|peer| is_ready(peer)).map(name).collect();
+            node.peers.iter().filter(|peer| is_member(peer)).map(peer_name).collect();
+        let ready: Vec<&str> =
+            node.peers.iter().filter(|peer| is_ready(peer)).map(peer_name).collect();
         if !ready.is_empty() {
             return Err(Error::NotYet(format!(
                 "waits for DNS, or for a report, that says at which address {} is now",
@@ -79,11 +80,11 @@ pub(super) fn choose(
             replaces: None,
         });
     }
-    let remade = node.ring.as_ref().is_some_and(|ring| ring.remade);
-    let known = predecessor(node, state, has_data);
-    let replaces = match known {
-        None if remade && !has_data => former_self(node, state)?,
-        known => known,
+    let is_recreated = node.ring.as_ref().is_some_and(|ring| ring.remade);
+    let replaced_address = find_predecessor(node, state, has_data);
+    let replaces = match replaced_address {
+        None if is_recreated && !has_data => former_self(node, state)?,
+        address => address,
     };
     Ok(SeedPlan { seeds: others, founds: false, replaces })
 }
@@ -98,10 +99,10 @@ pub(super) fn comes_first(node: &DatabaseNode) -> bool {
 /// Checks whether a node may start that is to ask for passwords: the logins that it goes by are rows
 /// of its ring. `is_open`: it is a member of a ring without logins. `begun`: it is a member already,
 /// or begins a ring.
-pub(super) fn ask_for_passwords(
+pub(super) fn check_login_required(
     node: &DatabaseNode,
     is_open: bool,
-    begun: bool,
+    has_begun: bool,
 ) -> Result<(), Error> {
     if is_open {
         return Err(Error::ConfigRejected(
@@ -111,7 +112,7 @@ pub(super) fn ask_for_passwords(
                 .to_owned(),
         ));
     }
-    if begun || node.peers.iter().any(|peer| is_ready(peer) && asks_for_passwords(peer)) {
+    if has_begun || node.peers.iter().any(|peer| is_ready(peer) && requires_login(peer)) {
         return Ok(());
     }
     Err(Error::NotYet("waits for a ready node that asks for passwords".to_owned()))
@@ -130,40 +131,40 @@ pub(super) fn peers_of_other_majors(node: &DatabaseNode) -> Result<Vec<String>, 
         DatabaseVersion::parse(version?)
     };
     let version = node.pilot.spec.version.as_deref().and_then(DatabaseVersion::parse);
-    let Some(own) = version.map(|version| version.major) else { return Ok(Vec::new()) };
+    let Some(own_major) = version.map(|version| version.major) else { return Ok(Vec::new()) };
     let members = node.peers.iter().filter(|peer| !is_decommissioned(peer));
-    let (others, near): (Vec<&Pilot>, Vec<&Pilot>) =
-        members.partition(|peer| version_of(peer).is_some_and(|version| version.major != own));
+    let (others, near): (Vec<&Pilot>, Vec<&Pilot>) = members
+        .partition(|peer| version_of(peer).is_some_and(|version| version.major != own_major));
     let spec = node.pilot.spec.part::<CassandraNode>().unwrap_or_default();
     let is_alone = spec.additional_seeds.is_empty() && !near.iter().any(|peer| is_ready(peer));
     if is_alone && others.iter().any(|peer| is_ready(peer)) {
-        let why = format!(
+        let message = format!(
             "a node that joins receives its tables from nodes of its own major release only, and no \
-             node of Cassandra {own} is ready"
+             node of Cassandra {own_major} is ready"
         );
         if near.iter().any(|peer| was_member(peer)) {
-            return Err(Error::NotYet(format!("waits: {why}")));
+            return Err(Error::NotYet(format!("waits: {message}")));
         }
         // The controller gives another version at once to a node that cannot start.
         let mut ready = others.iter().filter(|peer| is_ready(peer));
         let version = ready.find_map(|peer| peer.status.version.as_ref());
         let version = version.map_or("theirs", String::as_str);
         return Err(Error::ConfigRejected(format!(
-            "{why}; set spec.version of the cluster to {version} until this node has joined"
+            "{message}; set spec.version of the cluster to {version} until this node has joined"
         )));
     }
-    let near: BTreeSet<String> = near.into_iter().filter_map(transport).collect();
-    let addresses = others.into_iter().filter_map(transport);
+    let near: BTreeSet<String> = near.into_iter().filter_map(transport_host).collect();
+    let addresses = others.into_iter().filter_map(transport_host);
     Ok(addresses.filter(|address| !near.contains(address)).collect())
 }
 
 /// Does the peer run with logins: it has users, or runs with the configuration that asks for them?
-fn asks_for_passwords(peer: &Pilot) -> bool {
+fn requires_login(peer: &Pilot) -> bool {
     let Pilot { spec, status, .. } = peer;
-    let is_told = security::asks_passwords(spec.security.as_ref());
-    let has_users = status.security.as_ref().is_some_and(|shown| shown.users.is_some());
-    let runs = spec.config_hash.is_some() && spec.config_hash == status.config_hash;
-    is_told && (has_users || runs)
+    let is_requested = security::requires_passwords(spec.security.as_ref());
+    let has_users = status.security.as_ref().is_some_and(|security| security.users.is_some());
+    let is_running = spec.config_hash.is_some() && spec.config_hash == status.config_hash;
+    is_requested && (has_users || is_running)
 }
 
 /// Returns the address of a missing member that this empty node replaces, in a ring that is older
@@ -171,40 +172,43 @@ fn asks_for_passwords(peer: &Pilot) -> bool {
 /// may replace any of the rack's missing members that no other volume stands for, as long as each
 /// replaces another one.
 fn former_self(node: &DatabaseNode, state: &NodeState) -> Result<Option<IpAddr>, Error> {
-    let mut said = node
+    let mut reported_peers = node
         .peers
         .iter()
         .filter(|peer| is_ready(peer))
         .filter_map(|peer| peer.status.part::<CassandraNode>()?.unreachable);
-    let Some(first) = said.next() else {
+    let Some(first) = reported_peers.next() else {
         let text = "waits for a ready node to say which members it misses";
         return Err(Error::NotYet(text.to_owned()));
     };
-    let intent = ResolvedSpec::of(node, state)?;
-    let others: Vec<Vec<CassandraPeer>> = said.collect();
+    let intent = ResolvedSpec::from_node(node, state)?;
+    let other_lists: Vec<Vec<CassandraPeer>> = reported_peers.collect();
     let stands_for = |id: &str| {
-        let of = |pilot: &Pilot| pilot.status.identity.as_ref()?.node_id.clone();
-        node.peers.iter().any(|peer| of(peer).as_deref() == Some(id))
+        let node_id_of = |pilot: &Pilot| pilot.status.identity.as_ref()?.node_id.clone();
+        node.peers.iter().any(|peer| node_id_of(peer).as_deref() == Some(id))
     };
-    let mut missed: Vec<IpAddr> = first
+    let mut missed_addresses: Vec<IpAddr> = first
         .iter()
-        .filter(|gone| others.iter().all(|list| list.iter().any(|one| one.address == gone.address)))
-        .filter(|gone| gone.host_id.as_ref().is_some_and(|id| !stands_for(id)))
-        .filter(|gone| gone.datacenter.as_ref() == Some(&intent.datacenter))
-        .filter(|gone| gone.rack.as_ref() == Some(&intent.rack))
-        .filter_map(|gone| gone.address.parse().ok())
+        .filter(|peer| {
+            other_lists.iter().all(|list| list.iter().any(|other| other.address == peer.address))
+        })
+        .filter(|peer| peer.host_id.as_ref().is_some_and(|id| !stands_for(id)))
+        .filter(|peer| peer.datacenter.as_ref() == Some(&intent.datacenter))
+        .filter(|peer| peer.rack.as_ref() == Some(&intent.rack))
+        .filter_map(|peer| peer.address.parse().ok())
         .collect();
-    missed.sort();
-    if missed.contains(&node.address) {
+    missed_addresses.sort();
+    if missed_addresses.contains(&node.address) {
         return Ok(Some(node.address));
     }
-    let own = node.pilot.metadata.name.as_deref().unwrap_or_default();
-    let empty = node.peers.iter().filter(|peer| !is_member(peer) && name(peer) < own).count();
-    Ok(missed.get(empty).copied())
+    let own_name = node.pilot.metadata.name.as_deref().unwrap_or_default();
+    let empty =
+        node.peers.iter().filter(|peer| !is_member(peer) && peer_name(peer) < own_name).count();
+    Ok(missed_addresses.get(empty).copied())
 }
 
 /// Returns the address under which this Pilot's node was a member before its volume was lost.
-fn predecessor(node: &DatabaseNode, state: &NodeState, has_data: bool) -> Option<IpAddr> {
+fn find_predecessor(node: &DatabaseNode, state: &NodeState, has_data: bool) -> Option<IpAddr> {
     if state.replacing.is_some() {
         return state.replacing;
     }
@@ -214,20 +218,21 @@ fn predecessor(node: &DatabaseNode, state: &NodeState, has_data: bool) -> Option
     let id = node.pilot.status.identity.as_ref()?.node_id.as_ref();
     let ready = || node.peers.iter().filter(|peer| is_ready(peer));
     let lists = ready().filter_map(|peer| peer.status.part::<CassandraNode>()?.unreachable);
-    let missed: Vec<CassandraPeer> = lists.flatten().collect();
+    let missed_peers: Vec<CassandraPeer> = lists.flatten().collect();
     // The address may have changed since the last report of this node, so its id counts.
-    if let Some(former_self) = missed.iter().find(|gone| gone.host_id.as_ref() == id) {
+    if let Some(former_self) = missed_peers.iter().find(|peer| peer.host_id.as_ref() == id) {
         return former_self.address.parse().ok();
     }
-    let old = transport(&node.pilot)?.parse().ok()?;
-    let is_old = |host: &String| host.parse().ok() == Some(old);
+    let old_address = transport_host(&node.pilot)?.parse().ok()?;
+    let is_old = |host: &String| host.parse().ok() == Some(old_address);
     // The address belongs to another node now, which lives or is missed itself. The ring knows one
     // node by an address, and forgets the former one (`TokenMetadata.updateNormalTokens`). A Pilot
     // may have a former address: a node that is neither ready nor found at that does not count.
-    let is_other = missed.iter().any(|gone| gone.host_id.is_some() && is_old(&gone.address));
-    let lives = ready().filter_map(transport).any(|host| is_old(&host));
-    let starts = node.peers.iter().any(|peer| node.addresses.of(peer).iter().any(is_old));
-    (!is_other && !lives && !starts).then_some(old)
+    let is_other = missed_peers.iter().any(|peer| peer.host_id.is_some() && is_old(&peer.address));
+    let is_live = ready().filter_map(transport_host).any(|host| is_old(&host));
+    let is_starting =
+        node.peers.iter().any(|peer| node.addresses.hosts_of(peer).iter().any(is_old));
+    (!is_other && !is_live && !is_starting).then_some(old_address)
 }
 
 /// Returns whether the Pilot's node was a member of this ring, and did not leave it: a node that joins
@@ -238,13 +243,14 @@ pub(super) fn is_successor(node: &DatabaseNode) -> bool {
 
 /// Does the Pilot's identity name a member of another ring, one that was lost as a whole?
 fn was_elsewhere(node: &DatabaseNode) -> bool {
-    let known = node.pilot.status.identity.as_ref().and_then(|known| known.ring_id.as_ref());
+    let ring_id =
+        node.pilot.status.identity.as_ref().and_then(|identity| identity.ring_id.as_ref());
     let ring = node.ring.as_ref().map(|ring| &ring.id);
-    known.is_some_and(|known| ring.is_some_and(|ring| ring != known))
+    ring_id.is_some_and(|ring_id| ring.is_some_and(|ring| ring != ring_id))
 }
 
-fn transport(pilot: &Pilot) -> Option<String> {
-    Some(peers::endpoint(pilot, TRANSPORT)?.host.clone())
+fn transport_host(pilot: &Pilot) -> Option<String> {
+    Some(peers::find_endpoint(pilot, TRANSPORT)?.host.clone())
 }
 
 #[cfg(test)]
@@ -267,11 +273,11 @@ mod tests {
     #[test]
     fn a_fresh_node_waits_until_there_is_somebody_to_ask() {
         let mut node = node();
-        assert!(matches!(choose(&node, &NodeState::default(), EMPTY), Err(Error::NotYet(_))));
+        assert!(matches!(choose_seeds(&node, &NodeState::default(), EMPTY), Err(Error::NotYet(_))));
         node.peers = vec![peer("b", "10.0.0.2", false)];
-        assert!(matches!(choose(&node, &NodeState::default(), EMPTY), Err(Error::NotYet(_))));
+        assert!(matches!(choose_seeds(&node, &NodeState::default(), EMPTY), Err(Error::NotYet(_))));
         node.peers = vec![peer("b", "10.0.0.2", true)];
-        let way = choose(&node, &NodeState::default(), EMPTY).unwrap();
+        let way = choose_seeds(&node, &NodeState::default(), EMPTY).unwrap();
         assert_eq!(
             way,
             SeedPlan { seeds: vec!["10.0.0.2".to_owned()], founds: false, replaces: None }
@@ -282,15 +288,15 @@ mod tests {
     fn only_the_founder_of_an_unborn_ring_names_itself() {
         let mut node = node();
         node.may_found = true;
-        let way = choose(&node, &NodeState::default(), EMPTY).unwrap();
+        let way = choose_seeds(&node, &NodeState::default(), EMPTY).unwrap();
         assert!(way.founds);
         assert_eq!(way.seeds, ["10.0.0.1"]);
         // A founder that lost its volume finds members: it must bootstrap from them, not begin a
         // ring again.
         node.peers = vec![peer("b", "10.0.0.2", false)];
-        assert!(matches!(choose(&node, &NodeState::default(), EMPTY), Err(Error::NotYet(_))));
+        assert!(matches!(choose_seeds(&node, &NodeState::default(), EMPTY), Err(Error::NotYet(_))));
         node.peers = vec![peer("b", "10.0.0.2", true)];
-        assert_eq!(choose(&node, &NodeState::default(), EMPTY).unwrap().seeds, ["10.0.0.2"]);
+        assert_eq!(choose_seeds(&node, &NodeState::default(), EMPTY).unwrap().seeds, ["10.0.0.2"]);
     }
 
     #[test]
@@ -300,7 +306,7 @@ mod tests {
         node.pilot.spec.change_part::<CassandraNode>(|part| {
             part.additional_seeds = vec!["seed.example.org".to_owned()];
         });
-        let way = choose(&node, &NodeState::default(), EMPTY).unwrap();
+        let way = choose_seeds(&node, &NodeState::default(), EMPTY).unwrap();
         assert_eq!(
             (way.seeds.as_slice(), way.founds),
             (&["seed.example.org".to_owned()][..], false)
@@ -323,7 +329,7 @@ mod tests {
     fn a_member_starts_alone_after_a_full_outage() {
         let mut node = node();
         node.peers = vec![peer("b", "10.0.0.2", false)];
-        let way = choose(&node, &joined(), DATA).unwrap();
+        let way = choose_seeds(&node, &joined(), DATA).unwrap();
         assert_eq!(way.seeds, ["10.0.0.1", "10.0.0.2"]);
         assert!(!way.founds);
     }
@@ -337,7 +343,7 @@ mod tests {
             let current =
                 current.iter().map(|(peer, host)| ((*peer).to_owned(), vec![(*host).to_owned()]));
             node.addresses = PeerAddresses::Current(current.collect());
-            choose(node, state, has_data).map(|way| way.seeds)
+            choose_seeds(node, state, has_data).map(|way| way.seeds)
         };
         let moved = [("b", "10.0.0.8"), ("c", "10.0.0.9")];
         let member = joined();
@@ -357,7 +363,7 @@ mod tests {
     #[test]
     fn a_member_whose_data_are_gone_is_not_a_member() {
         let node = node();
-        assert!(matches!(choose(&node, &joined(), EMPTY), Err(Error::NotYet(_))));
+        assert!(matches!(choose_seeds(&node, &joined(), EMPTY), Err(Error::NotYet(_))));
     }
 
     #[test]
@@ -373,13 +379,14 @@ mod tests {
             peer.status.change_part::<CassandraNode>(|part| part.unreachable = Some(missed));
             peer
         };
-        let chosen =
-            |node: &DatabaseNode| choose(node, &NodeState::default(), EMPTY).unwrap().replaces;
+        let chosen = |node: &DatabaseNode| {
+            choose_seeds(node, &NodeState::default(), EMPTY).unwrap().replaces
+        };
         let mut node = node();
         let ring = |id: &str, remade| Some(Ring { id: id.to_owned(), remade });
         node.ring = ring("r", true);
         node.peers = vec![peer("b", "10.0.0.2", true)];
-        let waits = choose(&node, &NodeState::default(), EMPTY);
+        let waits = choose_seeds(&node, &NodeState::default(), EMPTY);
         assert!(matches!(waits, Err(Error::NotYet(_))), "nobody said whom it misses");
         let missed = vec![gone(7, "r1"), gone(8, "r1"), gone(9, "r2")];
         node.peers = vec![says("b", missed.clone())];
@@ -412,27 +419,27 @@ mod tests {
         node.pilot.status = peer("a", "10.0.0.9", false).status;
         node.peers = vec![peer("b", "10.0.0.2", true)];
         let old: IpAddr = [10, 0, 0, 9].into();
-        assert_eq!(choose(&node, &NodeState::default(), EMPTY).unwrap().replaces, Some(old));
-        assert_eq!(choose(&node, &NodeState::default(), DATA).unwrap().replaces, None);
+        assert_eq!(choose_seeds(&node, &NodeState::default(), EMPTY).unwrap().replaces, Some(old));
+        assert_eq!(choose_seeds(&node, &NodeState::default(), DATA).unwrap().replaces, None);
         // The replacement survives a restart in the middle, when the volume already holds data.
         let state = NodeState { replacing: Some(old), ..NodeState::default() };
-        assert_eq!(choose(&node, &state, DATA).unwrap().replaces, Some(old));
+        assert_eq!(choose_seeds(&node, &state, DATA).unwrap().replaces, Some(old));
         // The identity names another ring, which was lost as a whole.
         node.pilot.status.identity.as_mut().unwrap().ring_id = Some("lost".to_owned());
         node.ring = Some(Ring { id: "new".to_owned(), remade: false });
-        assert_eq!(choose(&node, &NodeState::default(), EMPTY).unwrap().replaces, None);
+        assert_eq!(choose_seeds(&node, &NodeState::default(), EMPTY).unwrap().replaces, None);
         node.ring = Some(Ring { id: "lost".to_owned(), remade: false });
-        assert_eq!(choose(&node, &NodeState::default(), EMPTY).unwrap().replaces, Some(old));
+        assert_eq!(choose_seeds(&node, &NodeState::default(), EMPTY).unwrap().replaces, Some(old));
         // Another node has the address now.
         node.peers.push(peer("c", "10.0.0.9", true));
-        assert_eq!(choose(&node, &NodeState::default(), EMPTY).unwrap().replaces, None);
+        assert_eq!(choose_seeds(&node, &NodeState::default(), EMPTY).unwrap().replaces, None);
         node.peers.pop();
         node.pilot.status.phase = Some(crate::api::v1beta1::PilotPhase::Decommissioned);
-        assert_eq!(choose(&node, &NodeState::default(), EMPTY).unwrap().replaces, None);
+        assert_eq!(choose_seeds(&node, &NodeState::default(), EMPTY).unwrap().replaces, None);
         // The pilot of a node that left says another phase while it ends. Nobody knows its token.
         node.pilot.status.phase = Some(crate::api::v1beta1::PilotPhase::Stopping);
         node.pilot.status.conditions = vec![left()];
-        assert_eq!(choose(&node, &NodeState::default(), EMPTY).unwrap().replaces, None);
+        assert_eq!(choose_seeds(&node, &NodeState::default(), EMPTY).unwrap().replaces, None);
     }
 
     #[test]
@@ -451,8 +458,9 @@ mod tests {
             ready.status.change_part::<CassandraNode>(|part| part.unreachable = missed);
             ready
         };
-        let replaces =
-            |node: &DatabaseNode| choose(node, &NodeState::default(), EMPTY).unwrap().replaces;
+        let replaces = |node: &DatabaseNode| {
+            choose_seeds(node, &NodeState::default(), EMPTY).unwrap().replaces
+        };
         // The Pilot of another node that is lost still has the address, which it had earlier.
         let lost = peer("c", "10.0.0.9", false);
         node.peers = vec![misses(&[("id-c", "10.0.0.3"), ("id-a", "10.0.0.9")]), lost.clone()];

@@ -70,7 +70,7 @@ pub(super) fn has_data(data: &Path) -> bool {
 impl NodeState {
     /// Takes over what is new about the node: its version, how it joined, that it left. Returns
     /// whether it has just joined.
-    pub(super) fn note(&mut self, facts: &NodeView) -> bool {
+    pub(super) fn update(&mut self, facts: &NodeView) -> bool {
         if facts.version.is_some() {
             self.version.clone_from(&facts.version);
         }
@@ -82,11 +82,11 @@ impl NodeState {
             "NORMAL" if !self.joined => {
                 self.joined = true;
                 self.replacing = None;
-                let received = facts.received.max(self.bootstrap_bytes_received);
-                let received = received.filter(|_| !self.founded);
-                self.bootstrap_bytes_received = received;
-                self.starved =
-                    received == Some(0) && self.ring_load.is_some_and(|load| load >= LEAST_LOAD);
+                let received_bytes = facts.received.max(self.bootstrap_bytes_received);
+                let received_bytes = received_bytes.filter(|_| !self.founded);
+                self.bootstrap_bytes_received = received_bytes;
+                self.starved = received_bytes == Some(0)
+                    && self.ring_load.is_some_and(|load| load >= LEAST_LOAD);
                 return true;
             }
             "DECOMMISSIONED" => self.left = true,
@@ -96,9 +96,9 @@ impl NodeState {
     }
 
     /// Returns the bytes that the node received as it joined.
-    pub(super) fn received(&self, facts: &NodeView) -> Option<i64> {
-        let now = facts.received.filter(|_| facts.mode == "JOINING");
-        now.max(self.bootstrap_bytes_received)
+    pub(super) fn received_bytes(&self, facts: &NodeView) -> Option<i64> {
+        let incoming = facts.received.filter(|_| facts.mode == "JOINING");
+        incoming.max(self.bootstrap_bytes_received)
     }
 
     /// Returns the bytes that a member held while this node joined and received none of them.

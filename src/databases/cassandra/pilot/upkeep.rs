@@ -56,12 +56,12 @@ pub(super) struct RingState {
 }
 
 impl RingState {
-    pub(super) fn of(facts: &NodeView) -> Self {
+    pub(super) fn from_view(facts: &NodeView) -> Self {
         let member =
             |(node, id): (&IpAddr, &String)| (!facts.joining.contains(node)).then(|| id.clone());
         Self {
             members: facts.ids.iter().filter_map(member).collect(),
-            schema: facts.own().and_then(|own| own.schema.clone()),
+            schema: facts.own_endpoint().and_then(|endpoint| endpoint.schema.clone()),
         }
     }
 }
@@ -76,66 +76,66 @@ impl UpkeepState {
 
     /// Must Cassandra be asked again which ranges the node owns?
     pub(super) fn is_stale(&self, facts: &NodeView) -> bool {
-        let Some((surveyed, when)) = &self.surveyed else { return true };
-        let now = RingState::of(facts);
-        let moved = now.members != surveyed.members || !facts.moving.is_empty();
+        let Some((surveyed_state, surveyed_at)) = &self.surveyed else { return true };
+        let ring_state = RingState::from_view(facts);
+        let has_moved = ring_state.members != surveyed_state.members || !facts.moving.is_empty();
         // This node gives ranges away when a join ends. Before that, the ranges of a new or altered
         // keyspace must be recorded.
         let pause = if facts.joining.is_empty() { SURVEY_EVERY } else { Duration::ZERO };
-        moved || (now != *surveyed && when.elapsed() >= pause)
+        has_moved || (ring_state != *surveyed_state && surveyed_at.elapsed() >= pause)
     }
 
     /// Does it matter which rows of `keyspace` are here? Users' keyspaces count, and the logins where
     /// clients need one. Cassandra's other keyspaces with copies do not: `system_traces` holds
     /// traces, and `system_distributed` the history of repairs and the progress of views.
-    pub(super) fn counts(&self, keyspace: &str) -> bool {
+    pub(super) fn is_tracked(&self, keyspace: &str) -> bool {
         is_users(keyspace) || (self.logins && keyspace == LOGINS)
     }
 
     /// Clears the current activity, when the process has ended.
-    pub(super) fn interrupt(&mut self) {
+    pub(super) fn clear_activity(&mut self) {
         self.activity = UpkeepActivity::None;
     }
 
     /// Drops a cleanup that the Pilot no longer requests, unless it is over.
-    pub(super) fn withdraw(&mut self) {
+    pub(super) fn cancel_job(&mut self) {
         self.activity = UpkeepActivity::None;
         if let Some(holdings) = &mut self.holdings {
             holdings.errand.take_if(|errand| !errand.is_over());
         }
     }
 
-    pub(super) fn due(&self) -> Option<Vec<String>> {
+    pub(super) fn pending_keyspaces(&self) -> Option<Vec<String>> {
         Some(self.holdings.as_ref()?.given_away(self.owned.as_ref()?))
     }
 
-    pub(super) fn errand(&self) -> Option<&UpkeepJob> {
+    pub(super) fn current_job(&self) -> Option<&UpkeepJob> {
         self.holdings.as_ref()?.errand.as_ref()
     }
 
     /// Returns the condition `CleanupDue` of the Pilot; `None` before anything is known.
-    pub(super) fn condition(&self) -> Option<DatabaseCondition> {
-        let due = self.due();
-        if due.is_none() && self.open.is_none() {
+    pub(super) fn cleanup_condition(&self) -> Option<DatabaseCondition> {
+        let pending = self.pending_keyspaces();
+        if pending.is_none() && self.open.is_none() {
             return None;
         }
-        let failure = self.errand().and_then(|errand| errand.failure.as_ref());
-        let owes = due.as_ref().is_none_or(|due| !due.is_empty());
-        let (reason, message) = match (&self.activity, &due) {
-            (UpkeepActivity::Runs { step: keyspace, number, of }, _) => {
-                ("CleanupInProgress", format!("keyspace {number} of {of}: {keyspace}"))
+        let failure = self.current_job().and_then(|errand| errand.failure.as_ref());
+        let has_pending = pending.as_ref().is_none_or(|keyspaces| !keyspaces.is_empty());
+        let (reason, message) = match (&self.activity, &pending) {
+            (UpkeepActivity::Runs { step: keyspace, number, of: total }, _) => {
+                ("CleanupInProgress", format!("keyspace {number} of {total}: {keyspace}"))
             }
-            (UpkeepActivity::Waits(why), _) => ("CleanupWaits", why.clone()),
-            (UpkeepActivity::None, _) if owes && failure.is_some() => {
-                let why = failure.map(String::as_str).unwrap_or_default();
-                ("CleanupFailed", format!("{why}; it may be asked for again"))
+            (UpkeepActivity::Waits(message), _) => ("CleanupWaits", message.clone()),
+            (UpkeepActivity::None, _) if has_pending && failure.is_some() => {
+                let message = failure.map(String::as_str).unwrap_or_default();
+                ("CleanupFailed", format!("{message}; it may be asked for again"))
             }
             (UpkeepActivity::None, None) => ("NotHeard", self.open.clone().unwrap_or_default()),
-            (UpkeepActivity::None, Some(due)) if due.is_empty() => {
+            (UpkeepActivity::None, Some(keyspaces)) if keyspaces.is_empty() => {
                 ("NothingDue", "no rows are here that are other nodes' now".to_owned())
             }
-            (UpkeepActivity::None, Some(due)) => {
-                let names = due.join(", ");
+            (UpkeepActivity::None, Some(keyspaces)) => {
+                let names = keyspaces.join(", ");
                 let message = format!(
                     "rows are here that are other nodes' now, of: {names}. When a node leaves, rows \
                      that were deleted may come back: kubectl navigator cleanup"
@@ -143,16 +143,16 @@ impl UpkeepState {
                 ("RangesGivenAway", message)
             }
         };
-        let status = due.map(|due| !due.is_empty());
+        let status = pending.map(|keyspaces| !keyspaces.is_empty());
         Some(DatabaseCondition { type_: CLEANUP_DUE, status, reason: reason.into(), message })
     }
 
     /// Returns the progress of the last requested cleanup; `None` when none was ever requested.
-    pub(super) fn progress(&self) -> Option<CassandraCleanup> {
-        let errand = self.errand()?;
+    pub(super) fn cleanup_progress(&self) -> Option<CassandraCleanup> {
+        let errand = self.current_job()?;
         let (phase, message) = errand.phase(&self.activity);
         let total = match self.activity {
-            UpkeepActivity::Runs { of, .. } => Some(of),
+            UpkeepActivity::Runs { of: count, .. } => Some(count),
             _ => None,
         };
         let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
@@ -178,48 +178,49 @@ mod tests {
     /// Returns the state of a node that once owned the whole ring, and owns the ranges `now`.
     fn upkeep(now: &[(i64, i64)]) -> UpkeepState {
         let mut holdings = HeldRanges::default();
-        holdings.note(&ranges(&[(0, 0)]));
+        holdings.record_owned(&ranges(&[(0, 0)]));
         UpkeepState { holdings: Some(holdings), owned: Some(ranges(now)), ..UpkeepState::default() }
     }
 
     fn told(upkeep: &UpkeepState) -> (Option<bool>, String, String) {
-        let DatabaseCondition { status, reason, message, .. } = upkeep.condition().unwrap();
+        let DatabaseCondition { status, reason, message, .. } = upkeep.cleanup_condition().unwrap();
         (status, reason.into_owned(), message)
     }
 
     #[test]
     fn what_is_due_is_told_and_what_is_done_about_it() {
-        assert_eq!(UpkeepState::default().condition(), None, "nothing is known yet");
+        assert_eq!(UpkeepState::default().cleanup_condition(), None, "nothing is known yet");
         let (status, reason, _) = told(&upkeep(&[(0, 0)]));
         assert_eq!((status, &*reason), (Some(false), "NothingDue"));
         let mut owes = upkeep(&[(0, 50)]);
         let (status, reason, message) = told(&owes);
         assert_eq!((status, &*reason), (Some(true), "RangesGivenAway"));
         assert!(message.contains("shop") && message.contains("navigator cleanup"), "{message}");
-        assert_eq!(owes.progress(), None);
+        assert_eq!(owes.cleanup_progress(), None);
 
-        UpkeepJob::begin(&mut owes.holdings.as_mut().unwrap().errand, "monday");
+        UpkeepJob::ensure_job(&mut owes.holdings.as_mut().unwrap().errand, "monday");
         owes.activity = UpkeepActivity::Waits("waits until b is cleaned up".to_owned());
         assert_eq!(told(&owes).1, "CleanupWaits");
-        assert_eq!(owes.progress().unwrap().phase, "Waiting");
+        assert_eq!(owes.cleanup_progress().unwrap().phase, "Waiting");
         owes.activity = UpkeepActivity::Runs { step: "shop".to_owned(), number: 2, of: 5 };
         assert_eq!(
             told(&owes),
             (Some(true), "CleanupInProgress".into(), "keyspace 2 of 5: shop".into())
         );
-        assert_eq!(owes.progress().unwrap().keyspaces, Some(5));
+        assert_eq!(owes.cleanup_progress().unwrap().keyspaces, Some(5));
 
         owes.activity = UpkeepActivity::None;
-        UpkeepJob::begin(&mut owes.holdings.as_mut().unwrap().errand, "monday").failure =
+        UpkeepJob::ensure_job(&mut owes.holdings.as_mut().unwrap().errand, "monday").failure =
             Some("no room".to_owned());
         let (status, reason, message) = told(&owes);
         assert_eq!((status, &*reason), (Some(true), "CleanupFailed"));
         assert!(message.contains("no room") && message.contains("again"), "{message}");
-        assert_eq!(owes.progress().unwrap().phase, "Failed");
+        assert_eq!(owes.cleanup_progress().unwrap().phase, "Failed");
         owes.owned = Some(ranges(&[(0, 0)]));
         assert_eq!(told(&owes).1, "NothingDue", "the ranges came back");
-        UpkeepJob::begin(&mut owes.holdings.as_mut().unwrap().errand, "tuesday").finished = true;
-        assert_eq!(owes.progress().unwrap().phase, "Done");
+        UpkeepJob::ensure_job(&mut owes.holdings.as_mut().unwrap().errand, "tuesday").finished =
+            true;
+        assert_eq!(owes.cleanup_progress().unwrap().phase, "Done");
     }
 
     #[test]
@@ -239,7 +240,7 @@ mod tests {
         assert!(upkeep.is_stale(&settled));
         let seen = |ago: u64| {
             let when = Instant::now().checked_sub(Duration::from_secs(ago)).unwrap();
-            Some((RingState::of(&settled), when))
+            Some((RingState::from_view(&settled), when))
         };
         upkeep.surveyed = seen(0);
         assert!(!upkeep.is_stale(&settled));
@@ -264,10 +265,10 @@ mod tests {
     #[test]
     fn logins_count_where_there_are_any() {
         let mut upkeep = UpkeepState::default();
-        assert!(upkeep.counts("shop") && !upkeep.counts("system_auth"));
-        upkeep.surveyed = Some((RingState::of(&facts("NORMAL")), Instant::now()));
+        assert!(upkeep.is_tracked("shop") && !upkeep.is_tracked("system_auth"));
+        upkeep.surveyed = Some((RingState::from_view(&facts("NORMAL")), Instant::now()));
         upkeep.set_logins(true);
-        assert!(upkeep.counts("system_auth") && !upkeep.counts("system_traces"));
+        assert!(upkeep.is_tracked("system_auth") && !upkeep.is_tracked("system_traces"));
         assert_eq!(upkeep.surveyed, None, "it is asked again");
     }
 }

@@ -9,13 +9,13 @@ use crate::{api::v1beta1::PilotSpec, engine::config_hash};
 pub fn config_hash(spec: &PilotSpec) -> String {
     // A new quorum reaches running nodes through the cluster's settings, without a restart. A cluster
     // keeps its name.
-    let own = spec.part::<ElasticsearchNode>();
-    let own = own.map(|spec| PilotElasticsearchSpec {
+    let node_part = spec.part::<ElasticsearchNode>();
+    let node_part = node_part.map(|spec| PilotElasticsearchSpec {
         minimum_masters: None,
         new_cluster_name: None,
         ..spec
     });
-    config_hash::config_hash(spec, vec![json!(own), Value::Null])
+    config_hash::config_hash(spec, vec![json!(node_part), Value::Null])
 }
 
 #[cfg(test)]

@@ -22,12 +22,12 @@ impl Release {
     }
 
     /// Can this release start on data that `written` wrote last?
-    pub fn reads(self, written: Self) -> bool {
-        RELEASES.reads((self.major, self.minor), (written.major, written.minor))
+    pub fn can_read(self, data_release: Self) -> bool {
+        RELEASES.can_read((self.major, self.minor), (data_release.major, data_release.minor))
     }
 
     /// Are masters elected by a voting configuration, rather than by a minimum that Navigator sets?
-    pub fn votes(self) -> bool {
+    pub fn has_voting(self) -> bool {
         self.major >= 7
     }
 
@@ -71,8 +71,8 @@ impl FromStr for Release {
     type Err = UnsupportedVersion;
 
     fn from_str(version: &str) -> Result<Self, UnsupportedVersion> {
-        let parsed = DatabaseVersion::parse(version).map(|parsed| (parsed.major, parsed.minor));
-        match parsed.filter(|release| RELEASES.line(*release).is_some()) {
+        let numbers = DatabaseVersion::parse(version).map(|version| (version.major, version.minor));
+        match numbers.filter(|release| RELEASES.find_line(*release).is_some()) {
             Some((major, minor)) => Ok(Self { major, minor }),
             None => Err(UnsupportedVersion(version.to_owned())),
         }
@@ -99,7 +99,7 @@ mod tests {
             ("7.17.29", "8.19.4", false),
         ] {
             let release = |version: &str| version.parse::<Release>().unwrap();
-            assert_eq!(release(wanted).reads(release(written)), reads, "{wanted} on {written}");
+            assert_eq!(release(wanted).can_read(release(written)), reads, "{wanted} on {written}");
         }
     }
 

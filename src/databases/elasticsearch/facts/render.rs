@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use super::{FILE_REALM, Release};
 use crate::{
     databases::elasticsearch::{names::port, settings::is_managed},
-    engine::settings::dotted_names::flatten,
+    engine::settings::dotted_names::flatten_settings,
 };
 
 /// Texts of configuration files, by file name.
@@ -70,10 +70,10 @@ pub enum RenderError {
 }
 
 /// Renders the files of the configuration folder that Navigator writes.
-pub fn render(settings: &NodeSettings<'_>) -> Result<RenderedFiles, RenderError> {
-    let mut keys = flatten(settings.overlay);
+pub fn render_files(settings: &NodeSettings<'_>) -> Result<RenderedFiles, RenderError> {
+    let mut keys = flatten_settings(settings.overlay);
     keys.retain(|key, _| !is_managed(key, settings.security.is_some()));
-    manage(settings, &mut keys)?;
+    add_managed_settings(settings, &mut keys)?;
     let yaml =
         serde_yaml::to_string(&keys).map_err(|error| RenderError::Yaml(error.to_string()))?;
     Ok(RenderedFiles::from([
@@ -98,7 +98,7 @@ rootLogger.level = info
 rootLogger.appenderRef.console.ref = console
 ";
 
-fn manage(
+fn add_managed_settings(
     settings: &NodeSettings<'_>,
     keys: &mut BTreeMap<String, Value>,
 ) -> Result<(), RenderError> {
@@ -121,7 +121,7 @@ fn manage(
     set(transport, json!(port::TRANSPORT));
     // Without this, HTTP opens only after a master was found, or after 30 s (measured).
     set("discovery.initial_state_timeout", json!("0s"));
-    if release.votes() {
+    if release.has_voting() {
         set("discovery.seed_providers", json!("file"));
         set("discovery.seed_hosts", json!([]));
         if settings.founds {
@@ -136,7 +136,7 @@ fn manage(
         set("node.max_local_storage_nodes", json!(1));
     }
     match settings.security {
-        Some(security) => secure(security, &mut set),
+        Some(security) => add_security_settings(security, &mut set),
         None if settings.has_security => drop(set("xpack.security.enabled", json!(false))),
         None => {}
     }
@@ -144,13 +144,13 @@ fn manage(
         set("node.attr.zone", json!(zone));
         set("cluster.routing.allocation.awareness.attributes", json!("zone"));
     }
-    roles(settings, keys)
+    add_roles(settings, keys)
 }
 
 /// Users of the file realm come first: it answers without a master, and without any index. Whatever
 /// people make by the API is of the native realm. Nodes ask each other for certificates, and do not
 /// compare names: addresses of pods change.
-fn secure(
+fn add_security_settings(
     SecuritySettings { https, asks_certificates }: SecuritySettings,
     set: &mut impl FnMut(&str, Value) -> Option<Value>,
 ) {
@@ -159,10 +159,12 @@ fn secure(
     set("authc.reserved_realm.enabled", json!(false));
     set(&format!("authc.realms.file.{FILE_REALM}.order"), json!(0));
     set("authc.realms.native.native1.order", json!(1));
-    for (port, folder, encrypted) in [("transport", "internode", true), ("http", "client", https)] {
+    for (port, folder, is_encrypted) in
+        [("transport", "internode", true), ("http", "client", https)]
+    {
         let mut set = |key: &str, value: Value| set(&format!("{port}.ssl.{key}"), value);
-        set("enabled", json!(encrypted));
-        if encrypted {
+        set("enabled", json!(is_encrypted));
+        if is_encrypted {
             set("key", json!(format!("tls/{folder}/node.key")));
             set("certificate", json!(format!("tls/{folder}/node.crt")));
             set("certificate_authorities", json!([format!("tls/{folder}/ca.crt")]));
@@ -176,7 +178,7 @@ fn secure(
     }
 }
 
-fn roles(
+fn add_roles(
     settings: &NodeSettings<'_>,
     keys: &mut BTreeMap<String, Value>,
 ) -> Result<(), RenderError> {
@@ -187,8 +189,8 @@ fn roles(
         return Ok(());
     }
     for role in ["master", "data", "ingest"] {
-        let has = roles.iter().any(|given| *given == role);
-        keys.insert(format!("node.{role}"), json!(has));
+        let has_role = roles.iter().any(|assigned_role| *assigned_role == role);
+        keys.insert(format!("node.{role}"), json!(has_role));
     }
     match roles.into_iter().find(|role| !["master", "data", "ingest"].contains(&role.as_str())) {
         Some(role) if role != "ml" && role != "voting_only" => {
@@ -221,7 +223,7 @@ mod tests {
             overlay: overlay.as_object().unwrap(),
         };
         change(&mut settings);
-        serde_yaml::from_str(&render(&settings).unwrap()["elasticsearch.yml"]).unwrap()
+        serde_yaml::from_str(&render_files(&settings).unwrap()["elasticsearch.yml"]).unwrap()
     }
 
     #[test]

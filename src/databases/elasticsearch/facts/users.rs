@@ -111,35 +111,35 @@ impl UserFiles {
             format!("{role}:{}\n", names.join(","))
         };
         let members = members.into_iter().map(line).collect();
-        Ok(Self { users, members, roles: definitions(document)? })
+        Ok(Self { users, members, roles: role_definitions(document)? })
     }
 }
 
 /// Renders the file of roles. Each begins a line, by which Elasticsearch parts them; JSON is YAML.
-fn definitions(document: Option<&UsersDocument>) -> Result<String, UserFilesError> {
+fn role_definitions(document: Option<&UsersDocument>) -> Result<String, UserFilesError> {
     let mut text = OWN_ROLE.to_owned();
-    let marked =
+    let marker_role =
         json!({"indices": [{"names": [revision_index(document)], "privileges": ["read"]}]});
-    text.extend([marker_user(document).as_str(), ": ", &marked.to_string(), "\n"]);
+    text.extend([marker_user(document).as_str(), ": ", &marker_role.to_string(), "\n"]);
     for role in document.iter().flat_map(|document| document.roles()) {
         let DocumentedRole { name, rights: _ } = role;
-        let refused = |why: String| UserFilesError::Rights(name.clone(), why);
+        let rights_error = |message: String| UserFilesError::Rights(name.clone(), message);
         if !is_writable(name) || name.starts_with(OWN_USER) {
-            return Err(refused("its name is none".to_owned()));
+            return Err(rights_error("its name is none".to_owned()));
         }
-        let role_rights = read(role).map_err(|error| refused(error.to_string()))?;
-        let definition = definition(&role_rights);
+        let role_rights = parse_rights(role).map_err(|error| rights_error(error.to_string()))?;
+        let definition = role_definition(&role_rights);
         text.extend([name.as_str(), ": ", &definition.to_string(), "\n"]);
     }
     Ok(text)
 }
 
-fn read(role: &DocumentedRole) -> Result<ElasticsearchRights, serde_json::Error> {
+fn parse_rights(role: &DocumentedRole) -> Result<ElasticsearchRights, serde_json::Error> {
     ElasticsearchRights::deserialize(&role.rights)
 }
 
 /// Returns a role by Elasticsearch's own names of fields.
-fn definition(rights: &ElasticsearchRights) -> Value {
+fn role_definition(rights: &ElasticsearchRights) -> Value {
     let ElasticsearchRights { cluster, indices, applications, run_as } = rights;
     let index = |rights: &IndexRights| {
         let IndexRights { names, privileges, allow_restricted_indices } = rights;
@@ -164,16 +164,16 @@ fn definition(rights: &ElasticsearchRights) -> Value {
 /// Returns the name of the marker user of a document, and of its role. It has the password of the
 /// pilot's own user.
 pub fn marker_user(document: Option<&UsersDocument>) -> String {
-    format!("{OWN_USER}_{}", revision(document))
+    format!("{OWN_USER}_{}", document_revision(document))
 }
 
-fn revision(document: Option<&UsersDocument>) -> &str {
+fn document_revision(document: Option<&UsersDocument>) -> &str {
     document.map_or("none", UsersDocument::revision)
 }
 
 /// Name of the index on which the marker user has a right once a node has read the roles of a document.
 fn revision_index(document: Option<&UsersDocument>) -> String {
-    format!("{REVISION_INDEX}{}", revision(document))
+    format!("{REVISION_INDEX}{}", document_revision(document))
 }
 
 /// Asks whether the roles of a document are in force, as a question about privileges.
@@ -186,7 +186,7 @@ pub fn are_in_force(document: &UsersDocument) -> Value {
 /// none.
 pub fn are_known(document: &UsersDocument) -> Option<Value> {
     let (mut cluster, mut index) = (BTreeSet::new(), BTreeSet::new());
-    for rights in document.roles().iter().filter_map(|role| read(role).ok()) {
+    for rights in document.roles().iter().filter_map(|role| parse_rights(role).ok()) {
         cluster.extend(rights.cluster);
         index.extend(rights.indices.into_iter().flat_map(|rights| rights.privileges));
     }
@@ -199,10 +199,10 @@ pub fn are_known(document: &UsersDocument) -> Option<Value> {
 }
 
 /// Returns those of `names` that are neither users of the document nor of Navigator's own.
-pub fn removed(names: &BTreeSet<String>, document: &UsersDocument) -> BTreeSet<String> {
+pub fn removed_users(names: &BTreeSet<String>, document: &UsersDocument) -> BTreeSet<String> {
     let is_known = |name: &str| document.users().iter().any(|user| user.name == name);
-    let gone = names.iter().filter(|name| !is_known(name) && !name.starts_with(OWN_USER));
-    gone.cloned().collect()
+    let removed_names = names.iter().filter(|name| !is_known(name) && !name.starts_with(OWN_USER));
+    removed_names.cloned().collect()
 }
 
 /// Does a name stay one in a file whose lines are fields with colons and lists with commas?
@@ -324,7 +324,7 @@ mod tests {
     fn users_that_the_document_does_not_have_are_gone_and_no_pilot_is() {
         let document = UsersDocument::new(vec![user("app", false, &[])], None);
         let names = ["app", "former", "navigator", "navigator_none"].map(str::to_owned);
-        let gone = removed(&BTreeSet::from(names), &document);
+        let gone = removed_users(&BTreeSet::from(names), &document);
         assert_eq!(gone, BTreeSet::from(["former".to_owned()]));
     }
 

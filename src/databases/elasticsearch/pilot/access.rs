@@ -32,9 +32,9 @@ impl fmt::Debug for NodeAccess {
 impl NodeAccess {
     /// Makes a password for a start.
     pub(super) fn generate(https: bool) -> Result<Self, Error> {
-        let failed = |refusal: PasswordRefusal| Error::Unprepared(refusal.to_string());
-        let password = password::generate().map_err(failed)?;
-        let hash = password::hash(&password).map_err(failed)?;
+        let generate_error = |refusal: PasswordRefusal| Error::Unprepared(refusal.to_string());
+        let password = password::generate_password().map_err(generate_error)?;
+        let hash = password::hash_bcrypt(&password).map_err(generate_error)?;
         Ok(Self { https, password, hash })
     }
 
@@ -45,14 +45,14 @@ impl NodeAccess {
 
     /// Returns the login of a user that has the pilot's password.
     pub(super) fn login_as(&self, user: &str, pins: &PinnedLeaves) -> Result<SearchLogin, Error> {
-        let unusable =
+        let unusable_error =
             |error: Box<dyn std::error::Error + Send + Sync>| Error::Unreachable { source: error };
         let secret = STANDARD.encode(format!("{user}:{}", self.password));
         let mut authorization = HeaderValue::try_from(format!("Basic {secret}"))
-            .map_err(|error| unusable(error.into()))?;
+            .map_err(|error| unusable_error(error.into()))?;
         authorization.set_sensitive(true);
         let tls = self.https.then(|| pins.client_config()).transpose();
-        let tls = tls.map_err(|error| unusable(error.into()))?;
+        let tls = tls.map_err(|error| unusable_error(error.into()))?;
         Ok(SearchLogin { authorization: Some(authorization), tls })
     }
 }
@@ -66,7 +66,7 @@ mod tests {
         let first = NodeAccess::generate(true).unwrap();
         let access = NodeAccess::generate(true).unwrap();
         assert_ne!(first.password, access.password);
-        assert!(password::verify(&access.password, &access.hash));
+        assert!(password::verify_bcrypt(&access.password, &access.hash));
         let login = access.login(&PinnedLeaves::default()).unwrap();
         let shown = format!("{access:?} {:?}", login.authorization);
         assert!(!shown.contains(&access.password) && !shown.contains("2a$"), "{shown}");

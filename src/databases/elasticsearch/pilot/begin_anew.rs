@@ -26,19 +26,19 @@ use crate::{
 
 /// Returns what the tool has to do before the database starts; `None` for data of another cluster,
 /// and where it was done.
-pub(super) fn due(node: &DatabaseNode, state: &NodeState) -> Option<MembershipChange> {
-    let own = state.cluster_id.clone().filter(|_| configure::has_data(&node.data))?;
-    let asked = |pilot: &Pilot| pilot.spec.unsafe_bootstrap.as_ref() == Some(&own);
-    let serves = |peer: &Pilot| is_ready(peer) && cluster_of(peer) == Some(&own);
+pub(super) fn pending_change(node: &DatabaseNode, state: &NodeState) -> Option<MembershipChange> {
+    let cluster_id = state.cluster_id.clone().filter(|_| configure::has_data(&node.data))?;
+    let is_requested = |pilot: &Pilot| pilot.spec.unsafe_bootstrap.as_ref() == Some(&cluster_id);
+    let is_serving = |peer: &Pilot| is_ready(peer) && cluster_of(peer) == Some(&cluster_id);
     // Where a node of the cluster serves, the cluster is not lost.
-    let lost = !node.peers.iter().any(serves);
-    let command = if asked(&node.pilot) {
+    let is_lost = !node.peers.iter().any(is_serving);
+    let command = if is_requested(&node.pilot) {
         NodeCommand::UnsafeBootstrap
     } else {
-        node.peers.iter().any(asked).then_some(NodeCommand::DetachCluster)?
+        node.peers.iter().any(is_requested).then_some(NodeCommand::DetachCluster)?
     };
-    let change = MembershipChange { cluster_id: own, command };
-    (lost && state.begun_anew.as_ref() != Some(&change)).then_some(change)
+    let change = MembershipChange { cluster_id, command };
+    (is_lost && state.begun_anew.as_ref() != Some(&change)).then_some(change)
 }
 
 fn cluster_of(pilot: &Pilot) -> Option<&String> {
@@ -47,18 +47,20 @@ fn cluster_of(pilot: &Pilot) -> Option<&String> {
 
 /// Holds a node of the lost cluster back until the new cluster serves.
 pub(super) fn wait_for_cluster(node: &DatabaseNode, state: &NodeState) -> Result<(), Error> {
-    let Some(MembershipChange { cluster_id, command }) = due(node, state) else { return Ok(()) };
-    let anew = |peer: &Pilot| {
-        is_ready(peer) && cluster_of(peer).is_some_and(|theirs| *theirs != cluster_id)
+    let Some(MembershipChange { cluster_id, command }) = pending_change(node, state) else {
+        return Ok(());
     };
-    if command == NodeCommand::UnsafeBootstrap || node.peers.iter().any(anew) {
+    let has_new_cluster = |peer: &Pilot| {
+        is_ready(peer) && cluster_of(peer).is_some_and(|peer_id| *peer_id != cluster_id)
+    };
+    if command == NodeCommand::UnsafeBootstrap || node.peers.iter().any(has_new_cluster) {
         return Ok(());
     }
     Err(Error::NotYet(format!("waits for the node that begins cluster {cluster_id} anew")))
 }
 
 /// Says why the database is stopped.
-pub(super) fn sentence(change: &MembershipChange) -> String {
+pub(super) fn describe_change(change: &MembershipChange) -> String {
     let MembershipChange { cluster_id, command } = change;
     match command {
         NodeCommand::UnsafeBootstrap => {
@@ -71,11 +73,11 @@ pub(super) fn sentence(change: &MembershipChange) -> String {
 }
 
 /// Returns the run of the vendor's tool.
-pub(super) fn program(
+pub(super) fn build_program(
     node: &DatabaseNode,
     change: &MembershipChange,
 ) -> Result<PreparationProgram, Error> {
-    let mut env = configure::environment(node, configure::release(node)?);
+    let mut env = configure::build_environment(node, configure::node_release(node)?);
     // The tool reads the whole state of the cluster, for which its own 64 MiB may be too little.
     let heap = heap_bytes(node.pilot.spec.jvm.as_ref(), node.memory_limit)
         .map_err(|error| Error::ConfigRejected(error.to_string()))?;
@@ -143,7 +145,9 @@ mod tests {
     fn the_node_that_is_asked_begins_anew_once_and_in_no_cluster_that_serves() {
         let place = tempfile::tempdir().unwrap();
         let mut node = node(place.path());
-        let due = |node: &DatabaseNode, state: &NodeState| due(node, state).map(|due| due.command);
+        let due = |node: &DatabaseNode, state: &NodeState| {
+            pending_change(node, state).map(|due| due.command)
+        };
         assert_eq!(due(&node, &state()), None);
         node.pilot.spec.unsafe_bootstrap = Some("old".to_owned());
         assert_eq!(due(&node, &state()), Some(NodeCommand::UnsafeBootstrap));
@@ -151,7 +155,7 @@ mod tests {
             cluster_id: "old".to_owned(),
             command: NodeCommand::UnsafeBootstrap,
         };
-        assert_eq!(program(&node, &change).unwrap().program.args, ["unsafe-bootstrap"]);
+        assert_eq!(build_program(&node, &change).unwrap().program.args, ["unsafe-bootstrap"]);
         let done = NodeState { begun_anew: Some(change), ..state() };
         assert_eq!(due(&node, &done), None);
         let anew = NodeState { cluster_id: Some("new".to_owned()), ..state() };
@@ -173,13 +177,13 @@ mod tests {
         assert!(matches!(waits, Err(Error::NotYet(_))), "{waits:?}");
         node.peers = vec![peer("new", true, true)];
         assert!(wait_for_cluster(&node, &state()).is_ok());
-        let change = due(&node, &state()).unwrap();
+        let change = pending_change(&node, &state()).unwrap();
         assert_eq!(change.command, NodeCommand::DetachCluster);
         let done = NodeState { begun_anew: Some(change), ..state() };
-        assert_eq!(due(&node, &done), None);
+        assert_eq!(pending_change(&node, &done), None);
         // A person chose another node, whose tool failed; now this one is asked.
         node.pilot.spec.unsafe_bootstrap = Some("old".to_owned());
-        assert_eq!(due(&node, &done).unwrap().command, NodeCommand::UnsafeBootstrap);
+        assert_eq!(pending_change(&node, &done).unwrap().command, NodeCommand::UnsafeBootstrap);
         let stored = serde_json::to_value(&done).unwrap();
         assert_eq!(stored["begunAnew"], json!({"clusterId": "old", "command": "detach-cluster"}));
     }

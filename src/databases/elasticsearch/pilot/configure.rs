@@ -10,7 +10,7 @@ use crate::{
     databases::elasticsearch::{
         facts::{
             NodeSettings, Release, RenderedFiles, SEED_FILE, SecuritySettings, config_hash,
-            heap_bytes, render,
+            heap_bytes, render_files,
         },
         v1beta1::ElasticsearchNode,
     },
@@ -40,43 +40,44 @@ struct RenderedConfig {
     security: Option<SecuritySettings>,
 }
 
-/// Checks whether [`configure`] would accept the intent of `node`. Writes nothing.
-pub(super) fn validate(node: &DatabaseNode) -> Result<(), Error> {
-    rendered(node).map(drop)
+/// Checks whether [`configure_node`] would accept the intent of `node`. Writes nothing.
+pub(super) fn validate_config(node: &DatabaseNode) -> Result<(), Error> {
+    render_config(node).map(drop)
 }
 
-fn rendered(node: &DatabaseNode) -> Result<RenderedConfig, Error> {
+fn render_config(node: &DatabaseNode) -> Result<RenderedConfig, Error> {
     let mut state = NodeState::load(&node.data)?;
     let spec = &node.pilot.spec;
-    let rejected = |error: &dyn std::fmt::Display| Error::ConfigRejected(error.to_string());
-    let release = release(node)?;
+    let rejection = |error: &dyn std::fmt::Display| Error::ConfigRejected(error.to_string());
+    let release = node_release(node)?;
     let heap =
-        heap_bytes(spec.jvm.as_ref(), node.memory_limit).map_err(|error| rejected(&error))?;
+        heap_bytes(spec.jvm.as_ref(), node.memory_limit).map_err(|error| rejection(&error))?;
     let options = spec.jvm.clone().unwrap_or_default().options;
     if let Some(option) = options.iter().find(|option| option.contains(char::is_whitespace)) {
-        return Err(rejected(&format!("jvm option {option:?} contains white space")));
+        return Err(rejection(&format!("jvm option {option:?} contains white space")));
     }
     let mut elasticsearch = spec.part::<ElasticsearchNode>().unwrap_or_default();
-    let kept = data_role::kept(&elasticsearch.roles, &state, release, &node.data);
-    let kept = kept.or_else(|| master_role::roles_to_keep(&elasticsearch.roles, &state, release));
-    state.next_roles = kept.is_some().then(|| elasticsearch.roles.clone());
-    state.vote_moved_away &= kept.is_some();
-    let config_hash = match &kept {
+    let kept_roles = data_role::roles_to_keep(&elasticsearch.roles, &state, release, &node.data);
+    let kept_roles =
+        kept_roles.or_else(|| master_role::roles_to_keep(&elasticsearch.roles, &state, release));
+    state.next_roles = kept_roles.is_some().then(|| elasticsearch.roles.clone());
+    state.vote_moved_away &= kept_roles.is_some();
+    let config_hash = match &kept_roles {
         None => spec.config_hash.clone().unwrap_or_else(|| config_hash(spec)),
         Some(roles) => {
             elasticsearch.roles.clone_from(roles);
-            let mut runs = spec.clone();
-            runs.set_part::<ElasticsearchNode>(&elasticsearch);
-            config_hash(&runs)
+            let mut effective_spec = spec.clone();
+            effective_spec.set_part::<ElasticsearchNode>(&elasticsearch);
+            config_hash(&effective_spec)
         }
     };
     state.roles = Some(elasticsearch.roles.clone());
     let name = cluster_name(node, &state, elasticsearch.new_cluster_name.as_ref());
     state.cluster_name = Some(name.clone());
-    let way = seeds::choose(node, release, &state, has_data(&node.data))?;
+    let seed_plan = seeds::choose_seeds(node, release, &state, has_data(&node.data))?;
     let has_security = has_security(&node.home);
-    let security = security::wanted(spec.security.as_ref(), release, has_security)?;
-    let files = render(&NodeSettings {
+    let security = security::desired_security(spec.security.as_ref(), release, has_security)?;
+    let files = render_files(&NodeSettings {
         release,
         cluster_name: &name,
         node_name: node_name(node)?,
@@ -84,16 +85,16 @@ fn rendered(node: &DatabaseNode) -> Result<RenderedConfig, Error> {
         zone: elasticsearch.zone.as_deref(),
         // The founder is alone until other nodes join, which wait for it; then the leading pilot
         // sets the quorum in the running cluster (see `lead_duties`).
-        minimum_masters: elasticsearch.minimum_masters.filter(|_| !way.founds).unwrap_or(1),
-        seeds: &way.seeds,
-        founds: way.founds,
+        minimum_masters: elasticsearch.minimum_masters.filter(|_| !seed_plan.founds).unwrap_or(1),
+        seeds: &seed_plan.seeds,
+        founds: seed_plan.founds,
         has_security,
         security,
         address: node.address,
         data: &node.data,
         overlay: &spec.config,
     })
-    .map_err(|error| rejected(&error))?;
+    .map_err(|error| rejection(&error))?;
     let mut java = vec![format!("-Xms{}m -Xmx{}m", heap / MIB, heap / MIB)];
     java.extend(options);
     Ok(RenderedConfig { state, release, files, java: java.join(" "), config_hash, security })
@@ -103,8 +104,11 @@ fn rendered(node: &DatabaseNode) -> Result<RenderedConfig, Error> {
 /// is secured. Everything is rendered and
 /// validated before the first file is touched, so a rejected intent leaves the running database's
 /// folder as it is.
-pub(super) fn configure(node: &DatabaseNode) -> Result<(ProcessSpec, Option<NodeAccess>), Error> {
-    let RenderedConfig { mut state, release, files, java, config_hash, security } = rendered(node)?;
+pub(super) fn configure_node(
+    node: &DatabaseNode,
+) -> Result<(ProcessSpec, Option<NodeAccess>), Error> {
+    let RenderedConfig { mut state, release, files, java, config_hash, security } =
+        render_config(node)?;
     if let (Some(wanted), Some(kept)) = (&state.next_roles, &state.roles) {
         warn!(?wanted, ?kept, "Keeping the roles until the node's shards and vote have moved away");
     }
@@ -121,7 +125,7 @@ pub(super) fn configure(node: &DatabaseNode) -> Result<(ProcessSpec, Option<Node
     state.address = Some(node.address);
     state.save(&node.data)?;
 
-    let mut env = environment(node, release);
+    let mut env = build_environment(node, release);
     env.insert("ES_JAVA_OPTS".to_owned(), java);
     let process = ProcessSpec {
         program: node.home.join("bin/elasticsearch"),
@@ -140,20 +144,20 @@ pub(super) fn configure(node: &DatabaseNode) -> Result<(ProcessSpec, Option<Node
 /// Returns the name of the node's cluster: the one that its own data have; else that of the cluster
 /// that its peers are in; else that of a new cluster. Releases before 0.3 gave the object's name to
 /// each cluster and noted no name.
-fn cluster_name(node: &DatabaseNode, state: &NodeState, new: Option<&String>) -> String {
+fn cluster_name(node: &DatabaseNode, state: &NodeState, new_name: Option<&String>) -> String {
     let object = node.pilot.spec.cluster_ref.as_ref().map(|cluster| &cluster.name);
     let name = if has_data(&node.data) {
         state.cluster_name.clone()
     } else {
-        let reported = |peer: &Pilot| peer.status.part::<ElasticsearchNode>()?.cluster_name;
-        peers::cluster_name(&node.pilot, &node.peers, reported).or_else(|| new.cloned())
+        let reported_name = |peer: &Pilot| peer.status.part::<ElasticsearchNode>()?.cluster_name;
+        peers::cluster_name(&node.pilot, &node.peers, reported_name).or_else(|| new_name.cloned())
     };
     name.or_else(|| object.cloned()).unwrap_or_else(|| "elasticsearch".to_owned())
 }
 
 /// Returns environment variables through which the vendor's programs find the node's own
 /// configuration.
-pub(super) fn environment(node: &DatabaseNode, release: Release) -> BTreeMap<String, String> {
+pub(super) fn build_environment(node: &DatabaseNode, release: Release) -> BTreeMap<String, String> {
     let config = node.config.display();
     let (name, value) = match release.major {
         // 5.x takes its folder as an argument; only the JVM's options are read by this variable.
@@ -163,7 +167,7 @@ pub(super) fn environment(node: &DatabaseNode, release: Release) -> BTreeMap<Str
     BTreeMap::from([(name.to_owned(), value)])
 }
 
-pub(super) fn release(node: &DatabaseNode) -> Result<Release, Error> {
+pub(super) fn node_release(node: &DatabaseNode) -> Result<Release, Error> {
     let version = node.pilot.spec.version.as_deref().unwrap_or_default();
     version.parse().map_err(|error: crate::databases::elasticsearch::facts::UnsupportedVersion| {
         Error::ConfigRejected(error.to_string())
@@ -187,12 +191,12 @@ fn has_security(home: &Path) -> bool {
 
 /// Writes the addresses of the other nodes into the file that a running node reads again.
 pub(super) fn rewrite_seeds(node: &DatabaseNode) -> Result<(), Error> {
-    let release = release(node)?;
+    let release = node_release(node)?;
     if !release.reads_seed_file() {
         return Ok(());
     }
     let state = NodeState::load(&node.data)?;
-    let text = seeds::choose(node, release, &state, true)?.seeds.join("\n") + "\n";
+    let text = seeds::choose_seeds(node, release, &state, true)?.seeds.join("\n") + "\n";
     let path = node.config.join(SEED_FILE);
     if fs::read_to_string(&path).is_ok_and(|current| current == text) {
         return Ok(());
@@ -243,7 +247,7 @@ mod tests {
         node.pilot.spec.change_part::<ElasticsearchNode>(|part| {
             part.new_cluster_name = Some("logs-1a2b3c4d".to_owned());
         });
-        configure(&node).unwrap();
+        configure_node(&node).unwrap();
         let text = fs::read_to_string(node.config.join("elasticsearch.yml")).unwrap();
         assert!(text.contains("cluster.name: logs-1a2b3c4d"), "{text}");
         let noted = NodeState::load(&node.data).unwrap().cluster_name;
@@ -255,12 +259,12 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let mut node = node_in(place.path());
         node.may_found = true;
-        configure(&node).unwrap();
+        configure_node(&node).unwrap();
         let before = fs::read_to_string(node.config.join("elasticsearch.yml")).unwrap();
         assert!(before.contains("cluster.initial_master_nodes"), "{before}");
         node.pilot.spec.version = Some("2.4.6".to_owned());
-        assert!(matches!(validate(&node), Err(Error::ConfigRejected(_))));
-        assert!(matches!(configure(&node), Err(Error::ConfigRejected(_))));
+        assert!(matches!(validate_config(&node), Err(Error::ConfigRejected(_))));
+        assert!(matches!(configure_node(&node), Err(Error::ConfigRejected(_))));
         assert_eq!(fs::read_to_string(node.config.join("elasticsearch.yml")).unwrap(), before);
     }
 }

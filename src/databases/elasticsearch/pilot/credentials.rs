@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 use tracing::info;
 
 use crate::{
-    databases::elasticsearch::facts::{FILE_REALM, removed},
+    databases::elasticsearch::facts::{FILE_REALM, removed_users},
     engine::users::UsersDocument,
     error::chain,
     pilot::{clients::search_engine::SearchClient, driver::Error},
@@ -35,64 +35,72 @@ pub(super) struct CredentialsLook {
 impl CredentialsLook {
     /// Ends the API keys and tokens of users who are not in `users`. `known` are names of those who may
     /// have tokens. Fails with [`Error::NotYet`] while some may let in.
-    pub(super) async fn end_of_removed(
+    pub(super) async fn revoke_removed(
         &mut self,
         api: &SearchClient,
         users: &UsersDocument,
-        known: &BTreeSet<String>,
-        settled: Duration,
+        known_users: &BTreeSet<String>,
+        settle_time: Duration,
     ) -> Result<(), Error> {
-        if let Some((when, why)) = &self.failed
-            && when.elapsed() < LIST_EVERY
+        if let Some((failed_at, message)) = &self.failed
+            && failed_at.elapsed() < LIST_EVERY
         {
-            return Err(Error::NotYet(why.clone()));
+            return Err(Error::NotYet(message.clone()));
         }
         self.failed = None;
-        if !api.has_cluster_state().await.map_err(|error| open(&error))? {
-            return Err(open(&Error::NotYet("the node follows no elected master".to_owned())));
+        if !api.has_cluster_state().await.map_err(|error| revoke_error(&error))? {
+            return Err(revoke_error(&Error::NotYet(
+                "the node follows no elected master".to_owned(),
+            )));
         }
-        let owners = api.owners_of_api_keys(FILE_REALM).await.map_err(|error| open(&error))?;
-        let listed = Instant::now();
-        let gone: BTreeSet<_> = owners.union(known).cloned().collect();
-        let gone = removed(&gone, users);
-        let ended = end(api, users, &gone, settled).await.map_err(|error| open(&error));
-        self.failed = ended.as_ref().err().map(|error| (listed, error.to_string()));
-        ended
+        let owners =
+            api.owners_of_api_keys(FILE_REALM).await.map_err(|error| revoke_error(&error))?;
+        let listed_at = Instant::now();
+        let candidates: BTreeSet<_> = owners.union(known_users).cloned().collect();
+        let removed_names = removed_users(&candidates, users);
+        let result = revoke_credentials(api, users, &removed_names, settle_time)
+            .await
+            .map_err(|error| revoke_error(&error));
+        self.failed = result.as_ref().err().map(|error| (listed_at, error.to_string()));
+        result
     }
 }
 
 /// Ends what users who are gone have. Tokens come first: keys can be made with them.
-async fn end(
+async fn revoke_credentials(
     api: &SearchClient,
     users: &UsersDocument,
-    gone: &BTreeSet<String>,
-    settled: Duration,
+    removed_names: &BTreeSet<String>,
+    settle_time: Duration,
 ) -> Result<(), Error> {
-    if gone.is_empty() {
+    if removed_names.is_empty() {
         return Ok(());
     }
-    sleep(settled).await;
-    for user in gone {
+    sleep(settle_time).await;
+    for user in removed_names {
         api.invalidate_tokens(FILE_REALM, user).await?;
     }
-    sleep(settled).await;
-    for user in gone {
+    sleep(settle_time).await;
+    for user in removed_names {
         api.invalidate_api_keys(FILE_REALM, user).await?;
     }
-    let left = removed(&api.owners_of_api_keys(FILE_REALM).await?, users);
-    if !left.is_empty() {
-        return Err(Error::NotYet(format!("{} have valid keys", names(&left))));
+    let remaining = removed_users(&api.owners_of_api_keys(FILE_REALM).await?, users);
+    if !remaining.is_empty() {
+        return Err(Error::NotYet(format!("{} have valid keys", join_names(&remaining))));
     }
-    info!(users = names(gone), "API keys and tokens of users who are gone let nobody in");
+    info!(
+        users = join_names(removed_names),
+        "API keys and tokens of users who are gone let nobody in"
+    );
     Ok(())
 }
 
-fn open(error: &Error) -> Error {
-    let why = chain(error);
-    Error::NotYet(format!("users who are gone may get in by API keys or tokens: {why}"))
+fn revoke_error(error: &Error) -> Error {
+    let cause = chain(error);
+    Error::NotYet(format!("users who are gone may get in by API keys or tokens: {cause}"))
 }
 
-fn names(users: &BTreeSet<String>) -> String {
+fn join_names(users: &BTreeSet<String>) -> String {
     users.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
 }
 

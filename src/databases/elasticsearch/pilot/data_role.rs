@@ -20,85 +20,92 @@ use crate::{
 
 /// Returns the roles that a node must be started with in place of those that are wanted; `None`
 /// where it can have the wanted ones.
-pub(super) fn kept(
-    wanted: &[String],
+pub(super) fn roles_to_keep(
+    desired: &[String],
     state: &NodeState,
     release: Release,
     data: &Path,
 ) -> Option<Vec<String>> {
-    if holds_shards(wanted) {
+    if holds_shards(desired) {
         return None;
     }
-    let kept = match &state.roles {
+    let kept_roles = match &state.roles {
         Some(roles) => roles.clone(),
         // An earlier pilot noted no roles. Before version 7 a node starts beside shards that were
         // left behind.
         None if release.major < 7 => return None,
-        None => wanted.iter().cloned().chain(["data".to_owned()]).collect(),
+        None => desired.iter().cloned().chain(["data".to_owned()]).collect(),
     };
-    (holds_shards(&kept) && entries(data, is_master(wanted)) > 0).then_some(kept)
+    (holds_shards(&kept_roles) && count_shard_dirs(data, is_master(desired)) > 0)
+        .then_some(kept_roles)
 }
 
 /// Notes in the state that the Pilot takes the data role or the master role off its node, or no
 /// longer does.
-pub(super) fn note(state: &mut NodeState, node: &DatabaseNode) {
-    let wanted = node.pilot.spec.part::<ElasticsearchNode>().unwrap_or_default().roles;
-    let had = |role: fn(&[String]) -> bool| state.roles.as_deref().is_none_or(role);
-    let loses_master = had(is_master) && !is_master(&wanted);
-    let loses_data = had(holds_shards) && !holds_shards(&wanted);
-    state.next_roles = (loses_data || loses_master).then_some(wanted);
+pub(super) fn record_roles(state: &mut NodeState, node: &DatabaseNode) {
+    let desired_roles = node.pilot.spec.part::<ElasticsearchNode>().unwrap_or_default().roles;
+    let had_role = |role: fn(&[String]) -> bool| state.roles.as_deref().is_none_or(role);
+    let loses_master = had_role(is_master) && !is_master(&desired_roles);
+    let loses_data = had_role(holds_shards) && !holds_shards(&desired_roles);
+    state.next_roles = (loses_data || loses_master).then_some(desired_roles);
     state.vote_moved_away &= loses_master;
 }
 
 /// Returns the names of the nodes whose Pilots want no shards on them: they take none for long.
 pub(super) fn without_shards<'a>(pilots: impl IntoIterator<Item = &'a Pilot>) -> BTreeSet<String> {
-    let pilots = pilots.into_iter().filter(|pilot| wants_none(pilot));
+    let pilots = pilots.into_iter().filter(|pilot| is_without_shards(pilot));
     pilots.filter_map(|pilot| pilot.metadata.name.clone()).collect()
 }
 
 /// Does the Pilot want a node that holds no shards?
-fn wants_none(pilot: &Pilot) -> bool {
+fn is_without_shards(pilot: &Pilot) -> bool {
     pilot.spec.part::<ElasticsearchNode>().is_some_and(|part| !holds_shards(&part.roles))
 }
 
-fn says(pilot: &Pilot, rule: &Predicate) -> bool {
-    wants_none(pilot) && pilot.status.blockers.iter().any(|found| found.predicate == rule.name)
+fn has_blocker(pilot: &Pilot, predicate: &Predicate) -> bool {
+    is_without_shards(pilot)
+        && pilot.status.blockers.iter().any(|blocker| blocker.predicate == predicate.name)
 }
 
 /// Does the node have shards to move away, and may they move?
 pub(super) fn moves_shards(pilot: &Pilot) -> bool {
-    says(pilot, &SHARDS_MOVED_AWAY)
+    has_blocker(pilot, &SHARDS_MOVED_AWAY)
 }
 
 /// May the node get no shard while it still has its data role?
-pub(super) fn takes_none(pilot: &Pilot) -> bool {
-    wants_none(pilot) && (moves_shards(pilot) || !says(pilot, &SHARDS_MAY_MOVE))
+pub(super) fn rejects_shards(pilot: &Pilot) -> bool {
+    is_without_shards(pilot) && (moves_shards(pilot) || !has_blocker(pilot, &SHARDS_MAY_MOVE))
 }
 
 /// Returns how many folders of shards are on the volume; `None` when the volume does not say.
-pub(super) async fn on_disk(data: &Path, volume: &Volume, next: &[String]) -> Option<usize> {
-    let (data, master) = (data.to_owned(), is_master(next));
-    volume.glance(move |_| entries(&data, master)).await.ok().flatten()
+pub(super) async fn count_on_disk(
+    data: &Path,
+    volume: &Volume,
+    next_roles: &[String],
+) -> Option<usize> {
+    let (data, keeps_master) = (data.to_owned(), is_master(next_roles));
+    volume.try_visit(move |_| count_shard_dirs(&data, keeps_master)).await.ok().flatten()
 }
 
 /// Counts what keeps Elasticsearch from a start without a data role: the folders of shards, and for
 /// a node that cannot be elected master the metadata of indices as well.
-fn entries(data: &Path, master: bool) -> usize {
-    let below = |path: &Path| {
+fn count_shard_dirs(data: &Path, keeps_master: bool) -> usize {
+    let subdirectories = |path: &Path| {
         let entries = fs::read_dir(path).into_iter().flatten().flatten();
         entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect::<Vec<_>>()
     };
     let root = data.join("data");
     // Before version 8 the indices are below `nodes/0`.
-    let nodes = below(&root.join("nodes"));
-    let indices = nodes.iter().chain([&root]).flat_map(|node| below(&node.join("indices")));
-    let parts = indices.flat_map(|index| below(&index));
-    let blocks = |part: &Path| {
+    let nodes = subdirectories(&root.join("nodes"));
+    let indices =
+        nodes.iter().chain([&root]).flat_map(|node| subdirectories(&node.join("indices")));
+    let parts = indices.flat_map(|index| subdirectories(&index));
+    let is_blocking = |part: &Path| {
         let name = part.file_name().unwrap_or_default().to_string_lossy();
-        let shard = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
-        shard || (!master && name == "_state")
+        let is_shard = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
+        is_shard || (!keeps_master && name == "_state")
     };
-    parts.filter(|part| blocks(part)).count()
+    parts.filter(|part| is_blocking(part)).count()
 }
 
 #[cfg(test)]
@@ -117,7 +124,7 @@ mod tests {
             let place = tempfile::tempdir().unwrap();
             let data = place.path();
             let kept = |wanted: &[&str], state: &NodeState, release| {
-                kept(&roles(wanted), state, release, data)
+                roles_to_keep(&roles(wanted), state, release, data)
             };
             let both = had(&["master", "data_hot"]);
             assert_eq!(kept(&["master"], &both, seven), None, "its volume is empty");
@@ -142,7 +149,7 @@ mod tests {
         let mut state = NodeState { roles: Some(roles(&["data"])), ..NodeState::default() };
         let mut wants = |state: &mut NodeState, wanted: &[&str]| {
             node.pilot.spec.change_part::<ElasticsearchNode>(|part| part.roles = roles(wanted));
-            note(state, &node);
+            record_roles(state, &node);
             state.next_roles.clone()
         };
         assert_eq!(wants(&mut state, &["master", "data"]), None);

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    configure::release,
+    configure::node_release,
     data_role,
     master_role::{self, MasterIntents, RemainingMasters},
     state::NodeState,
@@ -25,43 +25,43 @@ use crate::{
             Shard, StuckShard,
         },
         driver::{DatabaseNode, DecommissionState, DepartureRefusal, Error},
-        node::blockers::now,
+        node::blockers::current_time,
         volume::remembered_state::RememberedState,
     },
 };
 
-pub(super) async fn decommission(
+pub(super) async fn decommission_node(
     api: &SearchClient,
     node: &DatabaseNode,
     state: &RememberedState<NodeState>,
     most_shards: &mut usize,
 ) -> Result<DecommissionState, Error> {
-    let release = release(node)?;
-    let begun = state.read()?.decommissioning_since.is_some();
-    let facts = api.view().await?;
+    let release = node_release(node)?;
+    let has_begun = state.read()?.decommissioning_since.is_some();
+    let facts = api.read_view().await?;
     let Some(elected) = &facts.elected else {
         return Err(Error::NotYet("waits for an elected master".to_owned()));
     };
     let health = elected.health.as_ref().or_fail()?;
     let stats = facts.stats.as_ref().or_fail()?;
-    let excluded = match api.exclusion().await? {
-        AllocationExclusion::Hidden(theirs) => {
-            let refusal = DepartureRefusal::new(&COPIES_ELSEWHERE, hidden(&theirs));
+    let excluded = match api.allocation_exclusion().await? {
+        AllocationExclusion::Hidden(transient_ids) => {
+            let refusal = DepartureRefusal::new(&COPIES_ELSEWHERE, hidden_message(&transient_ids));
             return Ok(DecommissionState::Refused(refusal));
         }
         AllocationExclusion::Ids(ids) => ids,
     };
-    let quorum = if release.votes() { None } else { quorum(node) };
+    let quorum = if release.has_voting() { None } else { node_quorum(node) };
     let without_shards = data_role::without_shards(&node.peers);
-    let rest = RemainingNodes::ask(api, &facts, &excluded, &without_shards).await?;
+    let rest = RemainingNodes::query(api, &facts, &excluded, &without_shards).await?;
     let intents: MasterIntents = node.peers.iter().collect();
-    let masters = intents.without(&rest.masters, master_role::own_name(&facts));
-    let refusal = master_obstacle(&facts, &masters, begun, quorum.unwrap_or(1));
+    let masters = intents.remaining_without(&rest.masters, master_role::own_name(&facts));
+    let refusal = find_master_refusal(&facts, &masters, has_begun, quorum.unwrap_or(1));
     if let Some(refusal) = refusal.or_else(|| rest.no_room(&facts, stats.bytes)) {
         return Ok(DecommissionState::Refused(refusal));
     }
-    let (since, _) =
-        state.change(|state| state.decommissioning_since.get_or_insert_with(now).clone())?;
+    let (since, _) = state
+        .change(|state| state.decommissioning_since.get_or_insert_with(current_time).clone())?;
     let shards = facts.shards_left();
     *most_shards = shards.max(*most_shards);
     let progress = |message: Option<String>| Decommission {
@@ -76,14 +76,17 @@ pub(super) async fn decommission(
         message,
     };
     let moving = |message: Option<String>| Ok(DecommissionState::Moving(progress(message)));
-    let votes = release.votes();
-    match holds(&facts, health, stats, &excluded).or_else(|| vote_hold(&facts, &masters, votes)) {
-        Some(DecommissionHold::Waits(why)) => return moving(Some(why)),
+    let has_voting = release.has_voting();
+    match data_hold(&facts, health, stats, &excluded)
+        .or_else(|| vote_hold(&facts, &masters, has_voting))
+    {
+        Some(DecommissionHold::Waits(message)) => return moving(Some(message)),
         Some(DecommissionHold::Data) => {
             return Ok(match api.why_nothing_moves(&facts).await {
-                Some(stuck) => {
-                    DecommissionState::Stuck(progress(Some(stuck.why.clone())), nowhere(stuck))
-                }
+                Some(stuck) => DecommissionState::Stuck(
+                    progress(Some(stuck.why.clone())),
+                    stuck_refusal(stuck),
+                ),
                 None => DecommissionState::Moving(progress(None)),
             });
         }
@@ -107,7 +110,7 @@ enum DecommissionHold {
 
 /// Returns what keeps the node from leaving. `None`: it is excluded, and has no shard and no
 /// document. Only then, and without a vote, may it leave.
-fn holds(
+fn data_hold(
     facts: &NodeView,
     health: &ClusterHealth,
     stats: &NodeUsage,
@@ -117,8 +120,8 @@ fn holds(
         // An empty node waits for the exclusion, too: otherwise it could get a new shard.
         return Some(DecommissionHold::Waits(WAITS_FOR_LIST.to_owned()));
     }
-    if let Some(why) = facts.unserved(health) {
-        return Some(DecommissionHold::Waits(why));
+    if let Some(message) = facts.unserved_reason(health) {
+        return Some(DecommissionHold::Waits(message));
     }
     (facts.shards_left() > 0 || stats.documents > 0).then_some(DecommissionHold::Data)
 }
@@ -128,12 +131,12 @@ fn holds(
 fn vote_hold(
     facts: &NodeView,
     masters: &RemainingMasters,
-    votes: bool,
+    has_voting: bool,
 ) -> Option<DecommissionHold> {
-    let absence = masters.absence().filter(|_| facts.master_eligible);
-    let votes = votes && facts.tables.voters.contains(&facts.node_id);
-    let waits = absence.or_else(|| votes.then(|| WAITS_FOR_VOTE.to_owned()));
-    waits.map(DecommissionHold::Waits)
+    let absence = masters.absence_message().filter(|_| facts.master_eligible);
+    let has_vote = has_voting && facts.tables.voters.contains(&facts.node_id);
+    let waiting_reason = absence.or_else(|| has_vote.then(|| WAITS_FOR_VOTE.to_owned()));
+    waiting_reason.map(DecommissionHold::Waits)
 }
 
 pub(super) const WAITS_FOR_LIST: &str = "waits for the leading pilot to exclude it from allocation";
@@ -141,19 +144,19 @@ const WAITS_FOR_VOTE: &str = "waits for the leading pilot to take its vote";
 const WAITS_FOR_QUORUM: &str = "waits for the leading pilot to set minimum_master_nodes";
 
 /// Returns the refusal for a shard that may go nowhere.
-pub(super) fn nowhere(StuckShard { why, by_disks }: StuckShard) -> DepartureRefusal {
+pub(super) fn stuck_refusal(StuckShard { why: message, by_disks }: StuckShard) -> DepartureRefusal {
     if by_disks {
         let remedy = "add a node, enlarge volumes or delete data";
-        DepartureRefusal::new(&SPACE_ELSEWHERE, format!("{why}; {remedy}"))
+        DepartureRefusal::new(&SPACE_ELSEWHERE, format!("{message}; {remedy}"))
     } else {
         let remedy = "add a node that may hold it, or change that rule";
-        DepartureRefusal::new(&COPIES_ELSEWHERE, format!("{why}; {remedy}"))
+        DepartureRefusal::new(&COPIES_ELSEWHERE, format!("{message}; {remedy}"))
     }
 }
 
-pub(super) fn hidden(theirs: &str) -> String {
+pub(super) fn hidden_message(transient_ids: &str) -> String {
     format!(
-        "the transient setting cluster.routing.allocation.exclude._id ({theirs:?}) hides the one \
+        "the transient setting cluster.routing.allocation.exclude._id ({transient_ids:?}) hides the one \
          that would move the shards away; remove it, or exclude by _name"
     )
 }
@@ -162,7 +165,7 @@ pub(super) fn hidden(theirs: &str) -> String {
 pub(super) const MINIMUM_MASTERS: &str = "discovery.zen.minimum_master_nodes";
 
 /// Returns the number of masters that must remain, before version 7.
-pub(super) fn quorum(node: &DatabaseNode) -> Option<i32> {
+pub(super) fn node_quorum(node: &DatabaseNode) -> Option<i32> {
     node.pilot.spec.part::<ElasticsearchNode>()?.minimum_masters
 }
 
@@ -181,42 +184,42 @@ pub(super) struct RemainingNodes {
 }
 
 impl RemainingNodes {
-    pub(super) async fn ask(
+    pub(super) async fn query(
         api: &SearchClient,
         facts: &NodeView,
         excluded: &BTreeSet<String>,
         without_shards: &BTreeSet<String>,
     ) -> Result<Self, Error> {
-        let takes_none = |id: &String| {
+        let rejects_shards = |id: &String| {
             let name = facts.nodes.get(id);
             excluded.contains(id) || name.is_some_and(|name| without_shards.contains(name))
         };
-        let mut rest = Self::default();
-        for (id, node) in api.capacities().await? {
+        let mut remaining = Self::default();
+        for (id, node) in api.node_capacities().await? {
             if id == facts.node_id {
                 continue;
             }
             if node.is_master_eligible() {
-                rest.masters.extend(facts.nodes.get(&id).cloned());
+                remaining.masters.extend(facts.nodes.get(&id).cloned());
             }
-            if node.holds_data() && !takes_none(&id) {
-                rest.data_nodes += 1;
-                rest.free_bytes += node.free_bytes;
+            if node.holds_data() && !rejects_shards(&id) {
+                remaining.data_nodes += 1;
+                remaining.free_bytes += node.free_bytes;
             }
         }
-        let here = facts.tables.shards.iter().filter(|shard| shard.is_on(&facts.node_id));
-        let wide = here.filter(|shard| shard.copies.len() > rest.data_nodes);
-        let wide: BTreeSet<&str> = wide.map(|shard| shard.index.as_str()).collect();
-        if !wide.is_empty() {
-            rest.replica_ranges = api.replica_ranges(&wide).await?;
-            rest.lowers_replicas =
+        let own_shards = facts.tables.shards.iter().filter(|shard| shard.is_on(&facts.node_id));
+        let wide_shards = own_shards.filter(|shard| shard.copies.len() > remaining.data_nodes);
+        let wide_indices: BTreeSet<&str> = wide_shards.map(|shard| shard.index.as_str()).collect();
+        if !wide_indices.is_empty() {
+            remaining.replica_ranges = api.replica_ranges(&wide_indices).await?;
+            remaining.lowers_replicas =
                 facts.version.parse().is_ok_and(Release::lowers_replicas_by_filters);
         }
-        Ok(rest)
+        Ok(remaining)
     }
 
     /// Returns how many copies of the shard's index the remaining nodes must hold at least.
-    fn copies(&self, shard: &Shard) -> usize {
+    fn required_copies(&self, shard: &Shard) -> usize {
         match self.replica_ranges.get(&shard.index) {
             Some(range) if self.lowers_replicas => shard.copies.len().min(range.least + 1),
             _ => shard.copies.len(),
@@ -226,15 +229,15 @@ impl RemainingNodes {
     /// Returns why the node's shards may not move away; `None` when they may.
     pub(super) fn no_room(&self, facts: &NodeView, bytes: i64) -> Option<DepartureRefusal> {
         if let Some(index) = facts.tables.unlisted.first().filter(|_| facts.holds_data) {
-            let why = format!(
+            let message = format!(
                 "index {index} was closed by a version before 7.2, which moves no closed index away and \
                  does not say where it lies; open or delete it first"
             );
-            return Some(DepartureRefusal::new(&COPIES_ELSEWHERE, why));
+            return Some(DepartureRefusal::new(&COPIES_ELSEWHERE, message));
         }
-        let here = facts.tables.shards.iter().filter(|shard| shard.is_on(&facts.node_id));
-        let widest = here.max_by_key(|shard| self.copies(shard))?;
-        let copies = self.copies(widest);
+        let own_shards = facts.tables.shards.iter().filter(|shard| shard.is_on(&facts.node_id));
+        let widest = own_shards.max_by_key(|shard| self.required_copies(shard))?;
+        let copies = self.required_copies(widest);
         if copies > self.data_nodes {
             let remedy = match self.replica_ranges.get(&widest.index) {
                 Some(ReplicaRange { text, .. }) => {
@@ -242,22 +245,22 @@ impl RemainingNodes {
                 }
                 None => "lower number_of_replicas".to_owned(),
             };
-            let why = format!(
+            let message = format!(
                 "index {} wants {copies} copies, and {} data nodes would remain; {remedy} or add a \
                  node first",
                 widest.name, self.data_nodes
             );
-            return Some(DepartureRefusal::new(&COPIES_ELSEWHERE, why));
+            return Some(DepartureRefusal::new(&COPIES_ELSEWHERE, message));
         }
         // Elasticsearch fills a disk only to 85 % (the low watermark), so the rest is not counted
         // as room.
         let room = self.free_bytes / 100 * 85;
         (room < bytes).then(|| {
-            let why = format!(
+            let message = format!(
                 "the other data nodes have room for {room} bytes, and this node holds {bytes}; add a \
                  node, enlarge volumes or delete data first"
             );
-            DepartureRefusal::new(&SPACE_ELSEWHERE, why)
+            DepartureRefusal::new(&SPACE_ELSEWHERE, message)
         })
     }
 }
@@ -265,29 +268,29 @@ impl RemainingNodes {
 /// Returns why a master may not leave; `None` when it may, or is none. `begun`: the departure has
 /// begun, so it keeps its vote while it waits for the other masters, and moves its shards.
 /// `quorum`: masters that must remain.
-fn master_obstacle(
+fn find_master_refusal(
     facts: &NodeView,
     masters: &RemainingMasters,
-    begun: bool,
+    has_begun: bool,
     quorum: i32,
 ) -> Option<DepartureRefusal> {
     if !facts.master_eligible {
         return None;
     }
-    let refused = |why: String| Some(DepartureRefusal::new(&MASTERS_REMAIN, why));
+    let refuse = |message: String| Some(DepartureRefusal::new(&MASTERS_REMAIN, message));
     if masters.is_none() {
-        return refused("this is the last node that may be master; add one first".to_owned());
+        return refuse("this is the last node that may be master; add one first".to_owned());
     }
-    if let Some(why) = masters.absence().filter(|_| !begun) {
-        return refused(format!("{why}; bring them back, or wait until they do"));
+    if let Some(absence) = masters.absence_message().filter(|_| !has_begun) {
+        return refuse(format!("{absence}; bring them back, or wait until they do"));
     }
     let present = masters.present;
     (present < usize::try_from(quorum).unwrap_or(0)).then(|| {
-        let why = format!(
+        let message = format!(
             "{present} masters would remain, and minimumMasters is {quorum}; lower it or add one \
              first"
         );
-        DepartureRefusal::new(&MASTERS_REMAIN, why)
+        DepartureRefusal::new(&MASTERS_REMAIN, message)
     })
 }
 
@@ -315,7 +318,7 @@ mod tests {
         let listed = BTreeSet::from(["n1".to_owned()]);
         let holds = |facts: &NodeView, documents: i64, listed: &BTreeSet<String>, votes: bool| {
             let stats = NodeUsage { documents, bytes: 0, heap_used: 0.0 };
-            let held = holds(facts, &health("green", 0), &stats, listed);
+            let held = data_hold(facts, &health("green", 0), &stats, listed);
             held.or_else(|| vote_hold(facts, &masters(2, &[]), votes))
         };
         let empty = with(Vec::new(), &[]);
@@ -392,7 +395,7 @@ mod tests {
     #[test]
     fn a_master_leaves_only_when_those_that_are_to_stay_run() {
         let refused = |masters: &RemainingMasters, begun: bool, quorum: i32| {
-            master_obstacle(&facts(), masters, begun, quorum).map(|refusal| {
+            find_master_refusal(&facts(), masters, begun, quorum).map(|refusal| {
                 assert_eq!(refusal.predicate.name, "MastersRemain");
                 refusal.why
             })
@@ -405,7 +408,7 @@ mod tests {
         let short = refused(&masters(1, &[]), false, 2).unwrap();
         assert!(short.contains("1 masters would remain, and minimumMasters is 2"), "{short}");
         let data = NodeView { master_eligible: false, ..facts() };
-        assert_eq!(master_obstacle(&data, &masters(0, &[]), false, 1), None);
+        assert_eq!(find_master_refusal(&data, &masters(0, &[]), false, 1), None);
         // A departure that has begun goes on, and the node keeps its vote.
         assert_eq!(refused(&waits, true, 1), None);
         let Some(DecommissionHold::Waits(why)) = vote_hold(&facts(), &waits, true) else {

@@ -42,19 +42,20 @@ impl DutyLook {
         &mut self,
         api: &SearchClient,
         node: &DatabaseNode,
-        (release, elected): (Release, bool),
+        (release, is_elected): (Release, bool),
     ) -> Result<bool, Error> {
         let now = Instant::now();
-        let is_due = |last: Option<Instant>, every| last.is_none_or(|last| now - last >= every);
+        let is_due =
+            |last: Option<Instant>, interval| last.is_none_or(|last| now - last >= interval);
         // What was found is asked for until it is gone.
-        if elected || self.differed || is_due(self.looked, LISTS_EVERY) {
-            self.differed = lead_duties::differ(api, node, release).await?;
+        if is_elected || self.differed || is_due(self.looked, LISTS_EVERY) {
+            self.differed = lead_duties::has_differences(api, node, release).await?;
             self.looked = Some(now);
         }
-        let often = elected || self.announced;
-        let every = if often { RESTARTS_EVERY } else { RESTARTS_ELSEWHERE };
-        if is_due(self.searched, every) {
-            self.announced = restart_announcement::stands(api).await?;
+        let is_frequent = is_elected || self.announced;
+        let interval = if is_frequent { RESTARTS_EVERY } else { RESTARTS_ELSEWHERE };
+        if is_due(self.searched, interval) {
+            self.announced = restart_announcement::is_announced(api).await?;
             self.searched = Some(now);
         }
         Ok(self.differed || self.announced)

@@ -20,7 +20,7 @@ use tracing::info;
 
 use super::{
     data_role,
-    decommission::{MINIMUM_MASTERS, quorum},
+    decommission::{MINIMUM_MASTERS, node_quorum},
     master_role::{self, MasterIntents},
 };
 use crate::{
@@ -53,25 +53,25 @@ pub(super) async fn carry_out(
     lead: &LeaderPermit,
 ) -> Result<(), Error> {
     let pilots: Vec<&Pilot> = node.peers.iter().chain([&node.pilot]).collect();
-    let Some(lists) = ExclusionLists::ask(api, release, &pilots).await? else { return Ok(()) };
-    let wanted = lists.exclusions(&pilots);
-    if wanted != lists.excluded && lead.holds() {
-        info!(?wanted, was = ?lists.excluded, "Changing which nodes hold no shards");
-        for node in lists.nodes_to_include(&wanted) {
+    let Some(lists) = ExclusionLists::query(api, release, &pilots).await? else { return Ok(()) };
+    let desired = lists.desired_exclusions(&pilots);
+    if desired != lists.excluded && lead.is_held() {
+        info!(?desired, was = ?lists.excluded, "Changing which nodes hold no shards");
+        for node in lists.nodes_to_include(&desired) {
             // The setting does not say who excluded it.
             info!(node, "Including a node that stays; to keep shards off it, exclude it by _name");
         }
-        api.exclude(&wanted).await?;
+        api.exclude_nodes(&desired).await?;
     }
-    if !release.votes() {
-        return minimum_masters(api, node, lead).await;
+    if !release.has_voting() {
+        return set_minimum_masters(api, node, lead).await;
     }
-    match lists.ballot(&pilots) {
-        VoteChange::Exclude(name) if lead.holds() => {
+    match lists.next_vote_change(&pilots) {
+        VoteChange::Exclude(name) if lead.is_held() => {
             info!(node = name, "Excluding the vote of a node that leaves or loses its master role");
             api.exclude_voter(&name, release.excludes_voters_by_query()).await
         }
-        VoteChange::Clear if lead.holds() => {
+        VoteChange::Clear if lead.is_held() => {
             info!(were = ?lists.votes.excluded, "Clearing the list of nodes without a vote");
             api.clear_excluded_voters().await
         }
@@ -84,39 +84,45 @@ pub(super) async fn carry_out(
 const AFTERMATH: SignedDuration = SignedDuration::from_mins(10);
 
 /// Returns whom a departure concerns that is under way, or was a moment ago, as the Pilots say.
-pub(super) fn departure(node: &DatabaseNode, now: Timestamp) -> LeaderDuty {
+pub(super) fn decommission_duty(node: &DatabaseNode, now: Timestamp) -> LeaderDuty {
     if asks_to_leave(&node.pilot) {
         return LeaderDuty::Departure;
     }
-    let concerns = |peer: &Pilot| asks_to_leave(peer) && !is_long_gone(peer, now);
-    let moves = |pilot: &Pilot| data_role::moves_shards(pilot) || master_role::moves_vote(pilot);
-    let moves = node.peers.iter().chain([&node.pilot]).any(moves);
-    if moves || node.peers.iter().any(concerns) { LeaderDuty::Cluster } else { LeaderDuty::None }
+    let is_leaving = |peer: &Pilot| asks_to_leave(peer) && !is_long_gone(peer, now);
+    let is_moving =
+        |pilot: &Pilot| data_role::moves_shards(pilot) || master_role::moves_vote(pilot);
+    let has_moves = node.peers.iter().chain([&node.pilot]).any(is_moving);
+    if has_moves || node.peers.iter().any(is_leaving) {
+        LeaderDuty::Cluster
+    } else {
+        LeaderDuty::None
+    }
 }
 
 /// Did the node leave some time ago? Its Pilot may stand for as long as a person wants.
 fn is_long_gone(pilot: &Pilot, now: Timestamp) -> bool {
     let conditions = pilot.status.conditions.iter();
-    let mut left = conditions.filter(|one| one.type_ == "Decommissioned" && one.status == "True");
-    left.any(|one| now.duration_since(one.last_transition_time.0) >= AFTERMATH)
+    let mut decommissions = conditions
+        .filter(|condition| condition.type_ == "Decommissioned" && condition.status == "True");
+    decommissions.any(|condition| now.duration_since(condition.last_transition_time.0) >= AFTERMATH)
 }
 
 /// Are the lists other than they should be by the Pilots?
-pub(super) async fn differ(
+pub(super) async fn has_differences(
     api: &SearchClient,
     node: &DatabaseNode,
     release: Release,
 ) -> Result<bool, Error> {
     let pilots: Vec<&Pilot> = node.peers.iter().chain([&node.pilot]).collect();
-    let Some(lists) = ExclusionLists::ask(api, release, &pilots).await? else { return Ok(false) };
-    if lists.exclusions(&pilots) != lists.excluded {
+    let Some(lists) = ExclusionLists::query(api, release, &pilots).await? else { return Ok(false) };
+    if lists.desired_exclusions(&pilots) != lists.excluded {
         return Ok(true);
     }
-    if release.votes() {
-        return Ok(lists.ballot(&pilots) != VoteChange::Keep);
+    if release.has_voting() {
+        return Ok(lists.next_vote_change(&pilots) != VoteChange::Keep);
     }
-    let Some(wanted) = quorum(node) else { return Ok(false) };
-    Ok(api.persistent_number(MINIMUM_MASTERS).await? != Some(wanted))
+    let Some(desired) = node_quorum(node) else { return Ok(false) };
+    Ok(api.persistent_number(MINIMUM_MASTERS).await? != Some(desired))
 }
 
 /// The next change of the votes. Only one is made at a time: Elasticsearch moves the quorum for
@@ -132,34 +138,37 @@ enum VoteChange {
 
 impl ExclusionLists {
     /// Asks for the lists. `None` without an elected master: then nothing can be changed anyway.
-    async fn ask(
+    async fn query(
         api: &SearchClient,
         release: Release,
         pilots: &[&Pilot],
     ) -> Result<Option<Self>, Error> {
         let votes = async {
-            if release.votes() {
+            if release.has_voting() {
                 api.voting_configuration().await.or_fail()
             } else {
                 Ok(VotingConfiguration::default())
             }
         };
-        let (nodes, votes, excluded) = futures::join!(api.nodes(), votes, api.excluded());
+        let (nodes, votes, excluded) =
+            futures::join!(api.read_nodes(), votes, api.excluded_node_ids());
         let nodes = nodes?;
         if !nodes.has_master {
             return Ok(None);
         }
         let (votes, excluded) = (votes?, excluded?);
-        let listed = |pilot: &&&Pilot| node_id(pilot).is_some_and(|id| excluded.contains(id));
+        let is_listed = |pilot: &&&Pilot| node_id(pilot).is_some_and(|id| excluded.contains(id));
         let mut holding = BTreeSet::new();
-        if pilots.iter().filter(listed).any(|pilot| data_role::takes_none(pilot)) {
-            let capacities = api.capacities().await?.into_iter();
+        if pilots.iter().filter(is_listed).any(|pilot| data_role::rejects_shards(pilot)) {
+            let capacities = api.node_capacities().await?.into_iter();
             holding = capacities.filter(|(_, node)| node.holds_data()).map(|(id, _)| id).collect();
         }
-        let concerns = |pilot: &&Pilot| asks_to_leave(pilot) || master_role::moves_vote(pilot);
+        let is_losing_vote =
+            |pilot: &&Pilot| asks_to_leave(pilot) || master_role::moves_vote(pilot);
         let mut masters = BTreeSet::new();
-        if release.votes() && (!votes.excluded.is_empty() || pilots.iter().any(concerns)) {
-            masters = api.masters().await?;
+        if release.has_voting() && (!votes.excluded.is_empty() || pilots.iter().any(is_losing_vote))
+        {
+            masters = api.master_eligible_ids().await?;
         }
         Ok(Some(Self { excluded, nodes: nodes.names, holding, masters, votes }))
     }
@@ -168,39 +177,41 @@ impl ExclusionLists {
     /// move their shards away, are added; nodes that stay, and nodes that no longer exist, are
     /// removed; a listed node without a Pilot was not listed by Navigator and stays. So does a node
     /// that has moved its shards away and was not restarted without its data role yet.
-    fn exclusions(&self, pilots: &[&Pilot]) -> BTreeSet<String> {
-        let known = pilots.iter().filter_map(|pilot| Some((node_id(pilot)?, pilot)));
-        let known: BTreeMap<&str, _> = known.collect();
-        let stays = |id: &String| match known.get(id.as_str()) {
-            Some(pilot) if data_role::takes_none(pilot) => {
+    fn desired_exclusions(&self, pilots: &[&Pilot]) -> BTreeSet<String> {
+        let pilots_by_id = pilots.iter().filter_map(|pilot| Some((node_id(pilot)?, pilot)));
+        let pilots_by_id: BTreeMap<&str, _> = pilots_by_id.collect();
+        let is_kept = |id: &String| match pilots_by_id.get(id.as_str()) {
+            Some(pilot) if data_role::rejects_shards(pilot) => {
                 self.holding.contains(id) || !self.nodes.contains_key(id)
             }
             Some(_) => false,
             None => self.nodes.contains_key(id),
         };
-        let leaves = |pilot: &Pilot| asks_to_leave(pilot) || data_role::moves_shards(pilot);
-        let leaving = known.iter().filter(|(_, pilot)| leaves(pilot)).map(|(id, _)| (*id).into());
-        self.excluded.iter().filter(|id| stays(id)).cloned().chain(leaving).collect()
+        let is_leaving = |pilot: &Pilot| asks_to_leave(pilot) || data_role::moves_shards(pilot);
+        let leaving_ids =
+            pilots_by_id.iter().filter(|(_, pilot)| is_leaving(pilot)).map(|(id, _)| (*id).into());
+        self.excluded.iter().filter(|id| is_kept(id)).cloned().chain(leaving_ids).collect()
     }
 
     /// Returns the names of the nodes in the cluster that `wanted` takes off the allocation
     /// exclusion.
-    fn nodes_to_include<'a>(&'a self, wanted: &BTreeSet<String>) -> Vec<&'a str> {
-        let nodes_to_include = self.excluded.difference(wanted).filter_map(|id| self.nodes.get(id));
+    fn nodes_to_include<'a>(&'a self, desired: &BTreeSet<String>) -> Vec<&'a str> {
+        let nodes_to_include =
+            self.excluded.difference(desired).filter_map(|id| self.nodes.get(id));
         nodes_to_include.map(String::as_str).collect()
     }
 
     /// Returns the next change of the votes. The vote of a node that leaves is excluded when the
     /// node is empty, that of a node that is to lose its master role at once; neither while no other
     /// master could have it.
-    fn ballot(&self, pilots: &[&Pilot]) -> VoteChange {
+    fn next_vote_change(&self, pilots: &[&Pilot]) -> VoteChange {
         let excluded = &self.votes.excluded;
-        let masters = master_role::names(&self.masters, &self.nodes);
+        let masters = master_role::node_names(&self.masters, &self.nodes);
         let is_done = |voter: &String| {
             let present = self.nodes.values().any(|name| name == voter);
             // A node that loses the role has a vote again until it runs without.
             let may_vote = !present || masters.contains(voter);
-            let pilot = pilots.iter().find(|pilot| name(pilot) == voter);
+            let pilot = pilots.iter().find(|pilot| pilot_name(pilot) == voter);
             pilot.map_or(!present, |pilot| {
                 let loses_role = may_vote && master_role::gets_no_vote(pilot);
                 !asks_to_leave(pilot) && !loses_role
@@ -209,18 +220,21 @@ impl ExclusionLists {
         if !excluded.is_empty() && excluded.iter().all(is_done) {
             return VoteChange::Clear;
         }
-        let votes = |pilot: &Pilot| node_id(pilot).is_some_and(|id| self.votes.voters.contains(id));
-        let leaves = |pilot: &Pilot| asks_to_leave(pilot) && is_empty(pilot) && votes(pilot);
-        let loses = |pilot: &Pilot| master_role::moves_vote(pilot) && masters.contains(name(pilot));
-        let mut next = pilots.iter().filter(|pilot| !excluded.contains(name(pilot)));
-        let Some(next) = next.find(|pilot| leaves(pilot) || loses(pilot)) else {
+        let has_vote =
+            |pilot: &Pilot| node_id(pilot).is_some_and(|id| self.votes.voters.contains(id));
+        let is_leaving = |pilot: &Pilot| asks_to_leave(pilot) && is_empty(pilot) && has_vote(pilot);
+        let is_losing_role =
+            |pilot: &Pilot| master_role::moves_vote(pilot) && masters.contains(pilot_name(pilot));
+        let mut candidates = pilots.iter().filter(|pilot| !excluded.contains(pilot_name(pilot)));
+        let Some(next_pilot) = candidates.find(|pilot| is_leaving(pilot) || is_losing_role(pilot))
+        else {
             return VoteChange::Keep;
         };
         // With two masters only one votes; the other gets the vote when the first one loses it
         // (Elasticsearch keeps the number of voters odd).
         let intents: MasterIntents = pilots.iter().copied().collect();
-        if intents.without(&masters, name(next)).is_enough() {
-            return VoteChange::Exclude(name(next).to_owned());
+        if intents.remaining_without(&masters, pilot_name(next_pilot)).is_enough() {
+            return VoteChange::Exclude(pilot_name(next_pilot).to_owned());
         }
         VoteChange::Keep
     }
@@ -235,8 +249,10 @@ fn asks_to_leave(pilot: &Pilot) -> bool {
 
 /// Does the node report that it holds no shard and no document any more?
 fn is_empty(pilot: &Pilot) -> bool {
-    let left = pilot.status.decommission.as_ref();
-    left.is_some_and(|left| left.shards_left == Some(0) && left.documents_left == Some(0))
+    let progress = pilot.status.decommission.as_ref();
+    progress.is_some_and(|progress| {
+        progress.shards_left == Some(0) && progress.documents_left == Some(0)
+    })
 }
 
 pub(super) fn node_id(pilot: &Pilot) -> Option<&str> {
@@ -244,20 +260,20 @@ pub(super) fn node_id(pilot: &Pilot) -> Option<&str> {
 }
 
 /// Returns the name of a Pilot's node, which is the Pilot's.
-pub(super) fn name(pilot: &Pilot) -> &str {
+pub(super) fn pilot_name(pilot: &Pilot) -> &str {
     pilot.metadata.name.as_deref().unwrap_or_default()
 }
 
 /// Sets the quorum in the running cluster. Before version 7 the quorum is a setting, and only this
 /// makes running nodes follow a new one.
-async fn minimum_masters(
+async fn set_minimum_masters(
     api: &SearchClient,
     node: &DatabaseNode,
     lead: &LeaderPermit,
 ) -> Result<(), Error> {
-    let Some(wanted) = quorum(node) else { return Ok(()) };
+    let Some(wanted) = node_quorum(node) else { return Ok(()) };
     let current = api.persistent_number(MINIMUM_MASTERS).await?;
-    if current == Some(wanted) || !lead.holds() {
+    if current == Some(wanted) || !lead.is_held() {
         return Ok(());
     }
     info!(wanted, was = current, "Changing how many masters are a quorum");
@@ -348,11 +364,11 @@ mod tests {
     }
 
     fn exclusions(lists: &ExclusionLists, pilots: &[Pilot]) -> BTreeSet<String> {
-        lists.exclusions(&pilots.iter().collect::<Vec<_>>())
+        lists.desired_exclusions(&pilots.iter().collect::<Vec<_>>())
     }
 
     fn ballot(lists: &ExclusionLists, pilots: &[Pilot]) -> VoteChange {
-        lists.ballot(&pilots.iter().collect::<Vec<_>>())
+        lists.next_vote_change(&pilots.iter().collect::<Vec<_>>())
     }
 
     #[test]

@@ -33,12 +33,13 @@ const ENOUGH: usize = 3;
 /// where it can have the wanted ones. A node whose roles no pilot noted gets the wanted ones: with
 /// the role `master` a data node would get a vote.
 pub(super) fn roles_to_keep(
-    wanted: &[String],
+    desired: &[String],
     state: &NodeState,
     release: Release,
 ) -> Option<Vec<String>> {
-    let had = state.roles.as_ref().filter(|roles| is_master(roles))?;
-    (release.votes() && !is_master(wanted) && !state.vote_moved_away).then(|| had.clone())
+    let current_roles = state.roles.as_ref().filter(|roles| is_master(roles))?;
+    (release.has_voting() && !is_master(desired) && !state.vote_moved_away)
+        .then(|| current_roles.clone())
 }
 
 /// Which nodes are to be masters, by their Pilots.
@@ -50,11 +51,12 @@ pub(super) struct MasterIntents {
 
 impl<'a> FromIterator<&'a Pilot> for MasterIntents {
     fn from_iter<I: IntoIterator<Item = &'a Pilot>>(pilots: I) -> Self {
-        let stays = |pilot: &Pilot| {
+        let is_staying = |pilot: &Pilot| {
             pilot.spec.phase != Some(PilotIntent::Decommissioned) && !loses_role(pilot)
         };
         let nodes = pilots.into_iter();
-        let nodes = nodes.filter_map(|one| Some((one.metadata.name.clone()?, stays(one))));
+        let nodes =
+            nodes.filter_map(|pilot| Some((pilot.metadata.name.clone()?, is_staying(pilot))));
         Self { nodes: nodes.collect() }
     }
 }
@@ -62,13 +64,18 @@ impl<'a> FromIterator<&'a Pilot> for MasterIntents {
 impl MasterIntents {
     /// Returns the masters that would be left to the cluster without the node `but`. `masters`:
     /// names of the nodes in the cluster that run with the role. A node without a Pilot stays.
-    pub(super) fn without(&self, masters: &BTreeSet<String>, but: &str) -> RemainingMasters {
-        let stays = |name: &str| name != but && self.nodes.get(name).copied().unwrap_or(true);
-        let is_absent = |name: &str| stays(name) && !masters.contains(name);
-        let absent = self.nodes.keys().filter(|name| is_absent(name));
+    pub(super) fn remaining_without(
+        &self,
+        masters: &BTreeSet<String>,
+        leaving_name: &str,
+    ) -> RemainingMasters {
+        let is_staying =
+            |name: &str| name != leaving_name && self.nodes.get(name).copied().unwrap_or(true);
+        let is_absent = |name: &str| is_staying(name) && !masters.contains(name);
+        let absent_names = self.nodes.keys().filter(|name| is_absent(name));
         RemainingMasters {
-            present: masters.iter().filter(|name| stays(name)).count(),
-            absent: absent.cloned().collect(),
+            present: masters.iter().filter(|name| is_staying(name)).count(),
+            absent: absent_names.cloned().collect(),
         }
     }
 }
@@ -89,7 +96,7 @@ impl RemainingMasters {
     }
 
     /// Returns which masters must run before the cluster loses one; `None` where enough do.
-    pub(super) fn absence(&self) -> Option<String> {
+    pub(super) fn absence_message(&self) -> Option<String> {
         if self.absent.is_empty() || self.present >= ENOUGH {
             return None;
         }
@@ -99,7 +106,7 @@ impl RemainingMasters {
 
     /// Can one of them have the vote of the node that the cluster loses?
     pub(super) fn is_enough(&self) -> bool {
-        self.present > 0 && self.absence().is_none()
+        self.present > 0 && self.absence_message().is_none()
     }
 }
 
@@ -108,23 +115,24 @@ fn loses_role(pilot: &Pilot) -> bool {
     !pilot.spec.part::<ElasticsearchNode>().is_some_and(|part| is_master(&part.roles))
 }
 
-fn reports(pilot: &Pilot, rule: &Predicate) -> bool {
-    loses_role(pilot) && pilot.status.blockers.iter().any(|found| found.predicate == rule.name)
+fn has_blocker(pilot: &Pilot, predicate: &Predicate) -> bool {
+    loses_role(pilot)
+        && pilot.status.blockers.iter().any(|blocker| blocker.predicate == predicate.name)
 }
 
 /// Does the node wait until its vote is gone?
 pub(super) fn moves_vote(pilot: &Pilot) -> bool {
-    reports(pilot, &VOTE_MOVED_AWAY)
+    has_blocker(pilot, &VOTE_MOVED_AWAY)
 }
 
 /// May the node get no vote while it still has its master role?
 pub(super) fn gets_no_vote(pilot: &Pilot) -> bool {
-    loses_role(pilot) && (moves_vote(pilot) || !reports(pilot, &VOTE_MAY_MOVE))
+    loses_role(pilot) && (moves_vote(pilot) || !has_blocker(pilot, &VOTE_MAY_MOVE))
 }
 
 /// Returns the rules that hold the node's next roles back while it has a vote, or may get one;
 /// empty where it may restart without the role `master`.
-pub(super) async fn judge(
+pub(super) async fn find_vote_blockers(
     api: &SearchClient,
     facts: &NodeView,
     intents: &MasterIntents,
@@ -132,26 +140,28 @@ pub(super) async fn judge(
     if facts.elected.is_none() {
         return Err(Error::NotYet("no elected master is known".to_owned()));
     }
-    let (votes, masters) = futures::join!(api.voting_configuration(), api.masters());
-    let (votes, masters) = (votes.or_fail()?, names(&masters?, &facts.nodes));
-    Ok(blocker(facts, &votes, &intents.without(&masters, own_name(facts))).into_iter().collect())
+    let (votes, masters) = futures::join!(api.voting_configuration(), api.master_eligible_ids());
+    let (votes, masters) = (votes.or_fail()?, node_names(&masters?, &facts.nodes));
+    Ok(vote_blocker(facts, &votes, &intents.remaining_without(&masters, own_name(facts)))
+        .into_iter()
+        .collect())
 }
 
-fn blocker(
+fn vote_blocker(
     facts: &NodeView,
     votes: &VotingConfiguration,
-    rest: &RemainingMasters,
+    remaining: &RemainingMasters,
 ) -> Option<(&'static Predicate, String)> {
-    let moves = |why: String| Some((&VOTE_MOVED_AWAY, why));
-    if rest.is_none() {
+    let moved_away_blocker = |message: String| Some((&VOTE_MOVED_AWAY, message));
+    if remaining.is_none() {
         return Some((&VOTE_MAY_MOVE, NO_OTHER.to_owned()));
     }
-    if let Some(why) = rest.absence() {
-        return moves(why);
+    if let Some(message) = remaining.absence_message() {
+        return moved_away_blocker(message);
     }
     if !votes.excluded.contains(own_name(facts)) {
         // A node without a vote waits, too: otherwise it could get one.
-        return moves(WAITS_FOR_EXCLUSION.to_owned());
+        return moved_away_blocker(WAITS_FOR_EXCLUSION.to_owned());
     }
     votes.voters.contains(&facts.node_id).then(|| (&VOTE_MOVED_AWAY, STILL_VOTES.to_owned()))
 }
@@ -163,7 +173,10 @@ const WAITS_FOR_EXCLUSION: &str = "waits for the leading pilot to exclude its vo
 const STILL_VOTES: &str = "its vote is excluded, and Elasticsearch still counts it";
 
 /// Returns the names of the nodes with these ids.
-pub(super) fn names(ids: &BTreeSet<String>, nodes: &BTreeMap<String, String>) -> BTreeSet<String> {
+pub(super) fn node_names(
+    ids: &BTreeSet<String>,
+    nodes: &BTreeMap<String, String>,
+) -> BTreeSet<String> {
     ids.iter().filter_map(|id| nodes.get(id).cloned()).collect()
 }
 
@@ -225,7 +238,7 @@ mod tests {
     #[test]
     fn masters_that_stay_are_those_that_run_with_the_role_and_keep_it() {
         let rest = |pilots: &[Pilot], masters: &[&str]| {
-            pilots.iter().collect::<MasterIntents>().without(&set(masters), "own")
+            pilots.iter().collect::<MasterIntents>().remaining_without(&set(masters), "own")
         };
         let stays = |name: &str| pilot(name, &["master"], PilotIntent::Running);
         let leaves = |name: &str| pilot(name, &["master"], PilotIntent::Decommissioned);
@@ -255,7 +268,7 @@ mod tests {
         assert!(!rest(0, &["b"]).is_none() && !rest(0, &["b"]).is_enough());
         assert!(rest(1, &[]).is_enough(), "one master is wanted");
         assert!(!rest(2, &["b"]).is_enough());
-        assert!(rest(2, &["b", "c"]).absence().unwrap().ends_with("yet: b, c"));
+        assert!(rest(2, &["b", "c"]).absence_message().unwrap().ends_with("yet: b, c"));
         assert!(rest(3, &["b"]).is_enough());
     }
 
@@ -276,11 +289,11 @@ mod tests {
             ("it is excluded", &["n2"], &["es-n1"], 1, None),
             ("another is excluded", &["n2"], &["es-n3"], 1, moved),
         ] {
-            let found = blocker(&facts(), &votes(voters, excluded), &rest(present));
+            let found = vote_blocker(&facts(), &votes(voters, excluded), &rest(present));
             assert_eq!(found.map(|(rule, _)| rule), rule, "{what}");
         }
         let waits = RemainingMasters { present: 1, absent: vec!["es-m-0".to_owned()] };
-        let (rule, why) = blocker(&facts(), &votes(&["n2"], &["es-n1"]), &waits).unwrap();
+        let (rule, why) = vote_blocker(&facts(), &votes(&["n2"], &["es-n1"]), &waits).unwrap();
         assert_eq!(rule, &VOTE_MOVED_AWAY);
         assert!(why.contains("es-m-0"), "{why}");
     }

@@ -41,50 +41,57 @@ pub(super) const GAUGES: &[DatabaseGauge] = &[
 /// Builds the pilot's observation from the node's view. `serving`: the node follows a master, or
 /// did until a moment ago. `state` names the plugins that Navigator installed, whose source in the
 /// spec may differ from their own name.
-pub(super) fn summarize(facts: &NodeView, serving: bool, state: &NodeState) -> NodeObservation {
-    let unready = (!serving).then(|| ("Joining", NO_MASTER.to_owned()));
-    let mut seen = NodeObservation::answered(Some(facts.version.clone()), unready);
-    let asked = facts.elected.as_ref().map(|elected| elected.health.as_ref());
-    if serving && asked.is_none() {
+pub(super) fn summarize_node(
+    facts: &NodeView,
+    is_serving: bool,
+    state: &NodeState,
+) -> NodeObservation {
+    let unready_reason = (!is_serving).then(|| ("Joining", NO_MASTER.to_owned()));
+    let mut observation =
+        NodeObservation::from_readiness(Some(facts.version.clone()), unready_reason);
+    let health_answer = facts.elected.as_ref().map(|elected| elected.health.as_ref());
+    if is_serving && health_answer.is_none() {
         // Without a master the tables are unknown: the blockers of the last observation must stay.
-        seen.not_heard.push(UnansweredQuery::new(CLUSTER_STATE, NO_MASTER));
+        observation.not_heard.push(UnansweredQuery::new(CLUSTER_STATE, NO_MASTER));
     }
-    let health = asked.and_then(|health| seen.hear(health));
-    let stats = facts.stats.as_ref().figure();
-    seen.gauge("elasticsearch_nodes", facts.nodes.len());
-    seen.gauge("elasticsearch_shards", facts.shards_here());
-    seen.gauge("elasticsearch_documents", stats.map(|stats| stats.documents));
-    seen.gauge("elasticsearch_store_bytes", stats.map(|stats| stats.bytes));
-    seen.gauge("elasticsearch_heap_used_bytes", stats.map(|stats| stats.heap_used));
-    seen.node_id = facts.cluster_id.as_ref().map(|_| facts.node_id.clone());
-    seen.cluster_id.clone_from(&facts.cluster_id);
-    seen.health = health.map(|health| match health.status {
+    let health = health_answer.and_then(|health| observation.record_answer(health));
+    let stats = facts.stats.as_ref().into_option();
+    observation.set_gauge("elasticsearch_nodes", facts.nodes.len());
+    observation.set_gauge("elasticsearch_shards", facts.shards_here());
+    observation.set_gauge("elasticsearch_documents", stats.map(|stats| stats.documents));
+    observation.set_gauge("elasticsearch_store_bytes", stats.map(|stats| stats.bytes));
+    observation.set_gauge("elasticsearch_heap_used_bytes", stats.map(|stats| stats.heap_used));
+    observation.node_id = facts.cluster_id.as_ref().map(|_| facts.node_id.clone());
+    observation.cluster_id.clone_from(&facts.cluster_id);
+    observation.health = health.map(|health| match health.status {
         HealthStatus::Green => Health::Green,
         HealthStatus::Yellow => Health::Yellow,
         HealthStatus::Red => Health::Red,
     });
-    seen.refuses_writes = refuses_writes(facts);
-    block(&mut seen, facts, health);
-    seen.tell::<ElasticsearchNode>(&PilotElasticsearchStatus {
+    observation.refuses_writes = refuses_writes(facts);
+    add_blockers(&mut observation, facts, health);
+    observation.set_part::<ElasticsearchNode>(&PilotElasticsearchStatus {
         cluster_name: state.cluster_name.clone(),
         documents: stats.map(|stats| stats.documents),
         version: Some(facts.version.clone()),
         elected_master: facts.is_master().then_some(true),
-        plugins: facts.plugins.iter().map(|plugin| named(plugin, &state.plugins)).collect(),
+        plugins: facts.plugins.iter().map(|plugin| plugin_status(plugin, &state.plugins)).collect(),
     });
     if let Some(host) = state.address {
         // Endpoints are reported before there is a master: other nodes must find this one to elect
         // a master.
-        seen.endpoint(seeds::TRANSPORT, host, port::TRANSPORT);
-        seen.endpoint("client", host, port::HTTP);
+        observation.add_endpoint(seeds::TRANSPORT, host, port::TRANSPORT);
+        observation.add_endpoint("client", host, port::HTTP);
     }
-    seen
+    observation
 }
 
-fn named(plugin: &NodePlugin, installed: &[InstalledPlugin]) -> PluginStatus {
-    let ours = installed.iter().find(|ours| ours.folder == plugin.name);
+fn plugin_status(plugin: &NodePlugin, installed: &[InstalledPlugin]) -> PluginStatus {
+    let installed_plugin = installed.iter().find(|candidate| candidate.folder == plugin.name);
     PluginStatus {
-        name: ours.map_or(&plugin.name, |ours| &ours.source).clone(),
+        name: installed_plugin
+            .map_or(&plugin.name, |installed_plugin| &installed_plugin.source)
+            .clone(),
         status: Some("Installed".to_owned()),
         version: plugin.version.clone(),
         message: None,
@@ -93,68 +100,73 @@ fn named(plugin: &NodePlugin, installed: &[InstalledPlugin]) -> PluginStatus {
 
 /// Returns why indices with a shard on this node take no writes; `None` when all do.
 fn refuses_writes(facts: &NodeView) -> Option<String> {
-    let blocked = facts.tables.read_only_on(&facts.node_id);
-    let first = blocked.first()?;
+    let blocked_indices = facts.tables.read_only_on(&facts.node_id);
+    let first = blocked_indices.first()?;
     Some(format!(
         "Elasticsearch refuses writes to {} indices with shards here, one of them {first}: the \
          disk of a node that holds it has passed the flood stage; enlarge the volume, or delete \
          data. Before version 7.4 clear index.blocks.read_only_allow_delete then",
-        blocked.len()
+        blocked_indices.len()
     ))
 }
 
 /// Adds the rules that hold now.
-fn block(seen: &mut NodeObservation, facts: &NodeView, health: Option<&ClusterHealth>) {
+fn add_blockers(
+    observation: &mut NodeObservation,
+    facts: &NodeView,
+    health: Option<&ClusterHealth>,
+) {
     if health.is_some_and(|health| health.status == HealthStatus::Red) {
-        let why = match facts.tables.unserved() {
+        let message = match facts.tables.unserved_shard() {
             Some(shard) => format!("no copy of index {} serves", shard.name),
             None => "some shard has no copy that serves".to_owned(),
         };
-        seen.block(&HEALTH_NOT_RED, why);
+        observation.add_blocker(&HEALTH_NOT_RED, message);
     }
     let ClusterTables { shards, unlisted, voters, read_only: _ } = &*facts.tables;
     let recovering = health.map_or(0, |health| health.initializing_shards);
     let moving = shards.iter().filter(|shard| shard.moves_at(&facts.node_id)).count();
     if recovering > 0 {
-        seen.block(&NO_SHARD_MOVEMENT, format!("{recovering} shards recover"));
+        observation.add_blocker(&NO_SHARD_MOVEMENT, format!("{recovering} shards recover"));
     } else if moving > 0 {
-        seen.block(
+        observation.add_blocker(
             &NO_SHARD_MOVEMENT,
             format!("{moving} shards move to this node or away from it"),
         );
     }
-    let (alone, single): (Vec<&Shard>, Vec<&Shard>) = shards
+    let (lone_shards, single_copy_shards): (Vec<&Shard>, Vec<&Shard>) = shards
         .iter()
         .filter(|shard| shard.only_started_on(&facts.node_id))
         .partition(|shard| shard.wants_copies());
-    if let Some(Shard { name, .. }) = alone.first() {
-        let why = match alone.len() {
+    if let Some(Shard { name, .. }) = lone_shards.first() {
+        let message = match lone_shards.len() {
             1 => format!("index {name} has its only started copy here"),
-            more => {
+            count => {
                 format!(
-                    "{more} shards have their only started copy here, one of them: index {name}"
+                    "{count} shards have their only started copy here, one of them: index {name}"
                 )
             }
         };
-        seen.block(&SHARD_COPY_ELSEWHERE, why);
+        observation.add_blocker(&SHARD_COPY_ELSEWHERE, message);
     }
     // This blocker forbids deleting the pod, where the data are in the pod; a restart alone is
     // fine.
-    if let Some(Shard { name, .. }) = single.first().or(alone.first()) {
-        let count = single.len() + alone.len();
-        let why = format!("{count} shards have no copy on another node, one of them: index {name}");
-        seen.block(&DATA_OUTLIVES_POD, why);
+    if let Some(Shard { name, .. }) = single_copy_shards.first().or(lone_shards.first()) {
+        let count = single_copy_shards.len() + lone_shards.len();
+        let message =
+            format!("{count} shards have no copy on another node, one of them: index {name}");
+        observation.add_blocker(&DATA_OUTLIVES_POD, message);
     } else if let Some(index) = unlisted.first().filter(|_| facts.holds_data) {
-        let why = format!("index {index} is closed, and no table says which nodes hold it");
-        seen.block(&DATA_OUTLIVES_POD, why);
+        let message = format!("index {index} is closed, and no table says which nodes hold it");
+        observation.add_blocker(&DATA_OUTLIVES_POD, message);
     }
-    let Some(up) = &facts.voters_up else { return };
+    let Some(voters_up) = &facts.voters_up else { return };
     // Voters that do not say with which roles they run may all be up; no more than those are.
     let present = voters.iter().filter(|voter| facts.nodes.contains_key(*voter)).count();
-    let live = seen.hear(up.as_ref()).copied().unwrap_or(present);
+    let live = observation.record_answer(voters_up.as_ref()).copied().unwrap_or(present);
     if live.saturating_sub(1) < voters.len() / 2 + 1 {
-        let why = format!("only {live} of {} voting masters are up", voters.len());
-        seen.block(&QUORUM_KEPT, why);
+        let message = format!("only {live} of {} voting masters are up", voters.len());
+        observation.add_blocker(&QUORUM_KEPT, message);
     }
 }
 
@@ -172,7 +184,7 @@ mod tests {
     };
 
     fn rules(facts: &NodeView) -> Vec<&'static str> {
-        let seen = summarize(facts, true, &NodeState::default());
+        let seen = summarize_node(facts, true, &NodeState::default());
         assert_eq!(seen.not_heard, []);
         seen.blockers.into_iter().map(|(rule, _)| rule.name).collect()
     }
@@ -185,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_settled_node_serves_and_may_stop() {
-        let seen = summarize(&facts(), true, &NodeState::default());
+        let seen = summarize_node(&facts(), true, &NodeState::default());
         assert!(seen.serving && seen.blockers.is_empty(), "{:?}", seen.blockers);
         let known: Vec<_> = GAUGES.iter().map(|gauge| gauge.name).collect();
         assert_eq!(seen.gauges.into_keys().collect::<Vec<_>>(), known, "all of them are told");
@@ -199,7 +211,7 @@ mod tests {
     #[test]
     fn the_elected_master_says_so_and_nobody_else() {
         let elected = |facts: &NodeView| {
-            let detail = summarize(facts, true, &NodeState::default()).detail;
+            let detail = summarize_node(facts, true, &NodeState::default()).detail;
             detail.get::<PilotElasticsearchStatus>(NAMES.word).unwrap().elected_master
         };
         assert_eq!(elected(&facts()), None);
@@ -212,10 +224,10 @@ mod tests {
     #[test]
     fn a_node_without_a_master_lives_and_says_what_it_does_not_know_while_it_serves() {
         let alone = NodeView { elected: None, cluster_id: None, tables: Arc::default(), ..facts() };
-        let joins = summarize(&alone, false, &NodeState::default());
+        let joins = summarize_node(&alone, false, &NodeState::default());
         assert!(joins.alive && !joins.serving && joins.not_heard.is_empty());
         assert_eq!((joins.node_id, joins.health), (None, None));
-        let serves = summarize(&alone, true, &NodeState::default());
+        let serves = summarize_node(&alone, true, &NodeState::default());
         assert_eq!(
             serves.not_heard,
             [UnansweredQuery::new("/_cluster/state/version,master_node,nodes", NO_MASTER)]
@@ -225,8 +237,11 @@ mod tests {
     #[test]
     fn a_master_that_hangs_costs_neither_readiness_nor_a_blocker() {
         let why = UnansweredQuery::new("/_cluster/health", "no answer within 5s");
-        let seen =
-            summarize(&with_health(QueryAnswer::Not(why.clone())), true, &NodeState::default());
+        let seen = summarize_node(
+            &with_health(QueryAnswer::Not(why.clone())),
+            true,
+            &NodeState::default(),
+        );
         assert!(seen.serving);
         assert_eq!((seen.health, seen.not_heard), (None, vec![why]));
     }
@@ -265,7 +280,7 @@ mod tests {
             let mut facts = facts();
             facts.nodes = facts.nodes.into_iter().take(present).collect();
             facts.voters_up = Some(QueryAnswer::Not(why.clone()));
-            let seen = summarize(&facts, true, &NodeState::default());
+            let seen = summarize_node(&facts, true, &NodeState::default());
             assert_eq!(seen.not_heard, std::slice::from_ref(&why));
             seen.blockers.iter().map(|(rule, _)| rule.name).collect::<Vec<_>>()
         };
@@ -277,7 +292,7 @@ mod tests {
     fn a_red_cluster_says_which_index_it_is() {
         let mut red = with_health(QueryAnswer::Said(health("red", 0)));
         Arc::make_mut(&mut red.tables).shards = vec![shard(&[(None, "UNASSIGNED")])];
-        let (_, why) = summarize(&red, true, &NodeState::default()).blockers.remove(0);
+        let (_, why) = summarize_node(&red, true, &NodeState::default()).blockers.remove(0);
         assert_eq!(why, "no copy of index logs shard 0 serves");
     }
 

@@ -48,44 +48,44 @@ enum PluginStep {
 
 impl PluginPlan {
     /// Compares the plugins of the spec with those on the disk.
-    pub(super) fn make(node: &DatabaseNode) -> Result<Self, Error> {
+    pub(super) fn for_node(node: &DatabaseNode) -> Result<Self, Error> {
         let mut state = NodeState::load(&node.data)?;
         let half_removed = clear_leftovers(&node.home)?;
-        adopt(&mut state, &folders(&node.home));
+        adopt_installed(&mut state, &plugin_dirs(&node.home));
         state.save(&node.data)?;
 
-        let present = folders(&node.home);
+        let present = plugin_dirs(&node.home);
         let spec = node.pilot.spec.part::<ElasticsearchNode>();
-        let wanted = spec.map(|spec| spec.plugins).unwrap_or_default();
-        let is_current = |ours: &InstalledPlugin| {
-            !half_removed.contains(&ours.folder)
-                && fits(&node.home, &ours.folder)
-                && wanted.iter().any(|wanted| {
-                    wanted.name == ours.source
-                        && (wanted.sha512.is_none() || wanted.sha512 == ours.sha512)
+        let desired = spec.map(|spec| spec.plugins).unwrap_or_default();
+        let is_current = |installed: &InstalledPlugin| {
+            !half_removed.contains(&installed.folder)
+                && is_compatible(&node.home, &installed.folder)
+                && desired.iter().any(|plugin| {
+                    plugin.name == installed.source
+                        && (plugin.sha512.is_none() || plugin.sha512 == installed.sha512)
                 })
         };
-        let (kept, dropped): (Vec<&InstalledPlugin>, Vec<&InstalledPlugin>) = state
+        let (kept_plugins, dropped_plugins): (Vec<&InstalledPlugin>, Vec<&InstalledPlugin>) = state
             .plugins
             .iter()
-            .filter(|ours| present.contains(&ours.folder))
-            .partition(|ours| is_current(ours));
+            .filter(|plugin| present.contains(&plugin.folder))
+            .partition(|plugin| is_current(plugin));
         let mut plan = Self::default();
-        for InstalledPlugin { source, folder, .. } in &dropped {
+        for InstalledPlugin { source, folder, .. } in &dropped_plugins {
             plan.steps.push(PluginStep::Remove { folder: folder.clone(), source: source.clone() });
-            if !wanted.iter().any(|wanted| wanted.name == *source) {
-                plan.plugins.push(status(source, "Removing"));
+            if !desired.iter().any(|plugin| plugin.name == *source) {
+                plan.plugins.push(plugin_status(source, "Removing"));
             }
         }
-        for plugin in wanted {
+        for plugin in desired {
             let folder = folder_name(&plugin.name);
-            let is_theirs =
-                present.contains(folder) && !state.plugins.iter().any(|ours| ours.folder == folder);
-            if is_theirs || kept.iter().any(|ours| ours.source == plugin.name) {
-                plan.plugins.push(status(&plugin.name, "Installed"));
+            let is_foreign = present.contains(folder)
+                && !state.plugins.iter().any(|installed| installed.folder == folder);
+            if is_foreign || kept_plugins.iter().any(|installed| installed.source == plugin.name) {
+                plan.plugins.push(plugin_status(&plugin.name, "Installed"));
             } else {
                 plan.steps.push(PluginStep::Install(plugin.clone()));
-                plan.plugins.push(status(&plugin.name, "Pending"));
+                plan.plugins.push(plugin_status(&plugin.name, "Pending"));
             }
         }
         Ok(plan)
@@ -93,26 +93,29 @@ impl PluginPlan {
 
     /// Compares each archive that is to be installed with the checksum in the spec.
     pub(super) fn check_archives(&mut self) -> Result<(), Error> {
-        let mut checked = Ok(());
+        let mut result = Ok(());
         for step in &self.steps {
             let PluginStep::Install(plugin) = step else { continue };
-            if let Err(why) = check_archive(plugin) {
-                note(&mut self.plugins, &plugin.name, "Failed", Some(&why));
-                let why = format!("plugin {}: {why}", plugin.name);
-                checked = checked.and(Err(Error::Unprepared(why)));
+            if let Err(reason) = check_archive(plugin) {
+                set_status(&mut self.plugins, &plugin.name, "Failed", Some(&reason));
+                let message = format!("plugin {}: {reason}", plugin.name);
+                result = result.and(Err(Error::Unprepared(message)));
             }
         }
-        checked
+        result
     }
 
     /// Returns the runs of the vendor's program, one for each step.
-    pub(super) fn programs(&self, node: &DatabaseNode) -> Result<Vec<PreparationProgram>, Error> {
-        let release = configure::release(node)?;
-        let mut env = configure::environment(node, release);
+    pub(super) fn build_programs(
+        &self,
+        node: &DatabaseNode,
+    ) -> Result<Vec<PreparationProgram>, Error> {
+        let release = configure::node_release(node)?;
+        let mut env = configure::build_environment(node, release);
         if release.major == 5 {
             env.insert("CONF_DIR".to_owned(), node.config.display().to_string());
         }
-        let run = |what: String, args: &[&str]| PreparationProgram {
+        let plugin_program = |what: String, args: &[&str]| PreparationProgram {
             what,
             program: ProcessSpec {
                 program: node.home.join("bin/elasticsearch-plugin"),
@@ -124,20 +127,20 @@ impl PluginPlan {
             },
             input: None,
         };
-        self.intend(node, 0)?;
+        self.record_installation(node, 0)?;
         let programs = self.steps.iter().map(|step| match step {
             PluginStep::Remove { folder, .. } => {
-                run(format!("remove plugin {folder}"), &["remove", folder])
+                plugin_program(format!("remove plugin {folder}"), &["remove", folder])
             }
             PluginStep::Install(ElasticsearchPlugin { name, .. }) => {
-                run(format!("install plugin {name}"), &["install", "--batch", name])
+                plugin_program(format!("install plugin {name}"), &["install", "--batch", name])
             }
         });
         Ok(programs.collect())
     }
 
     /// Records how a step ended, on the disk and for the report.
-    pub(super) fn ended(
+    pub(super) fn record_outcome(
         &mut self,
         node: &DatabaseNode,
         index: usize,
@@ -147,39 +150,39 @@ impl PluginPlan {
         let mut state = NodeState::load(&node.data)?;
         match (step, outcome) {
             (PluginStep::Remove { folder, source }, Ok(())) => {
-                state.plugins.retain(|ours| ours.folder != *folder);
-                self.plugins.retain(|told| {
-                    told.name != *source || told.status.as_deref() != Some("Removing")
+                state.plugins.retain(|installed| installed.folder != *folder);
+                self.plugins.retain(|plugin| {
+                    plugin.name != *source || plugin.status.as_deref() != Some("Removing")
                 });
             }
             (PluginStep::Install(plugin), Ok(())) => {
-                adopt(&mut state, &folders(&node.home));
-                note(&mut self.plugins, &plugin.name, "Installed", None);
+                adopt_installed(&mut state, &plugin_dirs(&node.home));
+                set_status(&mut self.plugins, &plugin.name, "Installed", None);
             }
             (
                 PluginStep::Remove { source: name, .. }
                 | PluginStep::Install(ElasticsearchPlugin { name, .. }),
-                Err(why),
+                Err(message),
             ) => {
                 state.installing = None;
-                note(&mut self.plugins, name, "Failed", Some(why));
+                set_status(&mut self.plugins, name, "Failed", Some(message));
             }
         }
         state.save(&node.data)?;
-        self.intend(node, index + 1)
+        self.record_installation(node, index + 1)
     }
 
     /// Is the program at `index` one of this plan?
-    pub(super) fn has(&self, index: usize) -> bool {
+    pub(super) fn has_step(&self, index: usize) -> bool {
         index < self.steps.len()
     }
 
-    pub(super) fn status(&self) -> Vec<PluginStatus> {
+    pub(super) fn statuses(&self) -> Vec<PluginStatus> {
         self.plugins.clone()
     }
 
     /// Records what the next step will install, before it begins.
-    fn intend(&self, node: &DatabaseNode, index: usize) -> Result<(), Error> {
+    fn record_installation(&self, node: &DatabaseNode, index: usize) -> Result<(), Error> {
         let Some(PluginStep::Install(ElasticsearchPlugin { name, sha512 })) = self.steps.get(index)
         else {
             return Ok(());
@@ -188,7 +191,7 @@ impl PluginPlan {
         state.installing = Some(PluginInstallation {
             source: name.clone(),
             sha512: sha512.clone(),
-            before: folders(&node.home),
+            before: plugin_dirs(&node.home),
         });
         state.save(&node.data)
     }
@@ -196,17 +199,18 @@ impl PluginPlan {
 
 /// Records the plugin of an interrupted or finished installation: its folder is the one that was
 /// not there before.
-fn adopt(state: &mut NodeState, present: &BTreeSet<String>) {
-    let Some(PluginInstallation { source, sha512, before }) = state.installing.take() else {
+fn adopt_installed(state: &mut NodeState, present: &BTreeSet<String>) {
+    let Some(PluginInstallation { source, sha512, before: old_folders }) = state.installing.take()
+    else {
         return;
     };
-    if let Some(folder) = present.difference(&before).next() {
-        state.plugins.retain(|ours| ours.folder != *folder);
+    if let Some(folder) = present.difference(&old_folders).next() {
+        state.plugins.retain(|installed| installed.folder != *folder);
         state.plugins.push(InstalledPlugin { source, folder: folder.clone(), sha512 });
     }
 }
 
-fn status(name: &str, status: &str) -> PluginStatus {
+fn plugin_status(name: &str, status: &str) -> PluginStatus {
     PluginStatus {
         name: name.to_owned(),
         status: Some(status.to_owned()),
@@ -214,15 +218,15 @@ fn status(name: &str, status: &str) -> PluginStatus {
     }
 }
 
-fn note(plugins: &mut [PluginStatus], name: &str, status: &str, why: Option<&str>) {
+fn set_status(plugins: &mut [PluginStatus], name: &str, status: &str, message: Option<&str>) {
     for plugin in plugins.iter_mut().filter(|plugin| plugin.name == name) {
         plugin.status = Some(status.to_owned());
-        plugin.message = why.map(short);
+        plugin.message = message.map(truncate_message);
     }
 }
 
 /// Returns the end of a text, at most [`MESSAGE`] bytes, which says what went wrong.
-fn short(text: &str) -> String {
+fn truncate_message(text: &str) -> String {
     let mut start = text.len().saturating_sub(MESSAGE);
     while !text.is_char_boundary(start) {
         start += 1;
@@ -231,37 +235,37 @@ fn short(text: &str) -> String {
 }
 
 /// Returns the folders of whole plugins. Elasticsearch's own marker folders begin with a dot.
-fn folders(home: &Path) -> BTreeSet<String> {
-    entries(home)
+fn plugin_dirs(home: &Path) -> BTreeSet<String> {
+    plugin_entries(home)
         .filter(|(name, path)| !name.starts_with('.') && path.is_dir())
         .map(|(name, _)| name)
         .collect()
 }
 
-fn entries(home: &Path) -> impl Iterator<Item = (String, PathBuf)> {
-    let found = fs::read_dir(home.join("plugins")).into_iter().flatten().flatten();
-    found.map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path()))
+fn plugin_entries(home: &Path) -> impl Iterator<Item = (String, PathBuf)> {
+    let entries = fs::read_dir(home.join("plugins")).into_iter().flatten().flatten();
+    entries.map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path()))
 }
 
 /// Clears what interrupted runs left; returns the plugins that were half removed.
 fn clear_leftovers(home: &Path) -> Result<BTreeSet<String>, Error> {
     let mut half_removed = BTreeSet::new();
-    for (name, path) in entries(home) {
-        let removing = name.strip_prefix(".removing-");
-        if removing.is_none() && !name.starts_with(".installing-") {
+    for (name, path) in plugin_entries(home) {
+        let removed_plugin = name.strip_prefix(".removing-");
+        if removed_plugin.is_none() && !name.starts_with(".installing-") {
             continue;
         }
-        let removed =
+        let removal =
             if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-        removed.map_err(|source| Error::Write { path, source })?;
-        half_removed.extend(removing.map(str::to_owned));
+        removal.map_err(|source| Error::Write { path, source })?;
+        half_removed.extend(removed_plugin.map(str::to_owned));
     }
     Ok(half_removed)
 }
 
 /// Was the plugin built for the installed server? A plugin for another version would keep the
 /// server from starting.
-fn fits(home: &Path, folder: &str) -> bool {
+fn is_compatible(home: &Path, folder: &str) -> bool {
     let path = home.join("plugins").join(folder).join("plugin-descriptor.properties");
     let text = fs::read_to_string(path).unwrap_or_default();
     let built_for = text.lines().find_map(|line| line.strip_prefix("elasticsearch.version="));
@@ -272,28 +276,28 @@ fn fits(home: &Path, folder: &str) -> bool {
 }
 
 fn check_archive(plugin: &ElasticsearchPlugin) -> Result<(), String> {
-    let Some(wanted) = &plugin.sha512 else { return Ok(()) };
+    let Some(desired_digest) = &plugin.sha512 else { return Ok(()) };
     let Some(path) = local_archive(&plugin.name) else {
         return Err("its sha512 can be checked of a file:// archive only; leave sha512 out, or \
                     bring the archive into the image or a volume"
             .to_owned());
     };
-    let read = |error: io::Error| format!("failed to read {}: {error}", path.display());
-    let mut file = fs::File::open(&path).map_err(read)?;
+    let read_error = |error: io::Error| format!("failed to read {}: {error}", path.display());
+    let mut file = fs::File::open(&path).map_err(read_error)?;
     let mut digest = Sha512::new();
     let mut chunk = vec![0; 1 << 16];
     loop {
-        let length = file.read(&mut chunk).map_err(read)?;
+        let length = file.read(&mut chunk).map_err(read_error)?;
         if length == 0 {
             break;
         }
         digest.update(&chunk[..length]);
     }
-    let found = format!("{:x}", digest.finalize());
-    if found.eq_ignore_ascii_case(wanted) {
+    let actual_digest = format!("{:x}", digest.finalize());
+    if actual_digest.eq_ignore_ascii_case(desired_digest) {
         return Ok(());
     }
-    Err(format!("{} has the sha512 {found}, not that of the spec", path.display()))
+    Err(format!("{} has the sha512 {actual_digest}, not that of the spec", path.display()))
 }
 
 /// Returns the path of a local archive: `file:///x.zip` and `file:/x.zip` → `/x.zip`.
@@ -310,8 +314,8 @@ fn folder_name(source: &str) -> &str {
         let stem = file.strip_suffix(".zip").unwrap_or(file);
         let version = stem
             .match_indices('-')
-            .find(|(at, _)| stem[at + 1..].starts_with(|c: char| c.is_ascii_digit()));
-        return version.map_or(stem, |(at, _)| &stem[..at]);
+            .find(|(index, _)| stem[index + 1..].starts_with(|c: char| c.is_ascii_digit()));
+        return version.map_or(stem, |(index, _)| &stem[..index]);
     }
     let mut parts = source.split(':');
     match (parts.next(), parts.next(), parts.next()) {
@@ -349,11 +353,11 @@ mod tests {
     }
 
     fn args(plan: &PluginPlan, node: &DatabaseNode) -> Vec<String> {
-        plan.programs(node).unwrap().iter().map(|one| one.program.args.join(" ")).collect()
+        plan.build_programs(node).unwrap().iter().map(|one| one.program.args.join(" ")).collect()
     }
 
     fn told(plan: &PluginPlan) -> Vec<(String, String)> {
-        plan.status().into_iter().map(|told| (told.name, told.status.unwrap())).collect()
+        plan.statuses().into_iter().map(|told| (told.name, told.status.unwrap())).collect()
     }
 
     #[test]
@@ -374,7 +378,7 @@ mod tests {
         let node = node(place.path(), &[("analysis-icu", None), ("vendor-own", None)]);
         installed(&node, &[("file:///old.zip", "old")]);
         put(&node, "vendor-own");
-        let plan = PluginPlan::make(&node).unwrap();
+        let plan = PluginPlan::for_node(&node).unwrap();
         assert_eq!(args(&plan, &node), ["remove old", "install --batch analysis-icu"]);
         let told = told(&plan);
         let told: Vec<_> = told.iter().map(|(name, how)| (name.as_str(), how.as_str())).collect();
@@ -392,17 +396,17 @@ mod tests {
     fn an_installed_plugin_is_known_again_whatever_its_archive_is_called() {
         let place = tempfile::tempdir().unwrap();
         let node = node(place.path(), &[("file:///tmp/x.zip", None)]);
-        let mut plan = PluginPlan::make(&node).unwrap();
+        let mut plan = PluginPlan::for_node(&node).unwrap();
         assert_eq!(args(&plan, &node), ["install --batch file:///tmp/x.zip"]);
         put(&node, "its-own-name");
         // Whether the pilot ends here or goes on, the next plan has nothing to do.
-        assert!(PluginPlan::make(&node).unwrap().steps.is_empty());
-        plan.ended(&node, 0, Ok(())).unwrap();
-        assert!(PluginPlan::make(&node).unwrap().steps.is_empty());
+        assert!(PluginPlan::for_node(&node).unwrap().steps.is_empty());
+        plan.record_outcome(&node, 0, Ok(())).unwrap();
+        assert!(PluginPlan::for_node(&node).unwrap().steps.is_empty());
         assert_eq!(NodeState::load(&node.data).unwrap().plugins[0].folder, "its-own-name");
         // A new container has only the plugins of the image.
         fs::remove_dir_all(node.home.join("plugins")).unwrap();
-        assert_eq!(PluginPlan::make(&node).unwrap().steps.len(), 1);
+        assert_eq!(PluginPlan::for_node(&node).unwrap().steps.len(), 1);
     }
 
     #[test]
@@ -410,16 +414,16 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let mut node = node(place.path(), &[("file:///demo.zip", None)]);
         installed(&node, &[("file:///demo.zip", "demo")]);
-        assert!(PluginPlan::make(&node).unwrap().steps.is_empty());
+        assert!(PluginPlan::for_node(&node).unwrap().steps.is_empty());
         let both = ["remove demo", "install --batch file:///demo.zip"];
         let descriptor = node.home.join("plugins/demo/plugin-descriptor.properties");
         fs::write(&descriptor, "name=demo\nelasticsearch.version=7.17.28\n").unwrap();
-        assert_eq!(args(&PluginPlan::make(&node).unwrap(), &node), both);
+        assert_eq!(args(&PluginPlan::for_node(&node).unwrap(), &node), both);
         fs::remove_file(descriptor).unwrap();
         node.pilot.spec.change_part::<ElasticsearchNode>(|part| {
             part.plugins[0].sha512 = Some("00".into());
         });
-        assert_eq!(args(&PluginPlan::make(&node).unwrap(), &node), both);
+        assert_eq!(args(&PluginPlan::for_node(&node).unwrap(), &node), both);
     }
 
     #[test]
@@ -430,8 +434,8 @@ mod tests {
         for leftover in [".installing-123", ".removing-demo"] {
             put(&node, leftover);
         }
-        let plan = PluginPlan::make(&node).unwrap();
-        assert_eq!(folders(&node.home).len(), entries(&node.home).count());
+        let plan = PluginPlan::for_node(&node).unwrap();
+        assert_eq!(plugin_dirs(&node.home).len(), plugin_entries(&node.home).count());
         assert_eq!(args(&plan, &node), ["remove demo", "install --batch file:///demo.zip"]);
     }
 
@@ -451,9 +455,9 @@ mod tests {
             ("file:///nonexistent.zip", Some("00"), Some("failed to read")),
             ("https://example.org/demo.zip", Some("00"), Some("can be checked of a file://")),
         ] {
-            let mut plan = PluginPlan::make(&node(place.path(), &[(name, sha512)])).unwrap();
+            let mut plan = PluginPlan::for_node(&node(place.path(), &[(name, sha512)])).unwrap();
             let checked = plan.check_archives().map_err(|error| error.to_string());
-            let told = plan.status().remove(0);
+            let told = plan.statuses().remove(0);
             match word {
                 None => assert_eq!(checked, Ok(())),
                 Some(word) => {

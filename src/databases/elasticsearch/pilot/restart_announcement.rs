@@ -13,11 +13,11 @@ use std::{collections::BTreeSet, time::Duration};
 use tokio::time::Instant;
 use tracing::info;
 
-use super::lead_duties::{name, node_id};
+use super::lead_duties::{node_id, pilot_name};
 use crate::{
     api::v1beta1::{Pilot, PilotIntent, PilotPhase},
     pilot::{
-        clients::search_engine::{SearchClient, ShutdownRecord, batches},
+        clients::search_engine::{SearchClient, ShutdownRecord, batch_names},
         driver::{DatabaseNode, Error, LeaderPermit},
     },
 };
@@ -37,13 +37,13 @@ const LOOK_EVERY: Duration = Duration::from_secs(20);
 const LONGEST: Duration = Duration::from_secs(600);
 
 /// Announces that the node stops and comes back, where the cluster has other nodes.
-pub(super) async fn announce(api: &SearchClient, node: &DatabaseNode) -> Result<(), Error> {
+pub(super) async fn announce_restart(api: &SearchClient, node: &DatabaseNode) -> Result<(), Error> {
     let Some(id) = node_id(&node.pilot).filter(|_| comes_back(&node.pilot)) else { return Ok(()) };
     tokio::time::timeout(ANNOUNCEMENT, announce_as(api, id)).await?
 }
 
 async fn announce_as(api: &SearchClient, id: &str) -> Result<(), Error> {
-    let nodes = api.nodes().await?;
+    let nodes = api.read_nodes().await?;
     if !nodes.has_master || nodes.names.len() < 2 {
         return Ok(());
     }
@@ -54,17 +54,17 @@ async fn announce_as(api: &SearchClient, id: &str) -> Result<(), Error> {
         match api.record_restart(id, REASON, DELAY).await {
             // 7.13 and 7.14 do not accept a delay in a record.
             Err(Error::Refused(why)) => info!(why, "The restart is announced by delays instead"),
-            done => return done,
+            result => return result,
         }
     }
     api.set_where_unset(SETTING, DELAY).await
 }
 
 /// Is a restart announced, by any pilot?
-pub(super) async fn stands(api: &SearchClient) -> Result<bool, Error> {
+pub(super) async fn is_announced(api: &SearchClient) -> Result<bool, Error> {
     let (records, delays) = (api.shutdown_records().await, api.indices_with(SETTING, DELAY).await);
-    let recorded = records.iter().flatten().flatten().any(|record| record.reason == REASON);
-    if recorded || delays.as_ref().is_ok_and(|indices| !indices.is_empty()) {
+    let is_recorded = records.iter().flatten().flatten().any(|record| record.reason == REASON);
+    if is_recorded || delays.as_ref().is_ok_and(|indices| !indices.is_empty()) {
         return Ok(true);
     }
     records.and(delays.map(|_| false))
@@ -82,80 +82,80 @@ pub(super) struct AnnouncementWatch {
 }
 
 /// Searches for announcements, and takes them back when every node is back.
-pub(super) async fn take_back(
+pub(super) async fn clear_announcements(
     api: &SearchClient,
     node: &DatabaseNode,
     lead: &LeaderPermit,
     watch: &mut AnnouncementWatch,
 ) -> Result<(), Error> {
     let now = Instant::now();
-    if watch.looked.is_some_and(|looked| now - looked < LOOK_EVERY) {
+    if watch.looked.is_some_and(|last| now - last < LOOK_EVERY) {
         return Ok(());
     }
     watch.looked = Some(now);
-    let nodes = api.nodes().await?;
+    let nodes = api.read_nodes().await?;
     if !nodes.has_master {
         return Ok(());
     }
     let present: BTreeSet<String> = nodes.names.into_values().collect();
     let mut pilots = node.peers.iter().chain([&node.pilot]);
-    let awaited = pilots.any(|pilot| is_awaited(pilot, &present));
+    let has_awaited = pilots.any(|pilot| is_awaited(pilot, &present));
     // A failed request about records does not stop that about delays, nor the reverse.
     let (records, delays) = (api.shutdown_records().await, api.indices_with(SETTING, DELAY).await);
-    let ours = |record: &&ShutdownRecord| record.reason == REASON;
-    let records_of_ours: Vec<_> = records.iter().flatten().flatten().filter(ours).collect();
+    let is_own = |record: &&ShutdownRecord| record.reason == REASON;
+    let own_records: Vec<_> = records.iter().flatten().flatten().filter(is_own).collect();
     let indices = delays.as_deref().unwrap_or_default();
-    let found = !(records_of_ours.is_empty() && indices.is_empty());
-    if watch.is_over(awaited, found, now) && lead.holds() {
-        info!(records = records_of_ours.len(), indices = indices.len(), "Restarts are over");
-        remove(api, lead, &records_of_ours, indices).await?;
+    let has_announcements = !(own_records.is_empty() && indices.is_empty());
+    if watch.is_over(has_awaited, has_announcements, now) && lead.is_held() {
+        info!(records = own_records.len(), indices = indices.len(), "Restarts are over");
+        remove_announcements(api, lead, &own_records, indices).await?;
     }
     records.and(delays.map(drop))
 }
 
 /// Removes announcements while this pilot leads; the next search finds what is left. Returns the
 /// first error.
-async fn remove(
+async fn remove_announcements(
     api: &SearchClient,
     lead: &LeaderPermit,
     records: &[&ShutdownRecord],
     indices: &[String],
 ) -> Result<(), Error> {
-    let mut first = Ok(());
+    let mut result = Ok(());
     for record in records {
-        if lead.holds() {
-            first = first.and(api.remove_record(&record.node_id).await);
+        if lead.is_held() {
+            result = result.and(api.remove_record(&record.node_id).await);
         }
     }
-    for names in batches(indices) {
-        if !lead.holds() {
+    for names in batch_names(indices) {
+        if !lead.is_held() {
             break;
         }
-        let done = api.unset(&names, SETTING).await;
-        if !names.contains(',') || !matches!(done, Err(Error::Refused(_))) {
-            first = first.and(done);
+        let outcome = api.unset_setting(&names, SETTING).await;
+        if !names.contains(',') || !matches!(outcome, Err(Error::Refused(_))) {
+            result = result.and(outcome);
             continue;
         }
         // One index that is refused has all of its request refused.
         for name in names.split(',') {
-            if lead.holds() {
-                first = first.and(api.unset(name, SETTING).await);
+            if lead.is_held() {
+                result = result.and(api.unset_setting(name, SETTING).await);
             }
         }
     }
-    first
+    result
 }
 
 impl AnnouncementWatch {
     /// Records a search, and decides whether the announced restarts are over. `awaited`: a node is
     /// still away; `found`: there is an announcement.
-    fn is_over(&mut self, awaited: bool, found: bool, now: Instant) -> bool {
-        if !found {
+    fn is_over(&mut self, has_awaited: bool, has_announcements: bool, now: Instant) -> bool {
+        if !has_announcements {
             (self.found, self.back) = (None, None);
             return false;
         }
         let first = *self.found.get_or_insert(now);
-        self.back = if awaited { None } else { self.back.or(Some(now)) };
+        self.back = if has_awaited { None } else { self.back.or(Some(now)) };
         self.back.is_some_and(|back| now - back >= LOOK_EVERY) || now - first >= LONGEST
     }
 
@@ -174,8 +174,9 @@ fn comes_back(pilot: &Pilot) -> bool {
 
 /// Is the Pilot's node a member that is away, or about to be, and comes back?
 fn is_awaited(pilot: &Pilot, present: &BTreeSet<String>) -> bool {
-    let serves = pilot.status.phase == Some(PilotPhase::Running) && present.contains(name(pilot));
-    node_id(pilot).is_some() && comes_back(pilot) && !serves
+    let is_serving =
+        pilot.status.phase == Some(PilotPhase::Running) && present.contains(pilot_name(pilot));
+    node_id(pilot).is_some() && comes_back(pilot) && !is_serving
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ const POLL: Duration = Duration::from_secs(1);
 const OWN: u32 = 0o600;
 
 /// Returns how a node is to be secured; `None` where it is open.
-pub(super) fn wanted(
+pub(super) fn desired_security(
     security: Option<&PilotSecurity>,
     release: Release,
     has_security: bool,
@@ -58,13 +58,13 @@ pub(super) fn wanted(
     let Some(PilotSecurity { internode, client, authentication, .. }) = security else {
         return Ok(None);
     };
-    let rejected = |why: &str| Err(Error::ConfigRejected(why.to_owned()));
+    let reject = |message: &str| Err(Error::ConfigRejected(message.to_owned()));
     let https = match (internode, authentication, client) {
         (InternodeTls::Off, Authentication::Off, ClientTls::Off) => return Ok(None),
         (InternodeTls::Required, Authentication::Password, ClientTls::Off) => false,
         (InternodeTls::Required, Authentication::Password, ClientTls::Required) => true,
         _ => {
-            return rejected(
+            return reject(
                 "Elasticsearch encrypts between nodes and asks for passwords, or does neither, and \
                  a port speaks TLS or plain text: internode.tls must be Required, authentication \
                  Password, and client.tls Off or Required",
@@ -72,12 +72,12 @@ pub(super) fn wanted(
         }
     };
     if !release.is_secured() {
-        return rejected("this build secures Elasticsearch from 7.17 on");
+        return reject("this build secures Elasticsearch from 7.17 on");
     }
     if !has_security {
-        return rejected("the distribution in the image has no security module");
+        return reject("the distribution in the image has no security module");
     }
-    let asks_certificates = security.is_some_and(PilotSecurity::asks_certificates);
+    let asks_certificates = security.is_some_and(PilotSecurity::requires_client_certificates);
     Ok(Some(SecuritySettings { https, asks_certificates }))
 }
 
@@ -96,11 +96,12 @@ impl SecuredDatabase for ElasticsearchDriver {
             UserFiles::render(&access.hash, None)
         });
         let files = files.map_err(|error| Error::Refused(error.to_string()))?;
-        write(&node.config, &files)
+        write_user_files(&node.config, &files)
     }
 
-    fn running(&self) -> RunningSecurity {
-        let (Some(access), Some(address)) = (self.access.get(), self.state.known().address) else {
+    fn running_security(&self) -> RunningSecurity {
+        let (Some(access), Some(address)) = (self.access.get(), self.state.cached_state().address)
+        else {
             return RunningSecurity::default();
         };
         let port = |usage, number| SecuredPort::new(usage, SocketAddr::new(address, number));
@@ -111,8 +112,8 @@ impl SecuredDatabase for ElasticsearchDriver {
         RunningSecurity { ports, takes_users: true, serves_both: false }
     }
 
-    fn pins(&self) -> &PinnedLeaves {
-        self.access.pins()
+    fn pinned_leaves(&self) -> &PinnedLeaves {
+        self.access.pinned_leaves()
     }
 
     fn apply_users<'a>(
@@ -123,37 +124,40 @@ impl SecuredDatabase for ElasticsearchDriver {
         Box::pin(async move {
             let (api, access) = (self.api()?, self.access.get().ok_or_else(no_access)?);
             // A node that does not answer yet has what it started with.
-            api.authenticated().await?;
+            api.authenticate().await?;
             if let Some(question) = are_known(users)
-                && let PrivilegesAnswer::Refused(why) = api.privileges(&question).await?
+                && let PrivilegesAnswer::Refused(reason) = api.check_privileges(&question).await?
             {
-                return Err(Error::Refused(format!("a role cannot be: {why}")));
+                return Err(Error::Refused(format!("a role cannot be: {reason}")));
             }
             let marker = UsersProbe::new(self, &access, users)?;
-            let (config, state, wanted) = (node.config.clone(), self.state.clone(), users.clone());
+            let (config, state, desired_users) =
+                (node.config.clone(), self.state.clone(), users.clone());
             let visit = self.volume.visit(move |_| {
-                note_users(&state, &wanted);
-                change(&config, &access.hash, &wanted)
+                note_users(&state, &desired_users);
+                write_changed_users(&config, &access.hash, &desired_users)
             });
-            let former = visit.await.map_err(|hangs| Error::NotYet(hangs.to_string()))??;
+            let old_files = visit.await.map_err(|error| Error::NotYet(error.to_string()))??;
             match wait_until_in_force(&api, &marker, POLL).await {
-                Err(Error::Refused(why)) => {
-                    let Some(former) = former else { return Err(Error::NotYet(why)) };
+                Err(Error::Refused(reason)) => {
+                    let Some(old_files) = old_files else { return Err(Error::NotYet(reason)) };
                     info!("Putting the former users back");
                     let config = node.config.clone();
-                    let visit = self.volume.visit(move |_| write(&config, &former));
-                    visit.await.map_err(|hangs| Error::NotYet(hangs.to_string()))??;
-                    return Err(Error::Refused(format!("{why}; it has its former users again")));
+                    let visit = self.volume.visit(move |_| write_user_files(&config, &old_files));
+                    visit.await.map_err(|error| Error::NotYet(error.to_string()))??;
+                    return Err(Error::Refused(format!("{reason}; it has its former users again")));
                 }
-                in_force => in_force?,
+                result => result?,
             }
-            let mut look = self.seen().credentials.clone();
-            let known = self.state.known().users;
-            let ended = look.end_of_removed(&api, users, &known, credentials::SETTLED).await;
-            self.seen().credentials = look;
-            ended?;
-            let names = names(users);
-            if let Err(error) = self.state.glance(move |state| state.users = names).await {
+            let mut credentials_check = self.driver_state().credentials.clone();
+            let known_users = self.state.cached_state().users;
+            let result = credentials_check
+                .revoke_removed(&api, users, &known_users, credentials::SETTLED)
+                .await;
+            self.driver_state().credentials = credentials_check;
+            result?;
+            let names = user_names(users);
+            if let Err(error) = self.state.try_change(move |state| state.users = names).await {
                 // Tokens of those who are gone are then ended once more after the next start.
                 warn!(error = %chain(&error), "The users of the node cannot be noted");
             }
@@ -164,12 +168,12 @@ impl SecuredDatabase for ElasticsearchDriver {
 
 /// Notes whom a node is to let in, before it does. A volume that takes no note keeps nobody out.
 fn note_users(state: &RememberedState<NodeState>, users: &UsersDocument) {
-    if let Err(error) = state.change(|state| state.users.extend(names(users))) {
+    if let Err(error) = state.change(|state| state.users.extend(user_names(users))) {
         warn!(error = %chain(&error), "The users of the node cannot be noted");
     }
 }
 
-fn names(users: &UsersDocument) -> BTreeSet<String> {
+fn user_names(users: &UsersDocument) -> BTreeSet<String> {
     users.users().iter().map(|user| user.name.clone()).collect()
 }
 
@@ -179,22 +183,22 @@ fn no_access() -> Error {
 
 /// Writes users to the files of a running node, where they differ. Returns the files as they were;
 /// `None` where they had these users already.
-fn change(
+fn write_changed_users(
     config: &Path,
     own_hash: &str,
     users: &UsersDocument,
 ) -> Result<Option<UserFiles>, Error> {
-    let former = read(config)?;
+    let old_files = read_user_files(config)?;
     let files = UserFiles::render(own_hash, Some(users))
         .map_err(|error: UserFilesError| Error::Refused(error.to_string()))?;
-    if files == former {
+    if files == old_files {
         return Ok(None);
     }
-    write(config, &files)?;
-    Ok(Some(former))
+    write_user_files(config, &files)?;
+    Ok(Some(old_files))
 }
 
-fn read(config: &Path) -> Result<UserFiles, Error> {
+fn read_user_files(config: &Path) -> Result<UserFiles, Error> {
     let text = |name| {
         let path: PathBuf = config.join(name);
         fs::read_to_string(&path).map_err(|source: io::Error| Error::Read { path, source })
@@ -204,7 +208,10 @@ fn read(config: &Path) -> Result<UserFiles, Error> {
 }
 
 /// Writes the files, one after the other. The node may read any of them before the next is written.
-fn write(config: &Path, UserFiles { users, members, roles }: &UserFiles) -> Result<(), Error> {
+fn write_user_files(
+    config: &Path,
+    UserFiles { users, members, roles }: &UserFiles,
+) -> Result<(), Error> {
     write_whole(&config.join(ROLES_FILE), roles.as_bytes(), OWN)?;
     write_whole(&config.join(USERS_FILE), users.as_bytes(), OWN)?;
     write_whole(&config.join(USER_ROLES_FILE), members.as_bytes(), OWN)
@@ -233,11 +240,12 @@ impl UsersProbe {
     /// Returns whether the node has read all three files: it lets the user in by `users`, gives it its
     /// role by `users_roles`, and grants that role its privilege by `roles.yml`.
     async fn has_read_all(&self) -> Result<bool, Error> {
-        let has_role = match self.client.authenticated().await? {
+        let has_role = match self.client.authenticate().await? {
             AuthenticatedUser::Known { roles } => roles.contains(&self.marker),
             AuthenticatedUser::Refused(_) => false,
         };
-        Ok(has_role && self.client.privileges(&self.privilege).await? == PrivilegesAnswer::All)
+        Ok(has_role
+            && self.client.check_privileges(&self.privilege).await? == PrivilegesAnswer::All)
     }
 }
 
@@ -247,11 +255,11 @@ async fn wait_until_in_force(
     probe: &UsersProbe,
     poll: Duration,
 ) -> Result<(), Error> {
-    let begun = Instant::now();
+    let start = Instant::now();
     let mut refused_since: Option<Instant> = None;
     loop {
         let has_read_all = probe.has_read_all().await?;
-        let answer = api.ask("/_nodes/_local?filter_path=nodes.*.version").await?;
+        let answer = api.get_answer("/_nodes/_local?filter_path=nodes.*.version").await?;
         if answer.status.is_success() {
             refused_since = None;
             if has_read_all {
@@ -263,7 +271,7 @@ async fn wait_until_in_force(
         if refused_since.is_some_and(|since| since.elapsed() >= REFUSED) {
             return Err(Error::Refused("the node refuses its own pilot with them".to_owned()));
         }
-        if begun.elapsed() >= RELOAD {
+        if start.elapsed() >= RELOAD {
             return Err(Error::NotYet("the node has not read them yet".to_owned()));
         }
         sleep(poll).await;
@@ -304,14 +312,14 @@ mod tests {
         ] {
             let security =
                 PilotSecurity { internode, client, authentication, ..PilotSecurity::default() };
-            let found = wanted(Some(&security), release("7.17.29"), true);
+            let found = desired_security(Some(&security), release("7.17.29"), true);
             assert_eq!(found.ok(), expected, "{security:?}");
             if expected == secured(true) {
-                assert!(wanted(Some(&security), release("6.8.23"), true).is_err());
-                assert!(wanted(Some(&security), release("8.19.4"), false).is_err());
+                assert!(desired_security(Some(&security), release("6.8.23"), true).is_err());
+                assert!(desired_security(Some(&security), release("8.19.4"), false).is_err());
             }
         }
-        assert_eq!(wanted(None, release("5.6.16"), true).unwrap(), None);
+        assert_eq!(desired_security(None, release("5.6.16"), true).unwrap(), None);
     }
 
     #[tokio::test]
@@ -337,16 +345,17 @@ mod tests {
         driver.lay_out_users(&node, Some(&users("app"))).unwrap();
         let noted = driver.state.read().unwrap().users;
         assert_eq!(noted, BTreeSet::from(["app".to_owned(), "elastic".to_owned()]));
-        let ports: Vec<_> = driver.running().ports.iter().map(|port| port.address.port()).collect();
+        let ports: Vec<_> =
+            driver.running_security().ports.iter().map(|port| port.address.port()).collect();
         assert_eq!(ports, [port::TRANSPORT, port::HTTP]);
         // The next program of this pilot finds the same.
         let next = ElasticsearchDriver::new(&node.config, &node.data, &Volume::default());
-        next.recall();
-        assert_eq!(next.running(), driver.running());
+        next.restore_state();
+        assert_eq!(next.running_security(), driver.running_security());
 
         node.pilot.spec.security = None;
         driver.configure(&node).await.unwrap();
-        assert_eq!(driver.running(), RunningSecurity::default());
+        assert_eq!(driver.running_security(), RunningSecurity::default());
         assert!(!text("elasticsearch.yml").contains("ssl"));
     }
 
@@ -355,14 +364,17 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let config = place.path();
         let first = UserFiles::render("own", Some(&users("a"))).unwrap();
-        write(config, &first).unwrap();
-        assert_eq!(change(config, "own", &users("a")).unwrap(), None);
-        assert_eq!(change(config, "own", &users("b")).unwrap(), Some(first));
+        write_user_files(config, &first).unwrap();
+        assert_eq!(write_changed_users(config, "own", &users("a")).unwrap(), None);
+        assert_eq!(write_changed_users(config, "own", &users("b")).unwrap(), Some(first));
         let second = UserFiles::render("own", Some(&users("b"))).unwrap();
-        assert_eq!(read(config).unwrap(), second);
+        assert_eq!(read_user_files(config).unwrap(), second);
         // What cannot be written changes nothing.
-        assert!(matches!(change(config, "own", &users("a:b")), Err(Error::Refused(_))));
-        assert_eq!(read(config).unwrap(), second);
+        assert!(matches!(
+            write_changed_users(config, "own", &users("a:b")),
+            Err(Error::Refused(_))
+        ));
+        assert_eq!(read_user_files(config).unwrap(), second);
     }
 
     mod file_realm;

@@ -11,7 +11,7 @@ use crate::{
     databases::elasticsearch::{facts::Release, names},
     pilot::{
         driver::{DatabaseNode, Error},
-        kube::peers::{self, is_member, name},
+        kube::peers::{self, is_member, peer_name},
     },
 };
 
@@ -25,31 +25,33 @@ pub(super) struct SeedPlan {
 }
 
 /// Decides how a node finds its cluster. `has_data`: its volume holds the node's state.
-pub(super) fn choose(
+pub(super) fn choose_seeds(
     node: &DatabaseNode,
     release: Release,
     state: &NodeState,
     has_data: bool,
 ) -> Result<SeedPlan, Error> {
-    let member = state.cluster_id.is_some() && has_data;
-    let everybody = release.votes() || member;
-    let told = node.peers.iter().filter(|peer| everybody || is_member(peer));
-    let mut seeds: Vec<String> = told.flat_map(|peer| transport(node, peer)).collect();
+    let has_joined = state.cluster_id.is_some() && has_data;
+    let includes_all = release.has_voting() || has_joined;
+    let seed_peers = node.peers.iter().filter(|peer| includes_all || is_member(peer));
+    let mut seeds: Vec<String> =
+        seed_peers.flat_map(|peer| transport_addresses(node, peer)).collect();
     seeds.sort();
     let cluster = node.pilot.spec.cluster_ref.as_ref();
-    if let Some(cluster) = cluster.filter(|_| everybody && in_a_pod(node)) {
+    if let Some(cluster) = cluster.filter(|_| includes_all && in_a_pod(node)) {
         // Addresses change with pods; the Service's name stays.
         seeds.push(names::discovery_service(&cluster.name));
     }
-    let members: Vec<&str> = node.peers.iter().filter(|peer| is_member(peer)).map(name).collect();
-    if !everybody && seeds.is_empty() && !members.is_empty() {
+    let members: Vec<&str> =
+        node.peers.iter().filter(|peer| is_member(peer)).map(peer_name).collect();
+    if !includes_all && seeds.is_empty() && !members.is_empty() {
         // Before version 7 a node that knows no other may be a cluster of its own.
         return Err(Error::NotYet(format!(
             "waits for DNS, or for a report, that says at which address {} is now",
             members.join(", ")
         )));
     }
-    if member || !members.is_empty() {
+    if has_joined || !members.is_empty() {
         return Ok(SeedPlan { seeds, founds: false });
     }
     if node.may_found {
@@ -64,10 +66,10 @@ fn in_a_pod(node: &DatabaseNode) -> bool {
 
 /// Returns where the peer's node listens now: a former address may be that of a node of another
 /// cluster, which a node without data would join.
-fn transport(node: &DatabaseNode, peer: &Pilot) -> Vec<String> {
-    let Some(endpoint) = peers::endpoint(peer, TRANSPORT) else { return Vec::new() };
+fn transport_addresses(node: &DatabaseNode, peer: &Pilot) -> Vec<String> {
+    let Some(endpoint) = peers::find_endpoint(peer, TRANSPORT) else { return Vec::new() };
     let bracketed = |host: String| if host.contains(':') { format!("[{host}]") } else { host };
-    let hosts = node.addresses.of(peer).into_iter().map(bracketed);
+    let hosts = node.addresses.hosts_of(peer).into_iter().map(bracketed);
     hosts.map(|host| format!("{host}:{}", endpoint.port)).collect()
 }
 
@@ -100,13 +102,16 @@ mod tests {
         node.peers = vec![fresh.clone()];
         node.may_found = true;
         assert!(
-            choose(&node, at("5.6.16"), &NodeState::default(), false).unwrap().seeds.is_empty()
+            choose_seeds(&node, at("5.6.16"), &NodeState::default(), false)
+                .unwrap()
+                .seeds
+                .is_empty()
         );
         let mut known = member();
         known.status.endpoints[0].host = "10.0.0.3".to_owned();
         node.peers = vec![fresh, known];
         let seeds = |release, state: &NodeState| {
-            choose(&node, at(release), state, state.cluster_id.is_some()).unwrap().seeds.len()
+            choose_seeds(&node, at(release), state, state.cluster_id.is_some()).unwrap().seeds.len()
         };
         let rejoins = NodeState { cluster_id: Some("u".to_owned()), ..NodeState::default() };
         assert_eq!(seeds("6.8.23", &NodeState::default()), 1);
@@ -118,11 +123,11 @@ mod tests {
     fn only_the_founder_of_an_unborn_cluster_founds() {
         let mut node = node();
         let fresh = NodeState::default();
-        assert!(matches!(choose(&node, at("7.17.29"), &fresh, false), Err(Error::NotYet(_))));
+        assert!(matches!(choose_seeds(&node, at("7.17.29"), &fresh, false), Err(Error::NotYet(_))));
         node.may_found = true;
-        assert!(choose(&node, at("7.17.29"), &fresh, false).unwrap().founds);
+        assert!(choose_seeds(&node, at("7.17.29"), &fresh, false).unwrap().founds);
         node.peers = vec![member()];
-        let way = choose(&node, at("7.17.29"), &fresh, false).unwrap();
+        let way = choose_seeds(&node, at("7.17.29"), &fresh, false).unwrap();
         assert_eq!((way.founds, way.seeds), (false, vec!["10.0.0.2:9300".to_owned()]));
     }
 
@@ -138,7 +143,7 @@ mod tests {
         let mut seeds = |release, current: &[&str]| {
             let current = current.iter().map(|host| (*host).to_owned()).collect();
             node.addresses = PeerAddresses::Current([("es-logs-a-1".to_owned(), current)].into());
-            choose(&node, at(release), &fresh, false).map(|way| way.seeds)
+            choose_seeds(&node, at(release), &fresh, false).map(|way| way.seeds)
         };
         let both = seeds("6.8.23", &["10.0.0.7", "fd00::7"]).unwrap();
         assert_eq!(both, ["10.0.0.7:9300", "[fd00::7]:9300"]);
@@ -150,7 +155,7 @@ mod tests {
     #[test]
     fn a_member_with_data_starts_whoever_is_up() {
         let state = NodeState { cluster_id: Some("u".to_owned()), ..NodeState::default() };
-        assert!(!choose(&node(), at("7.17.29"), &state, true).unwrap().founds);
-        assert!(choose(&node(), at("7.17.29"), &state, false).is_err(), "its data are gone");
+        assert!(!choose_seeds(&node(), at("7.17.29"), &state, true).unwrap().founds);
+        assert!(choose_seeds(&node(), at("7.17.29"), &state, false).is_err(), "its data are gone");
     }
 }

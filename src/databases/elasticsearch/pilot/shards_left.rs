@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::decommission::{RemainingNodes, WAITS_FOR_LIST, hidden, nowhere};
+use super::decommission::{RemainingNodes, WAITS_FOR_LIST, hidden_message, stuck_refusal};
 use crate::{
     api::predicate::Predicate,
     databases::elasticsearch::predicates::{SHARDS_MAY_MOVE, SHARDS_MOVED_AWAY},
@@ -19,31 +19,32 @@ use crate::{
 type HeldRules = Vec<(&'static Predicate, String)>;
 
 /// Adds the rule that holds the node's next roles back, while it has shards.
-pub(super) async fn block(
+pub(super) async fn add_blockers(
     api: &SearchClient,
     facts: &NodeView,
     on_disk: Option<usize>,
     without_shards: &BTreeSet<String>,
-    seen: &mut NodeObservation,
+    observation: &mut NodeObservation,
 ) {
-    match judge(api, facts, on_disk, without_shards).await {
-        Ok(held) => seen.blockers.extend(held),
+    match find_blockers(api, facts, on_disk, without_shards).await {
+        Ok(blockers) => observation.blockers.extend(blockers),
         Err(error) => {
-            seen.not_heard.push(open_question(error));
-            seen.block(&SHARDS_MOVED_AWAY, "does not say which shards are left to move away");
+            observation.not_heard.push(to_unanswered_query(error));
+            observation
+                .add_blocker(&SHARDS_MOVED_AWAY, "does not say which shards are left to move away");
         }
     }
 }
 
 /// Returns the question that the database left open, by the error of one that needs its answer.
-pub(super) fn open_question(error: Error) -> UnansweredQuery {
+pub(super) fn to_unanswered_query(error: Error) -> UnansweredQuery {
     match error {
-        Error::NotHeard(open) => open,
-        other => UnansweredQuery::new(CLUSTER_STATE, chain(&other).to_string()),
+        Error::NotHeard(query) => query,
+        error => UnansweredQuery::new(CLUSTER_STATE, chain(&error).to_string()),
     }
 }
 
-async fn judge(
+async fn find_blockers(
     api: &SearchClient,
     facts: &NodeView,
     on_disk: Option<usize>,
@@ -55,48 +56,51 @@ async fn judge(
     let health = elected.health.as_ref().or_fail()?;
     let stats = facts.stats.as_ref().or_fail()?;
     let shards = facts.shards_here();
-    let empty = shards == 0 && stats.documents == 0 && on_disk == Some(0);
-    let may_not = |why: String| Ok(vec![(&SHARDS_MAY_MOVE, why)]);
-    let moves = |why: String| (&SHARDS_MOVED_AWAY, why);
-    let excluded = match api.exclusion().await? {
-        AllocationExclusion::Hidden(theirs) => return may_not(hidden(&theirs)),
+    let is_empty = shards == 0 && stats.documents == 0 && on_disk == Some(0);
+    let cannot_move = |message: String| Ok(vec![(&SHARDS_MAY_MOVE, message)]);
+    let moved_away_blocker = |message: String| (&SHARDS_MOVED_AWAY, message);
+    let excluded = match api.allocation_exclusion().await? {
+        AllocationExclusion::Hidden(transient_ids) => {
+            return cannot_move(hidden_message(&transient_ids));
+        }
         AllocationExclusion::Ids(ids) => ids,
     };
-    let rest = RemainingNodes::ask(api, facts, &excluded, without_shards).await?;
-    if rest.data_nodes == 0 {
-        let why = format!(
+    let remaining = RemainingNodes::query(api, facts, &excluded, without_shards).await?;
+    if remaining.data_nodes == 0 {
+        let message = format!(
             "it holds {shards} shards, and no other node has a data role and keeps it; {ADD_ONE}"
         );
-        return if empty { Ok(Vec::new()) } else { may_not(why) };
+        return if is_empty { Ok(Vec::new()) } else { cannot_move(message) };
     }
-    if let Some(refusal) = rest.no_room(facts, stats.bytes) {
-        return may_not(refusal.why);
+    if let Some(refusal) = remaining.no_room(facts, stats.bytes) {
+        return cannot_move(refusal.why);
     }
     if !excluded.contains(&facts.node_id) {
         // An empty node waits, too: otherwise it could get a new shard.
-        return Ok(vec![moves(WAITS_FOR_LIST.to_owned())]);
+        return Ok(vec![moved_away_blocker(WAITS_FOR_LIST.to_owned())]);
     }
-    if let Some(why) = facts.unserved(health) {
-        return Ok(vec![moves(why)]);
+    if let Some(message) = facts.unserved_reason(health) {
+        return Ok(vec![moved_away_blocker(message)]);
     }
-    if empty {
+    if is_empty {
         return Ok(Vec::new());
     }
     if shards == 0 {
-        let folders = on_disk.map_or("an unknown number of".to_owned(), |some| some.to_string());
-        let why = format!(
+        let folders =
+            on_disk.map_or("an unknown number of".to_owned(), |number| number.to_string());
+        let message = format!(
             "{folders} folders of shards are on its volume; Elasticsearch deletes each when every \
              copy of its shard is on other nodes"
         );
-        return Ok(vec![moves(why)]);
+        return Ok(vec![moved_away_blocker(message)]);
     }
-    let left = format!(
+    let message = format!(
         "{shards} shards with {} bytes are left to move away, then it restarts without its data role",
         stats.bytes
     );
-    let stuck = api.why_nothing_moves(facts).await.map(nowhere);
+    let stuck = api.why_nothing_moves(facts).await.map(stuck_refusal);
     let stuck = stuck.map(|refusal| (&SHARDS_MAY_MOVE, refusal.why));
-    Ok([moves(left)].into_iter().chain(stuck).collect())
+    Ok([moved_away_blocker(message)].into_iter().chain(stuck).collect())
 }
 
 const ADD_ONE: &str = "add a node pool with one, or put the role back";

@@ -150,7 +150,7 @@ impl World {
     fn writes(&self) -> Vec<Self> {
         let known = self.known();
         let rollover = Rollover { secret: &self.secret, members: &known };
-        match rollover.next(self.wish) {
+        match rollover.next_step(self.wish) {
             RolloverStep::Create => vec![self.with(|next| next.secret.current = Some(next.make()))],
             RolloverStep::Begin => vec![self.with(|next| {
                 next.secret.next = Some(next.make());
@@ -170,7 +170,7 @@ impl World {
                 next.secret.current = next.secret.next.take();
             })],
             RolloverStep::Sign { member } => {
-                assert!(rollover.may_sign(), "{self:#?}");
+                assert!(rollover.can_issue(), "{self:#?}");
                 let by = self.secret.current;
                 vec![self.with(|next| next.nodes[member].tell(|known| known.told = by))]
             }
@@ -215,8 +215,8 @@ impl World {
         }
         let known = self.known();
         let rollover = Rollover { secret: &self.secret, members: &known };
-        if self.joins > 0 && rollover.may_sign() {
-            let (by, trust) = (self.secret.current, rollover.trust());
+        if self.joins > 0 && rollover.can_issue() {
+            let (by, trust) = (self.secret.current, rollover.trusted_authorities());
             events.push(self.with(|next| {
                 next.joins -= 1;
                 next.nodes.push(Node::new(by, &trust));
@@ -273,8 +273,8 @@ fn search(start: World, most: usize) -> usize {
             let end = settled.calm();
             let known = end.known();
             let rollover = Rollover { secret: &end.secret, members: &known };
-            assert_eq!(rollover.next(end.wish), RolloverStep::Done, "{end:#?}");
-            assert_eq!(rollover.phase(), RolloverPhase::Current);
+            assert_eq!(rollover.next_step(end.wish), RolloverStep::Done, "{end:#?}");
+            assert_eq!(rollover.rotation_phase(), RolloverPhase::Current);
             let current = end.secret.current;
             let is_there = |node: &Node| node.shows == current && node.trusts.len() == 1;
             assert!(current.is_some() && end.nodes.iter().all(is_there), "{end:#?}");
@@ -346,7 +346,7 @@ fn the_phases_follow_each_other_and_name_who_is_waited_for() {
     let rest = RolloverWish::default();
     let at = |secret: &AuthoritySecret<Number>, members: &[RolloverMember<Number>], wish| {
         let rollover = Rollover { secret, members };
-        (rollover.phase(), rollover.next(wish))
+        (rollover.rotation_phase(), rollover.next_step(wish))
     };
     use {RolloverPhase as P, RolloverStep as S};
 
@@ -386,7 +386,7 @@ fn the_phases_follow_each_other_and_name_who_is_waited_for() {
     let given = secret(Some(3), None, None);
     let tell = S::Trust { members: vec![0, 1], trust: vec![3, 2] };
     assert_eq!(at(&given, &members, rest), (P::Spreading, tell));
-    assert!(!Rollover { secret: &given, members: &members }.may_sign(), "of a node that joins");
+    assert!(!Rollover { secret: &given, members: &members }.can_issue(), "of a node that joins");
     let lost = secret(None, None, None);
     assert_eq!(at(&lost, &members, rest), (P::Spreading, S::Create));
 }

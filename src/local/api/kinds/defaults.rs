@@ -7,15 +7,15 @@ use serde_json::{Map, Value, json};
 use crate::machinery::field_error::{FieldError, FieldErrorKind, FieldPath};
 
 /// Returns the fields of the object under `name`, if there is one.
-fn fields<'a>(object: &'a mut Value, name: &str) -> Option<&'a mut Map<String, Value>> {
+fn object_fields<'a>(object: &'a mut Value, name: &str) -> Option<&'a mut Map<String, Value>> {
     object.get_mut(name)?.as_object_mut()
 }
 
-fn default(fields: &mut Map<String, Value>, name: &str, value: Value) {
+fn set_default(fields: &mut Map<String, Value>, name: &str, value: Value) {
     fields.entry(name).or_insert(value);
 }
 
-pub(super) fn nothing(_: &mut Value) {}
+pub(super) fn leave_unchanged(_: &mut Value) {}
 
 pub(super) fn begin_namespace(hub: &mut Value) {
     let name = hub["metadata"]["name"].clone();
@@ -23,83 +23,84 @@ pub(super) fn begin_namespace(hub: &mut Value) {
         hub["metadata"]["labels"] = json!({});
     }
     hub["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
-    super::set(hub, "spec", Some(json!({"finalizers": ["kubernetes"]})));
-    super::set(hub, "status", Some(json!({"phase": "Active"})));
+    super::set_field(hub, "spec", Some(json!({"finalizers": ["kubernetes"]})));
+    super::set_field(hub, "status", Some(json!({"phase": "Active"})));
 }
 
 pub(super) fn end_namespace(hub: &mut Value) {
     hub["status"]["phase"] = json!("Terminating");
 }
 
-pub(super) fn pending(hub: &mut Value) {
-    super::set(hub, "status", Some(json!({"phase": "Pending"})));
+pub(super) fn begin_pending(hub: &mut Value) {
+    super::set_field(hub, "status", Some(json!({"phase": "Pending"})));
 }
 
 pub(super) fn begin_stateful_set(hub: &mut Value) {
-    super::set(hub, "status", Some(json!({"replicas": 0, "availableReplicas": 0})));
+    super::set_field(hub, "status", Some(json!({"replicas": 0, "availableReplicas": 0})));
 }
 
 pub(super) fn begin_budget(hub: &mut Value) {
     let status = json!({
         "currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0,
     });
-    super::set(hub, "status", Some(status));
+    super::set_field(hub, "status", Some(status));
 }
 
 pub(super) fn begin_service(hub: &mut Value) {
-    super::set(hub, "status", Some(json!({"loadBalancer": {}})));
+    super::set_field(hub, "status", Some(json!({"loadBalancer": {}})));
 }
 
 pub(super) fn complete_pod(hub: &mut Value) {
-    if let Some(spec) = fields(hub, "spec") {
+    if let Some(spec) = object_fields(hub, "spec") {
         pod_spec(spec);
     }
 }
 
 fn pod_spec(spec: &mut Map<String, Value>) {
-    default(spec, "restartPolicy", json!("Always"));
-    default(spec, "terminationGracePeriodSeconds", json!(30));
+    set_default(spec, "restartPolicy", json!("Always"));
+    set_default(spec, "terminationGracePeriodSeconds", json!(30));
 }
 
 pub(super) fn complete_stateful_set(hub: &mut Value) {
-    let Some(spec) = fields(hub, "spec") else { return };
-    default(spec, "replicas", json!(1));
-    default(spec, "podManagementPolicy", json!("OrderedReady"));
-    default(spec, "revisionHistoryLimit", json!(10));
-    default(spec, "updateStrategy", json!({"type": "RollingUpdate"}));
-    let template = spec.get_mut("template").and_then(|template| fields(template, "spec"));
+    let Some(spec) = object_fields(hub, "spec") else { return };
+    set_default(spec, "replicas", json!(1));
+    set_default(spec, "podManagementPolicy", json!("OrderedReady"));
+    set_default(spec, "revisionHistoryLimit", json!(10));
+    set_default(spec, "updateStrategy", json!({"type": "RollingUpdate"}));
+    let template = spec.get_mut("template").and_then(|template| object_fields(template, "spec"));
     if let Some(template) = template {
         pod_spec(template);
     }
 }
 
 pub(super) fn complete_service(hub: &mut Value) {
-    let Some(spec) = fields(hub, "spec") else { return };
-    default(spec, "type", json!("ClusterIP"));
-    default(spec, "sessionAffinity", json!("None"));
+    let Some(spec) = object_fields(hub, "spec") else { return };
+    set_default(spec, "type", json!("ClusterIP"));
+    set_default(spec, "sessionAffinity", json!("None"));
     for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
         let Some(port) = port.as_object_mut() else { continue };
-        default(port, "protocol", json!("TCP"));
+        set_default(port, "protocol", json!("TCP"));
         let number = port.get("port").cloned().unwrap_or_default();
-        default(port, "targetPort", number);
+        set_default(port, "targetPort", number);
     }
 }
 
 pub(super) fn complete_claim(hub: &mut Value) {
-    if let Some(spec) = fields(hub, "spec") {
-        default(spec, "volumeMode", json!("Filesystem"));
+    if let Some(spec) = object_fields(hub, "spec") {
+        set_default(spec, "volumeMode", json!("Filesystem"));
     }
 }
 
 /// Moves a Secret's `stringData` into `data`, as kube-apiserver does.
 pub(super) fn complete_secret(hub: &mut Value) {
     if let Some(secret) = hub.as_object_mut() {
-        default(secret, "type", json!("Opaque"));
+        set_default(secret, "type", json!("Opaque"));
     }
-    let Some(plain) = hub.as_object_mut().and_then(|secret| secret.remove("stringData")) else {
+    let Some(string_data) = hub.as_object_mut().and_then(|secret| secret.remove("stringData"))
+    else {
         return;
     };
-    for (name, text) in plain.as_object().into_iter().flatten() {
+    for (name, text) in string_data.as_object().into_iter().flatten() {
         let text = text.as_str().unwrap_or_default();
         if !hub["data"].is_object() {
             hub["data"] = json!({});
@@ -109,30 +110,33 @@ pub(super) fn complete_secret(hub: &mut Value) {
 }
 
 /// Returns the grace period of a deletion in seconds: 0 for a pod that does not run.
-pub(super) fn pod_grace_period(pod: &Value, asked: Option<i64>) -> i64 {
+pub(super) fn pod_grace_period(pod: &Value, requested_seconds: Option<i64>) -> i64 {
     let phase = pod.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
-    let placed = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
-    if placed.is_empty() || matches!(phase, "Succeeded" | "Failed") {
+    let node_name = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
+    if node_name.is_empty() || matches!(phase, "Succeeded" | "Failed") {
         return 0;
     }
-    let own = || pod.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64);
-    asked.or_else(own).unwrap_or(30).max(0)
+    let spec_seconds =
+        || pod.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64);
+    requested_seconds.or_else(spec_seconds).unwrap_or(30).max(0)
 }
 
 /// Returns an error if an update changes other fields of spec than the mutable ones.
-pub(super) fn immutable(
+pub(super) fn check_immutable_fields(
     plural: &str,
-    mutable: &[&str],
+    mutable_fields: &[&str],
     new: &Value,
     old: &Value,
 ) -> Option<FieldError> {
-    let rest = |object: &Value| {
+    let immutable_part = |object: &Value| {
         let mut spec = object.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
-        spec.retain(|name, _| !mutable.contains(&name.as_str()));
+        spec.retain(|name, _| !mutable_fields.contains(&name.as_str()));
         spec
     };
-    let names = mutable.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ");
-    let why = format!("updates to {plural} spec for fields other than {names} are forbidden");
+    let names =
+        mutable_fields.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ");
+    let message = format!("updates to {plural} spec for fields other than {names} are forbidden");
     let path = FieldPath::new("spec");
-    (rest(new) != rest(old)).then(|| FieldError::new(&path, FieldErrorKind::Forbidden, why))
+    (immutable_part(new) != immutable_part(old))
+        .then(|| FieldError::new(&path, FieldErrorKind::Forbidden, message))
 }

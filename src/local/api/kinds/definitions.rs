@@ -12,12 +12,12 @@ use k8s_openapi::api::{
     rbac::v1::{Role, RoleBinding},
 };
 
-use super::{KindDefinition, columns, defaults, typed};
+use super::{KindDefinition, columns, defaults, roundtrip_type};
 use crate::machinery::served_kind::Subresource;
 
 const UPDATE: &[&str] = &["get", "patch", "update"];
 
-const fn part(name: &'static str, verbs: &'static [&'static str]) -> Subresource {
+const fn subresource(name: &'static str, verbs: &'static [&'static str]) -> Subresource {
     Subresource { name, form: None, verbs }
 }
 
@@ -34,11 +34,11 @@ const PLAIN: KindDefinition = KindDefinition {
     subresources: &[],
     selectable: &[],
     columns: columns::PLAIN,
-    cells: columns::plain,
-    typed: typed::<ConfigMap>,
-    complete: defaults::nothing,
-    begin: defaults::nothing,
-    end: defaults::nothing,
+    cells: columns::plain_cells,
+    typed: roundtrip_type::<ConfigMap>,
+    complete: defaults::leave_unchanged,
+    begin: defaults::leave_unchanged,
+    end: defaults::leave_unchanged,
     mutable: None,
 };
 
@@ -50,11 +50,11 @@ pub(super) static ALL: &[KindDefinition] = &[
         short: &["ns"],
         namespaced: false,
         status: true,
-        subresources: &[part("finalize", &["update"])],
+        subresources: &[subresource("finalize", &["update"])],
         selectable: &["status.phase"],
         columns: columns::NAMESPACE,
-        cells: columns::namespace,
-        typed: typed::<Namespace>,
+        cells: columns::namespace_cells,
+        typed: roundtrip_type::<Namespace>,
         begin: defaults::begin_namespace,
         end: defaults::end_namespace,
         ..PLAIN
@@ -67,8 +67,8 @@ pub(super) static ALL: &[KindDefinition] = &[
         namespaced: false,
         status: true,
         columns: columns::NODE,
-        cells: columns::node,
-        typed: typed::<Node>,
+        cells: columns::node_cells,
+        typed: roundtrip_type::<Node>,
         ..PLAIN
     },
     KindDefinition {
@@ -78,7 +78,7 @@ pub(super) static ALL: &[KindDefinition] = &[
         short: &["po"],
         categories: &["all"],
         status: true,
-        subresources: &[part("ephemeralcontainers", UPDATE), part("log", &["get"])],
+        subresources: &[subresource("ephemeralcontainers", UPDATE), subresource("log", &["get"])],
         selectable: &[
             "spec.nodeName",
             "spec.restartPolicy",
@@ -88,10 +88,10 @@ pub(super) static ALL: &[KindDefinition] = &[
             "status.podIP",
         ],
         columns: columns::POD,
-        cells: columns::pod,
-        typed: typed::<Pod>,
+        cells: columns::pod_cells,
+        typed: roundtrip_type::<Pod>,
         complete: defaults::complete_pod,
-        begin: defaults::pending,
+        begin: defaults::begin_pending,
         ..PLAIN
     },
     KindDefinition {
@@ -103,8 +103,8 @@ pub(super) static ALL: &[KindDefinition] = &[
         status: true,
         selectable: &["spec.clusterIP", "spec.type"],
         columns: columns::SERVICE,
-        cells: columns::service,
-        typed: typed::<Service>,
+        cells: columns::service_cells,
+        typed: roundtrip_type::<Service>,
         complete: defaults::complete_service,
         begin: defaults::begin_service,
         ..PLAIN
@@ -116,10 +116,10 @@ pub(super) static ALL: &[KindDefinition] = &[
         short: &["pvc"],
         status: true,
         columns: columns::CLAIM,
-        cells: columns::claim,
-        typed: typed::<PersistentVolumeClaim>,
+        cells: columns::claim_cells,
+        typed: roundtrip_type::<PersistentVolumeClaim>,
         complete: defaults::complete_claim,
-        begin: defaults::pending,
+        begin: defaults::begin_pending,
         ..PLAIN
     },
     KindDefinition {
@@ -128,8 +128,8 @@ pub(super) static ALL: &[KindDefinition] = &[
         singular: "secret",
         selectable: &["type"],
         columns: columns::SECRET,
-        cells: columns::secret,
-        typed: typed::<Secret>,
+        cells: columns::secret_cells,
+        typed: roundtrip_type::<Secret>,
         complete: defaults::complete_secret,
         ..PLAIN
     },
@@ -139,8 +139,8 @@ pub(super) static ALL: &[KindDefinition] = &[
         singular: "configmap",
         short: &["cm"],
         columns: columns::CONFIG_MAP,
-        cells: columns::config_map,
-        typed: typed::<ConfigMap>,
+        cells: columns::config_map_cells,
+        typed: roundtrip_type::<ConfigMap>,
         ..PLAIN
     },
     KindDefinition {
@@ -149,8 +149,8 @@ pub(super) static ALL: &[KindDefinition] = &[
         singular: "serviceaccount",
         short: &["sa"],
         columns: columns::SERVICE_ACCOUNT,
-        cells: columns::service_account,
-        typed: typed::<ServiceAccount>,
+        cells: columns::service_account_cells,
+        typed: roundtrip_type::<ServiceAccount>,
         ..PLAIN
     },
     KindDefinition {
@@ -171,8 +171,8 @@ pub(super) static ALL: &[KindDefinition] = &[
             "type",
         ],
         columns: columns::EVENT,
-        cells: columns::event,
-        typed: typed::<Event>,
+        cells: columns::event_cells,
+        typed: roundtrip_type::<Event>,
         ..PLAIN
     },
     KindDefinition {
@@ -185,11 +185,11 @@ pub(super) static ALL: &[KindDefinition] = &[
         status: true,
         subresources: &[Subresource {
             form: Some(["autoscaling", "v1", "Scale"]),
-            ..part("scale", UPDATE)
+            ..subresource("scale", UPDATE)
         }],
         columns: columns::STATEFUL_SET,
-        cells: columns::stateful_set,
-        typed: typed::<StatefulSet>,
+        cells: columns::stateful_set_cells,
+        typed: roundtrip_type::<StatefulSet>,
         complete: defaults::complete_stateful_set,
         begin: defaults::begin_stateful_set,
         mutable: Some(&[
@@ -211,8 +211,8 @@ pub(super) static ALL: &[KindDefinition] = &[
         group: "policy",
         status: true,
         columns: columns::BUDGET,
-        cells: columns::budget,
-        typed: typed::<PodDisruptionBudget>,
+        cells: columns::budget_cells,
+        typed: roundtrip_type::<PodDisruptionBudget>,
         begin: defaults::begin_budget,
         ..PLAIN
     },
@@ -223,8 +223,8 @@ pub(super) static ALL: &[KindDefinition] = &[
         short: &["netpol"],
         group: "networking.k8s.io",
         columns: columns::NETWORK_POLICY,
-        cells: columns::network_policy,
-        typed: typed::<NetworkPolicy>,
+        cells: columns::network_policy_cells,
+        typed: roundtrip_type::<NetworkPolicy>,
         ..PLAIN
     },
     KindDefinition {
@@ -233,8 +233,8 @@ pub(super) static ALL: &[KindDefinition] = &[
         singular: "role",
         group: "rbac.authorization.k8s.io",
         columns: columns::ROLE,
-        cells: columns::role,
-        typed: typed::<Role>,
+        cells: columns::role_cells,
+        typed: roundtrip_type::<Role>,
         ..PLAIN
     },
     KindDefinition {
@@ -243,8 +243,8 @@ pub(super) static ALL: &[KindDefinition] = &[
         singular: "rolebinding",
         group: "rbac.authorization.k8s.io",
         columns: columns::ROLE_BINDING,
-        cells: columns::role_binding,
-        typed: typed::<RoleBinding>,
+        cells: columns::role_binding_cells,
+        typed: roundtrip_type::<RoleBinding>,
         ..PLAIN
     },
     KindDefinition {
@@ -253,8 +253,8 @@ pub(super) static ALL: &[KindDefinition] = &[
         singular: "lease",
         group: "coordination.k8s.io",
         columns: columns::LEASE,
-        cells: columns::lease,
-        typed: typed::<Lease>,
+        cells: columns::lease_cells,
+        typed: roundtrip_type::<Lease>,
         ..PLAIN
     },
 ];

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{KubernetesKind, typed};
+use super::{KubernetesKind, roundtrip_type};
 use crate::machinery::{
     decode::ParsedBody,
     served_kind::{
@@ -33,11 +33,11 @@ impl EventsGroupKind {
     }
 }
 
-fn rename(event: &mut Value, words: impl Iterator<Item = (&'static str, &'static str)>) {
+fn rename_fields(event: &mut Value, words: impl Iterator<Item = (&'static str, &'static str)>) {
     let Some(fields) = event.as_object_mut() else { return };
-    for (from, to) in words {
-        if let Some(value) = fields.remove(from) {
-            fields.insert(to.to_owned(), value);
+    for (old_name, new_name) in words {
+        if let Some(value) = fields.remove(old_name) {
+            fields.insert(new_name.to_owned(), value);
         }
     }
 }
@@ -94,12 +94,12 @@ impl ServedKind for EventsGroupKind {
         stored: Option<&Value>,
     ) -> Result<DecodedObject, DecodeError> {
         super::drop_nulls(&mut body.value);
-        typed::<k8s_openapi::api::events::v1::Event>(&body.value).map_err(|error| {
+        roundtrip_type::<k8s_openapi::api::events::v1::Event>(&body.value).map_err(|error| {
             DecodeError::Malformed(format!(
                 "Event in version \"{version}\" cannot be handled as an Event: {error}"
             ))
         })?;
-        rename(&mut body.value, WORDS.into_iter().map(|(core, other)| (other, core)));
+        rename_fields(&mut body.value, WORDS.into_iter().map(|(core, other)| (other, core)));
         // The core group's Event requires `involvedObject`.
         if body.value.get("involvedObject").is_none() {
             body.value["involvedObject"] = serde_json::json!({});
@@ -108,10 +108,10 @@ impl ServedKind for EventsGroupKind {
     }
 
     fn encode(&self, version: ServedVersion, hub: &Value) -> Value {
-        let mut shown = self.core.encode(version, hub);
-        rename(&mut shown, WORDS.into_iter());
-        shown["apiVersion"] = self.api_version(version).into();
-        shown
+        let mut event = self.core.encode(version, hub);
+        rename_fields(&mut event, WORDS.into_iter());
+        event["apiVersion"] = self.api_version(version).into();
+        event
     }
 
     fn decode_stored(&self, stored: Value) -> Result<Value, DecodeError> {
@@ -159,13 +159,13 @@ impl ServedKind for EventsGroupKind {
         ]
     }
 
-    fn field(&self, hub: &Value, path: &str) -> String {
+    fn field_value(&self, hub: &Value, path: &str) -> String {
         let (first, rest) = path.split_once('.').unwrap_or((path, ""));
         let core = WORDS.iter().find(|(_, other)| *other == first).map(|(core, _)| *core);
         match (core, rest) {
-            (Some(core), "") => self.core.field(hub, core),
-            (Some(core), rest) => self.core.field(hub, &format!("{core}.{rest}")),
-            (None, _) => self.core.field(hub, path),
+            (Some(core), "") => self.core.field_value(hub, core),
+            (Some(core), rest) => self.core.field_value(hub, &format!("{core}.{rest}")),
+            (None, _) => self.core.field_value(hub, path),
         }
     }
 }

@@ -15,19 +15,19 @@ const FAILED: &str = "ERROR";
 const NOT_REGISTERED: &str = "javax.management.InstanceNotFoundException";
 
 /// Reads the answer to one request. The answer about a bean that is not registered yet is `Null`.
-pub(super) fn answer(request: &Value, mut answer: Value) -> QueryAnswer<Value> {
+pub(super) fn parse_answer(request: &Value, mut answer: Value) -> QueryAnswer<Value> {
     if answer["status"].as_i64() == Some(200) {
         return QueryAnswer::Said(answer["value"].take());
     }
     if answer["error_type"] == NOT_REGISTERED {
         return QueryAnswer::Said(Value::Null);
     }
-    let why = answer["error"].as_str().unwrap_or("answered what is not understood");
-    QueryAnswer::Not(UnansweredQuery::new(&asked(request), why))
+    let reason = answer["error"].as_str().unwrap_or("answered what is not understood");
+    QueryAnswer::Not(UnansweredQuery::new(&describe_request(request), reason))
 }
 
 /// Describes a request in words for people.
-fn asked(request: &Value) -> String {
+fn describe_request(request: &Value) -> String {
     let text = |name: &str| request[name].as_str().unwrap_or_default();
     let bean = text("mbean").rsplit(['=', ':']).next().unwrap_or_default();
     match request["operation"].as_str() {
@@ -43,12 +43,12 @@ pub struct BeanAttributes(Value);
 
 impl BeanAttributes {
     /// Reads the answers about `N` beans; adds to `open` those that were not heard.
-    pub fn all<const N: usize>(
+    pub fn parse_all<const N: usize>(
         answers: Vec<QueryAnswer<Value>>,
-        open: &mut Vec<UnansweredQuery>,
+        unanswered_queries: &mut Vec<UnansweredQuery>,
     ) -> [Self; N] {
-        let mut heard = answers.into_iter().map(|answer| answer.or_note(open));
-        std::array::from_fn(|_| Self(heard.next().flatten().unwrap_or_default()))
+        let mut values = answers.into_iter().map(|answer| answer.or_note(unanswered_queries));
+        std::array::from_fn(|_| Self(values.next().flatten().unwrap_or_default()))
     }
 
     pub fn is_empty(&self) -> bool {
@@ -61,13 +61,13 @@ impl BeanAttributes {
     }
 
     /// Reads one attribute as a `T`.
-    pub fn read<T: DeserializeOwned>(&self, name: &str) -> QueryAnswer<T> {
+    pub fn read_attribute<T: DeserializeOwned>(&self, name: &str) -> QueryAnswer<T> {
         match self.failure(name) {
-            Some(why) => QueryAnswer::Not(UnansweredQuery::new(name, why)),
+            Some(failure) => QueryAnswer::Not(UnansweredQuery::new(name, failure)),
             None => T::deserialize(self.get(name)).map_or_else(
                 |error| {
-                    let why = format!("answered what is not understood: {error}");
-                    QueryAnswer::Not(UnansweredQuery::new(name, why))
+                    let reason = format!("answered what is not understood: {error}");
+                    QueryAnswer::Not(UnansweredQuery::new(name, reason))
                 },
                 QueryAnswer::Said,
             ),
@@ -75,7 +75,7 @@ impl BeanAttributes {
     }
 
     /// Returns a text that decides nothing: `None` where it is missing or failed.
-    pub fn text(&self, name: &str) -> Option<String> {
+    pub fn optional_text(&self, name: &str) -> Option<String> {
         if self.failure(name).is_some() { None } else { self.get(name).as_str().map(str::to_owned) }
     }
 
@@ -84,7 +84,11 @@ impl BeanAttributes {
     }
 
     /// Returns the open question after an attribute that is not what it has to be.
-    pub fn unless(&self, name: &str, is_fit: impl Fn(&Value) -> bool) -> Option<UnansweredQuery> {
+    pub fn check_attribute(
+        &self,
+        name: &str,
+        is_fit: impl Fn(&Value) -> bool,
+    ) -> Option<UnansweredQuery> {
         let value = self.get(name);
         (!is_fit(value)).then(|| UnansweredQuery::new(name, format!("answered {value}")))
     }
@@ -110,7 +114,7 @@ impl OperationOutcome {
     }
 
     /// Fails where the database refused.
-    pub fn begun(self) -> Result<(), Error> {
+    pub fn fail_if_refused(self) -> Result<(), Error> {
         self.refusal().map_or(Ok(()), |refusal| Err(Error::Refused(refusal)))
     }
 }
@@ -157,13 +161,16 @@ mod tests {
     fn an_attribute_that_failed_is_not_heard() {
         let mut open = Vec::new();
         let read = json!({"Mode": "ERROR: IllegalStateException", "Count": 7});
-        let [bean, none] = BeanAttributes::all(
+        let [bean, none] = BeanAttributes::parse_all(
             vec![QueryAnswer::Said(read), QueryAnswer::Not(UnansweredQuery::new("it", "failed"))],
             &mut open,
         );
         assert_eq!((bean.is_empty(), none.is_empty(), open.len()), (false, true, 1));
-        assert!(matches!(bean.read::<String>("Mode"), QueryAnswer::Not(_)));
-        assert_eq!((bean.text("Mode"), bean.read("Count")), (None, QueryAnswer::Said(7)));
-        assert!(bean.unless("Count", Value::is_array).is_some());
+        assert!(matches!(bean.read_attribute::<String>("Mode"), QueryAnswer::Not(_)));
+        assert_eq!(
+            (bean.optional_text("Mode"), bean.read_attribute("Count")),
+            (None, QueryAnswer::Said(7))
+        );
+        assert!(bean.check_attribute("Count", Value::is_array).is_some());
     }
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{
     PORT, SETTINGS,
-    answers::{BeanAttributes, OperationOutcome, answer},
+    answers::{BeanAttributes, OperationOutcome, parse_answer},
 };
 use crate::pilot::{
     driver::Error,
@@ -39,7 +39,7 @@ impl JolokiaClient {
     ///
     /// `executor=fixed` with several threads: the default has one thread, and an operation that
     /// runs for long would block every other request (measured).
-    pub fn prepare(config: &Path, address: IpAddr) -> Result<Self, Error> {
+    pub fn with_new_settings(config: &Path, address: IpAddr) -> Result<Self, Error> {
         let host = if address.is_loopback() { address } else { IpAddr::from([127, 0, 0, 1]) };
         let password = uuid::Uuid::new_v4().simple().to_string();
         let text = format!(
@@ -52,7 +52,7 @@ impl JolokiaClient {
 
     /// Makes a client of the agent in a JVM that an earlier pilot started; `None` when the agent's
     /// settings cannot be read.
-    pub fn attach(config: &Path) -> Option<Self> {
+    pub fn from_settings(config: &Path) -> Option<Self> {
         let text = fs::read_to_string(config.join(SETTINGS)).ok()?;
         let value = |key: &str| {
             text.lines()
@@ -81,23 +81,30 @@ impl JolokiaClient {
     /// Reads attributes of several beans at once and returns an answer about each. The answer about
     /// a bean that is not registered yet is `Null`. An attribute that fails is answered with a text
     /// that tells so.
-    pub async fn read(&self, beans: &[(&str, &[&str])]) -> Result<Vec<QueryAnswer<Value>>, Error> {
+    pub async fn read_beans(
+        &self,
+        beans: &[(&str, &[&str])],
+    ) -> Result<Vec<QueryAnswer<Value>>, Error> {
         let request = |(bean, attributes): &(&str, &[&str])| {
             json!({
                 "type": "read", "mbean": bean, "attribute": attributes,
                 "config": {"ignoreErrors": true},
             })
         };
-        self.ask(&beans.iter().map(request).collect::<Vec<_>>()).await
+        self.send_batch(&beans.iter().map(request).collect::<Vec<_>>()).await
     }
 
     /// Reads one attribute; fails where it was not heard.
-    pub async fn attribute<T: DeserializeOwned>(&self, bean: &str, name: &str) -> Result<T, Error> {
-        let mut open = Vec::new();
-        let answers = self.read(&[(bean, &[name])]).await?;
-        let [attributes] = BeanAttributes::all(answers, &mut open);
-        let heard = attributes.read(name);
-        Ok(open.pop().map_or(heard, QueryAnswer::Not).or_fail()?)
+    pub async fn read_attribute<T: DeserializeOwned>(
+        &self,
+        bean: &str,
+        name: &str,
+    ) -> Result<T, Error> {
+        let mut unanswered_queries = Vec::new();
+        let answers = self.read_beans(&[(bean, &[name])]).await?;
+        let [attributes] = BeanAttributes::parse_all(answers, &mut unanswered_queries);
+        let attribute = attributes.read_attribute(name);
+        Ok(unanswered_queries.pop().map_or(attribute, QueryAnswer::Not).or_fail()?)
     }
 
     /// Calls operations of one text each, all at once: `(OPERATION, TEXT)`. Returns an answer to
@@ -107,18 +114,23 @@ impl JolokiaClient {
         bean: &str,
         calls: &[(&str, String)],
     ) -> Result<Vec<QueryAnswer<Value>>, Error> {
-        let request = |(operation, text): &(&str, String)| exec(bean, operation, &json!([text]));
-        self.ask(&calls.iter().map(request).collect::<Vec<_>>()).await
+        let request =
+            |(operation, text): &(&str, String)| exec_request(bean, operation, &json!([text]));
+        self.send_batch(&calls.iter().map(request).collect::<Vec<_>>()).await
     }
 
-    async fn ask(&self, requests: &[Value]) -> Result<Vec<QueryAnswer<Value>>, Error> {
+    async fn send_batch(&self, requests: &[Value]) -> Result<Vec<QueryAnswer<Value>>, Error> {
         if requests.is_empty() {
             return Ok(Vec::new());
         }
-        match self.post(&Value::from(requests.to_vec()), PATIENCE).await.map_err(unreachable)? {
+        match self
+            .post(&Value::from(requests.to_vec()), PATIENCE)
+            .await
+            .map_err(unreachable_error)?
+        {
             Value::Array(answers) if answers.len() == requests.len() => {
-                let each = requests.iter().zip(answers);
-                Ok(each.map(|(request, one)| answer(request, one)).collect())
+                let pairs = requests.iter().zip(answers);
+                Ok(pairs.map(|(request, reply)| parse_answer(request, reply)).collect())
             }
             other => {
                 Err(Error::NotHeard(UnansweredQuery::new("/jolokia/", format!("answered {other}"))))
@@ -127,17 +139,17 @@ impl JolokiaClient {
     }
 
     /// Runs an operation and waits for its end, at most `timeout`.
-    pub async fn execute(
+    pub async fn execute_operation(
         &self,
         bean: &str,
         operation: &str,
         arguments: &Value,
         timeout: Duration,
     ) -> Result<OperationOutcome, Error> {
-        match self.post(&exec(bean, operation, arguments), timeout).await {
-            Ok(answer) => Ok(outcome(answer)),
+        match self.post(&exec_request(bean, operation, arguments), timeout).await {
+            Ok(answer) => Ok(parse_outcome(answer)),
             Err(question::Error::TimedOut(_)) => Ok(OperationOutcome::StillRunning),
-            Err(error) => Err(unreachable(error)),
+            Err(error) => Err(unreachable_error(error)),
         }
     }
 
@@ -150,16 +162,16 @@ impl JolokiaClient {
         operations: &[&str],
         timeout: Duration,
     ) -> Result<OperationOutcome, Error> {
-        let requests = operations.iter().map(|operation| exec(bean, operation, &json!([])));
+        let requests = operations.iter().map(|operation| exec_request(bean, operation, &json!([])));
         let answers = match self.post(&requests.collect(), timeout).await {
             Ok(Value::Array(answers)) if answers.len() == operations.len() => answers,
             Ok(other) => return Ok(OperationOutcome::Failed(format!("answered {other}"))),
             Err(question::Error::TimedOut(_)) => return Ok(OperationOutcome::StillRunning),
-            Err(error) => return Err(unreachable(error)),
+            Err(error) => return Err(unreachable_error(error)),
         };
-        let mut outcomes = answers.into_iter().map(outcome);
-        let failed = outcomes.find(|outcome| !matches!(outcome, OperationOutcome::Done(_)));
-        Ok(failed.unwrap_or(OperationOutcome::Done(Value::Null)))
+        let mut outcomes = answers.into_iter().map(parse_outcome);
+        let first_failure = outcomes.find(|outcome| !matches!(outcome, OperationOutcome::Done(_)));
+        Ok(first_failure.unwrap_or(OperationOutcome::Done(Value::Null)))
     }
 
     async fn post(&self, body: &Value, timeout: Duration) -> Result<Value, question::Error> {
@@ -167,17 +179,17 @@ impl JolokiaClient {
     }
 }
 
-fn unreachable(error: question::Error) -> Error {
+fn unreachable_error(error: question::Error) -> Error {
     Error::Unreachable { source: error.into() }
 }
 
-fn outcome(mut answer: Value) -> OperationOutcome {
+fn parse_outcome(mut answer: Value) -> OperationOutcome {
     if answer["status"].as_i64() == Some(200) {
         return OperationOutcome::Done(answer["value"].take());
     }
     OperationOutcome::Failed(answer["error"].as_str().unwrap_or("unknown error").to_owned())
 }
 
-fn exec(bean: &str, operation: &str, arguments: &Value) -> Value {
+fn exec_request(bean: &str, operation: &str, arguments: &Value) -> Value {
     json!({"type": "exec", "mbean": bean, "operation": operation, "arguments": arguments})
 }

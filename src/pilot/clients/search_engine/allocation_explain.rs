@@ -26,15 +26,15 @@ impl SearchClient {
     /// Returns a shard when no shard of this node is moving and one of them has nowhere to go.
     /// `None`, too, when a request fails: the next observation asks again.
     pub async fn why_nothing_moves(&self, facts: &NodeView) -> Option<StuckShard> {
-        let here = |state: &str| {
-            let is = |copy: &ShardCopy| {
+        let find_shard = |state: &str| {
+            let is_match = |copy: &ShardCopy| {
                 copy.state == state && copy.node.as_deref() == Some(&facts.node_id)
             };
-            facts.tables.shards.iter().find(|shard| shard.copies.iter().any(is))
+            facts.tables.shards.iter().find(|shard| shard.copies.iter().any(is_match))
         };
-        let shard = match here("RELOCATING") {
+        let shard = match find_shard("RELOCATING") {
             Some(_) => return None,
-            None => here("STARTED")?,
+            None => find_shard("STARTED")?,
         };
         let (index, number) = shard.name.rsplit_once(" shard ")?;
         // The request must name primary or replica; either answer lists the same rules.
@@ -44,8 +44,10 @@ impl SearchClient {
                 "current_node": facts.nodes.get(&facts.node_id)?,
             });
             let path = "/_cluster/allocation/explain";
-            if let Ok(answer) = self.change(Method::POST, path, Some(&question), PATIENCE).await {
-                return stuck(&shard.name, &answer);
+            if let Ok(answer) =
+                self.send_change(Method::POST, path, Some(&question), PATIENCE).await
+            {
+                return parse_stuck_shard(&shard.name, &answer);
             }
             if !shard.wants_copies() {
                 break;
@@ -55,7 +57,7 @@ impl SearchClient {
     }
 }
 
-fn stuck(shard: &str, answer: &Value) -> Option<StuckShard> {
+fn parse_stuck_shard(shard: &str, answer: &Value) -> Option<StuckShard> {
     if answer["can_move_to_other_node"] != "no" {
         return None;
     }
@@ -101,7 +103,7 @@ mod tests {
                 ]},
             ],
         });
-        let told = stuck("logs shard 0", &answer).unwrap();
+        let told = parse_stuck_shard("logs shard 0", &answer).unwrap();
         assert!(told.by_disks);
         assert_eq!(
             told.why,
@@ -111,11 +113,11 @@ mod tests {
         let other = |decider: &str| {
             let mut answer = answer.clone();
             answer["node_allocation_decisions"][1]["deciders"][0]["decider"] = json!(decider);
-            stuck("logs shard 0", &answer).unwrap().by_disks
+            parse_stuck_shard("logs shard 0", &answer).unwrap().by_disks
         };
         assert!(other("same_shard"), "where a copy is, room would not help either");
         assert!(!other("filter"), "a filter is a person's");
         answer["can_move_to_other_node"] = json!("throttled");
-        assert_eq!(stuck("logs shard 0", &answer), None);
+        assert_eq!(parse_stuck_shard("logs shard 0", &answer), None);
     }
 }

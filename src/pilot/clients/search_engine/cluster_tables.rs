@@ -88,41 +88,45 @@ struct IndexRoutingTable {
 impl SearchClient {
     /// Returns the tables of the state with the identity `state`, from memory where they are known.
     /// `votes`: there is a voting configuration.
-    pub(super) async fn tables(
+    pub(super) async fn read_tables(
         &self,
         state: &str,
         votes: bool,
     ) -> Result<Arc<ClusterTables>, Error> {
-        if let Some((of, tables)) = &*self.tables.lock().expect("no panic while held")
-            && of == state
+        if let Some((cached_state, tables)) = &*self.tables.lock().expect("no panic while held")
+            && cached_state == state
         {
             return Ok(Arc::clone(tables));
         }
-        let votes = async { if votes { self.votes().await.or_fail().map(Some) } else { Ok(None) } };
-        let (tables, votes) = futures::join!(self.hear::<TablesAnswer>(TABLES), votes);
+        let votes =
+            async { if votes { self.read_votes().await.or_fail().map(Some) } else { Ok(None) } };
+        let (tables, votes) = futures::join!(self.query::<TablesAnswer>(TABLES), votes);
         let (answer, votes) = (tables.or_fail()?, votes?);
-        let of = answer.state_uuid.clone();
-        let of = votes.as_ref().is_none_or(|votes| votes.state_uuid == of).then_some(of);
+        let state_uuid = answer.state_uuid.clone();
+        let cache_key =
+            votes.as_ref().is_none_or(|votes| votes.state_uuid == state_uuid).then_some(state_uuid);
         let tables = Arc::new(ClusterTables::new(answer, votes));
         // When the state changed between two answers, the tables are not cached, and asked for
         // again.
-        *self.tables.lock().expect("no panic while held") = of.map(|of| (of, Arc::clone(&tables)));
+        *self.tables.lock().expect("no panic while held") =
+            cache_key.map(|state_uuid| (state_uuid, Arc::clone(&tables)));
         Ok(tables)
     }
 }
 
 impl ClusterTables {
     fn new(answer: TablesAnswer, votes: Option<VotesAnswer>) -> Self {
-        let (routed, blocks) = (answer.routing_table.indices, answer.blocks.indices);
-        let with = |id: &'static str| {
-            let those = blocks.iter().filter(move |(_, blocks)| blocks.contains_key(id));
-            those.map(|(index, _)| index.clone())
+        let (routing_tables, blocks) = (answer.routing_table.indices, answer.blocks.indices);
+        let blocked_indices = |id: &'static str| {
+            let blocked = blocks.iter().filter(move |(_, blocks)| blocks.contains_key(id));
+            blocked.map(|(index, _)| index.clone())
         };
-        let unlisted = with(CLOSED).filter(|index| !routed.contains_key(index)).collect();
-        let read_only = with(FLOOD_STAGE).collect();
+        let unlisted =
+            blocked_indices(CLOSED).filter(|index| !routing_tables.contains_key(index)).collect();
+        let read_only = blocked_indices(FLOOD_STAGE).collect();
         let VotingConfiguration { voters, .. } =
             votes.map(VotingConfiguration::from).unwrap_or_default();
-        let shards = routed.into_iter().flat_map(|(index, routing)| {
+        let shards = routing_tables.into_iter().flat_map(|(index, routing)| {
             routing.shards.into_iter().map(move |(number, copies)| Shard {
                 name: format!("{index} shard {number}"),
                 index: index.clone(),
@@ -133,16 +137,16 @@ impl ClusterTables {
     }
 
     /// Returns a shard that no node serves.
-    pub fn unserved(&self) -> Option<&Shard> {
+    pub fn unserved_shard(&self) -> Option<&Shard> {
         self.shards.iter().find(|shard| !shard.is_served())
     }
 
     /// Returns the names of indices that take no writes and have a shard on `node`.
     pub fn read_only_on(&self, node: &str) -> Vec<&str> {
-        let here = |index: &&String| {
+        let is_on_node = |index: &&String| {
             self.shards.iter().any(|shard| shard.index == **index && shard.is_on(node))
         };
-        self.read_only.iter().filter(here).map(String::as_str).collect()
+        self.read_only.iter().filter(is_on_node).map(String::as_str).collect()
     }
 }
 
@@ -153,24 +157,24 @@ impl Shard {
 
     /// Does a copy of the shard move to `node`, or away from it?
     pub fn moves_at(&self, node: &str) -> bool {
-        let moves = |copy: &ShardCopy| {
-            let to = copy.relocating_node.as_deref();
-            to.is_some() && [copy.node.as_deref(), to].contains(&Some(node))
+        let is_relocating = |copy: &ShardCopy| {
+            let target = copy.relocating_node.as_deref();
+            target.is_some() && [copy.node.as_deref(), target].contains(&Some(node))
         };
-        self.copies.iter().any(moves)
+        self.copies.iter().any(is_relocating)
     }
 
     pub fn is_served(&self) -> bool {
-        self.copies.iter().any(ShardCopy::serves)
+        self.copies.iter().any(ShardCopy::is_serving)
     }
 
     /// Does `node` hold the only copy that serves?
     pub fn only_started_on(&self, node: &str) -> bool {
-        let serves = |here: bool| {
-            let copies = self.copies.iter().filter(|copy| copy.serves());
-            copies.filter(|copy| (copy.node.as_deref() == Some(node)) == here).count() > 0
+        let is_served = |is_on_node: bool| {
+            let copies = self.copies.iter().filter(|copy| copy.is_serving());
+            copies.filter(|copy| (copy.node.as_deref() == Some(node)) == is_on_node).count() > 0
         };
-        serves(true) && !serves(false)
+        is_served(true) && !is_served(false)
     }
 
     /// Does the index have replicas? Where it has none, waiting for another copy does not help.
@@ -180,7 +184,7 @@ impl Shard {
 }
 
 impl ShardCopy {
-    fn serves(&self) -> bool {
+    fn is_serving(&self) -> bool {
         matches!(self.state.as_str(), "STARTED" | "RELOCATING")
     }
 }

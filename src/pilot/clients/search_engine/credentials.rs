@@ -51,7 +51,7 @@ impl SearchClient {
     /// Returns whether the node follows a master and has the state of the cluster. Before that it knows
     /// of no index, and says that there are no API keys.
     pub async fn has_cluster_state(&self) -> Result<bool, Error> {
-        let NodeStateAnswer { master_node, blocks } = self.hear(NODE_STATE).await.or_fail()?;
+        let NodeStateAnswer { master_node, blocks } = self.query(NODE_STATE).await.or_fail()?;
         // Block 1: the state is not recovered.
         Ok(master_node.is_some() && blocks["global"]["1"].is_null())
     }
@@ -65,24 +65,29 @@ impl SearchClient {
         if is_off(&answer) {
             return Ok(BTreeSet::new());
         }
-        let ApiKeysAnswer { api_keys } = answer.heard(API_KEYS).or_fail()?;
-        let valid = api_keys.into_iter().filter(|key| !key.invalidated);
-        Ok(valid.map(|key| key.username).collect())
+        let ApiKeysAnswer { api_keys } = answer.parse_body(API_KEYS).or_fail()?;
+        let valid_keys = api_keys.into_iter().filter(|key| !key.invalidated);
+        Ok(valid_keys.map(|key| key.username).collect())
     }
 
     /// Invalidates all API keys of a user.
     pub async fn invalidate_api_keys(&self, realm: &str, user: &str) -> Result<(), Error> {
-        self.invalidate(API_KEYS, realm, user).await
+        self.invalidate_credentials(API_KEYS, realm, user).await
     }
 
     /// Invalidates all tokens of a user, also those by which it gets others.
     pub async fn invalidate_tokens(&self, realm: &str, user: &str) -> Result<(), Error> {
-        self.invalidate(TOKENS, realm, user).await
+        self.invalidate_credentials(TOKENS, realm, user).await
     }
 
-    async fn invalidate(&self, path: &str, realm: &str, user: &str) -> Result<(), Error> {
-        let whose = json!({"realm_name": realm, "username": user});
-        let mut answer = self.send(Method::DELETE, path, Some(&whose), ALL).await?;
+    async fn invalidate_credentials(
+        &self,
+        path: &str,
+        realm: &str,
+        user: &str,
+    ) -> Result<(), Error> {
+        let owner_filter = json!({"realm_name": realm, "username": user});
+        let mut answer = self.send(Method::DELETE, path, Some(&owner_filter), ALL).await?;
         if is_off(&answer) {
             return Ok(());
         }
@@ -90,7 +95,7 @@ impl SearchClient {
             // From 8.0 on a user without tokens is answered so.
             answer.status = http::StatusCode::OK;
         }
-        let InvalidationAnswer { error_count } = answer.heard(path).or_fail()?;
+        let InvalidationAnswer { error_count } = answer.parse_body(path).or_fail()?;
         if error_count > 0 {
             return Err(Error::NotYet(format!("{path}: {error_count} of {user} remain")));
         }

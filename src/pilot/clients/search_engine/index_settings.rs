@@ -69,9 +69,15 @@ impl SearchClient {
     /// changed: those that are read-only refuse that, and would have all others refused with them.
     pub async fn indices_with(&self, key: &str, value: &str) -> Result<Vec<String>, Error> {
         let path = format!("{INDICES}/{key},index.blocks.*?{WIDE}");
-        let all = self.hear::<BTreeMap<String, IndexSettings>>(&path).await.or_fail()?;
-        let has = |index: &IndexSettings| index.text(key) == Some(value) && !index.is_read_only();
-        Ok(all.into_iter().filter(|(_, index)| has(index)).map(|(name, _)| name).collect())
+        let settings_by_index =
+            self.query::<BTreeMap<String, IndexSettings>>(&path).await.or_fail()?;
+        let is_match =
+            |index: &IndexSettings| index.text(key) == Some(value) && !index.is_read_only();
+        Ok(settings_by_index
+            .into_iter()
+            .filter(|(_, index)| is_match(index))
+            .map(|(name, _)| name)
+            .collect())
     }
 
     /// Returns the ranges of those of the indices that expand their replicas by themselves. Fails
@@ -80,13 +86,16 @@ impl SearchClient {
         &self,
         indices: &BTreeSet<&str>,
     ) -> Result<BTreeMap<String, ReplicaRange>, Error> {
-        let all = self.hear::<BTreeMap<String, IndexSettings>>(REPLICAS).await.or_fail()?;
+        let settings_by_index =
+            self.query::<BTreeMap<String, IndexSettings>>(REPLICAS).await.or_fail()?;
         let mut ranges = BTreeMap::new();
         for &name in indices {
-            let index = all.get(name).filter(|one| one.text("index.number_of_replicas").is_some());
+            let index = settings_by_index
+                .get(name)
+                .filter(|settings| settings.text("index.number_of_replicas").is_some());
             let Some(index) = index else {
-                let why = format!("leaves index {name} out");
-                return Err(UnansweredQuery::new(REPLICAS, why).into());
+                let reason = format!("leaves index {name} out");
+                return Err(UnansweredQuery::new(REPLICAS, reason).into());
             };
             let range = index.text("index.auto_expand_replicas").and_then(ReplicaRange::parse);
             ranges.extend(range.map(|range| (name.to_owned(), range)));
@@ -98,22 +107,22 @@ impl SearchClient {
     pub async fn set_where_unset(&self, key: &str, value: &str) -> Result<(), Error> {
         let path = format!("{INDICES}?preserve_existing=true&{WIDE}");
         let body = json!({key: value});
-        self.change(Method::PUT, &path, Some(&body), PATIENCE).await.map(drop)
+        self.send_change(Method::PUT, &path, Some(&body), PATIENCE).await.map(drop)
     }
 
-    /// Takes the setting `key` from the indices of one of the [`batches`].
-    pub async fn unset(&self, names: &str, key: &str) -> Result<(), Error> {
+    /// Takes the setting `key` from the indices of one of the [`batch_names`].
+    pub async fn unset_setting(&self, names: &str, key: &str) -> Result<(), Error> {
         let path = format!("/{names}/_settings?ignore_unavailable=true&allow_no_indices=true");
         let body = json!({key: Value::Null});
-        self.change(Method::PUT, &path, Some(&body), PATIENCE).await.map(drop)
+        self.send_change(Method::PUT, &path, Some(&body), PATIENCE).await.map(drop)
     }
 }
 
 /// Joins encoded names for request paths, in as many batches as [`NAMES`] requires.
-pub fn batches(names: &[String]) -> Vec<String> {
+pub fn batch_names(names: &[String]) -> Vec<String> {
     let mut batches: Vec<String> = Vec::new();
     for name in names {
-        let name = encoded(name);
+        let name = percent_encode(name);
         match batches.last_mut().filter(|batch| batch.len() + name.len() < NAMES) {
             Some(batch) => {
                 batch.push(',');
@@ -125,7 +134,7 @@ pub fn batches(names: &[String]) -> Vec<String> {
     batches
 }
 
-fn encoded(name: &str) -> String {
+fn percent_encode(name: &str) -> String {
     let mut text = String::with_capacity(name.len());
     for byte in name.bytes() {
         if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
@@ -166,11 +175,11 @@ mod tests {
     #[test]
     fn names_go_into_paths_in_as_many_requests_as_they_need() {
         let names = ["logs", "größe+1"].map(str::to_owned);
-        assert_eq!(batches(&names), ["logs,gr%C3%B6%C3%9Fe%2B1"]);
+        assert_eq!(batch_names(&names), ["logs,gr%C3%B6%C3%9Fe%2B1"]);
         let many: Vec<String> = (0..1000).map(|n| format!("index-{n:04}")).collect();
-        let batches = batches(&many);
+        let batches = batch_names(&many);
         assert!(batches.len() > 3 && batches.iter().all(|batch| batch.len() <= NAMES));
         assert_eq!(batches.join(",").split(',').count(), 1000);
-        assert!(super::batches(&[]).is_empty());
+        assert!(super::batch_names(&[]).is_empty());
     }
 }

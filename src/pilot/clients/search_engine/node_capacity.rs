@@ -80,12 +80,12 @@ struct FileSystem {
 
 impl<T> NodesResponse<T> {
     /// Returns the entries, unless a node did not answer.
-    fn complete(self, question: &str) -> QueryAnswer<BTreeMap<String, T>> {
+    fn into_nodes(self, question: &str) -> QueryAnswer<BTreeMap<String, T>> {
         match self.answered.failed {
             0 => QueryAnswer::Said(self.nodes),
-            some => QueryAnswer::Not(UnansweredQuery::new(
+            count => QueryAnswer::Not(UnansweredQuery::new(
                 question,
-                format!("{some} nodes do not answer"),
+                format!("{count} nodes do not answer"),
             )),
         }
     }
@@ -93,8 +93,8 @@ impl<T> NodesResponse<T> {
 
 impl NodesResponse<NodeRoles> {
     /// Returns the ids of the nodes that run with the role `master`, unless a node did not answer.
-    fn masters(self, question: &str) -> QueryAnswer<BTreeSet<String>> {
-        self.complete(question).map(|nodes| {
+    fn into_master_eligible_ids(self, question: &str) -> QueryAnswer<BTreeSet<String>> {
+        self.into_nodes(question).map(|nodes| {
             let masters = nodes.into_iter().filter(|(_, node)| node.is_master_eligible());
             masters.map(|(id, _)| id).collect()
         })
@@ -103,16 +103,17 @@ impl NodesResponse<NodeRoles> {
 
 impl SearchClient {
     /// Returns what each node can take, by its id. Fails when a node did not answer.
-    pub async fn capacities(&self) -> Result<BTreeMap<String, NodeCapacity>, Error> {
+    pub async fn node_capacities(&self) -> Result<BTreeMap<String, NodeCapacity>, Error> {
         let (nodes, room) = futures::join!(
-            self.hear::<NodesResponse<NodeRoles>>(ROLES),
-            self.hear::<NodesResponse<NodeDiskSpace>>(ROOM),
+            self.query::<NodesResponse<NodeRoles>>(ROLES),
+            self.query::<NodesResponse<NodeDiskSpace>>(ROOM),
         );
-        let nodes = nodes.and_then(|nodes| nodes.complete(ROLES)).or_fail()?;
-        let room = room.and_then(|room| room.complete(ROOM)).or_fail()?;
-        let free = |id: &String| room.get(id).map_or(0, |room| room.fs.total.available_in_bytes);
+        let nodes = nodes.and_then(|nodes| nodes.into_nodes(ROLES)).or_fail()?;
+        let room = room.and_then(|room| room.into_nodes(ROOM)).or_fail()?;
+        let free_space =
+            |id: &String| room.get(id).map_or(0, |room| room.fs.total.available_in_bytes);
         let capacity = |(id, NodeRoles { roles })| {
-            let free_bytes = free(&id);
+            let free_bytes = free_space(&id);
             (id, NodeCapacity { roles, free_bytes })
         };
         Ok(nodes.into_iter().map(capacity).collect())
@@ -120,16 +121,16 @@ impl SearchClient {
 
     /// Returns the ids of the nodes that run with the role `master`. Fails when a node did not
     /// answer.
-    pub async fn masters(&self) -> Result<BTreeSet<String>, Error> {
-        let nodes = self.hear::<NodesResponse<NodeRoles>>(ROLES).await;
-        Ok(nodes.and_then(|nodes| nodes.masters(ROLES)).or_fail()?)
+    pub async fn master_eligible_ids(&self) -> Result<BTreeSet<String>, Error> {
+        let nodes = self.query::<NodesResponse<NodeRoles>>(ROLES).await;
+        Ok(nodes.and_then(|nodes| nodes.into_master_eligible_ids(ROLES)).or_fail()?)
     }
 
     /// Returns those of the nodes with these ids that run with the role `master`.
     pub(super) async fn masters_among(&self, ids: &[&str]) -> QueryAnswer<BTreeSet<String>> {
         let path = format!("/_nodes/{}/{SOME_ROLES}", ids.join(","));
-        let nodes = self.hear::<NodesResponse<NodeRoles>>(&path).await;
-        nodes.and_then(|nodes| nodes.masters(&path))
+        let nodes = self.query::<NodesResponse<NodeRoles>>(&path).await;
+        nodes.and_then(|nodes| nodes.into_master_eligible_ids(&path))
     }
 }
 
@@ -143,8 +144,10 @@ mod tests {
             let said = serde_json::json!({"_nodes": {"failed": failed}, "nodes": {"n1": {}}});
             serde_json::from_value(said).unwrap()
         };
-        assert!(matches!(answer(0).complete(ROLES), QueryAnswer::Said(nodes) if nodes.len() == 1));
-        assert!(matches!(answer(1).complete(ROLES), QueryAnswer::Not(_)));
-        assert!(matches!(answer(1).masters(ROLES), QueryAnswer::Not(_)));
+        assert!(
+            matches!(answer(0).into_nodes(ROLES), QueryAnswer::Said(nodes) if nodes.len() == 1)
+        );
+        assert!(matches!(answer(1).into_nodes(ROLES), QueryAnswer::Not(_)));
+        assert!(matches!(answer(1).into_master_eligible_ids(ROLES), QueryAnswer::Not(_)));
     }
 }

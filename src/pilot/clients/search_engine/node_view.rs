@@ -8,7 +8,7 @@ use std::{
 use http::{Method, StatusCode};
 use serde::Deserialize;
 
-use super::{ClusterTables, NamedNode, SearchClient, names};
+use super::{ClusterTables, NamedNode, SearchClient, node_names};
 use crate::{
     error::chain,
     pilot::{
@@ -161,20 +161,20 @@ struct JvmMemory {
 impl SearchClient {
     /// Asks for the node's view. Fails where the node does not say which node it is or what its
     /// cluster's state is. The master's answer and the statistics may be missing by themselves.
-    pub async fn view(&self) -> Result<NodeView, Error> {
+    pub async fn read_view(&self) -> Result<NodeView, Error> {
         let (root, local, state, health, stats) = futures::join!(
-            self.ask(ROOT),
-            self.hear::<LocalAnswer>(LOCAL),
+            self.get_answer(ROOT),
+            self.query::<LocalAnswer>(LOCAL),
             self.own_state(),
-            self.hear::<ClusterHealth>(HEALTH),
-            self.hear::<StatsAnswer>(STATS),
+            self.query::<ClusterHealth>(HEALTH),
+            self.query::<StatsAnswer>(STATS),
         );
         // Only the answer at `/` decides whether the node lives: the other requests may wait for a
         // master, or be heavy.
         let root = root?;
-        let (node_id, node) = local.and_then(LocalAnswer::own).or_fail()?;
+        let (node_id, node) = local.and_then(LocalAnswer::into_local_node).or_fail()?;
         let StateAnswer { state_uuid, cluster_uuid, master_node, nodes } = state.or_fail()?;
-        let nodes = names(nodes);
+        let nodes = node_names(nodes);
         let (mut tables, mut cluster_id, mut elected) = (Arc::default(), None, None);
         let mut voters_up = None;
         // Without a master the tables may be out of date.
@@ -182,9 +182,9 @@ impl SearchClient {
             // A bare archive of 9 lacks the module that answers at `/`.
             let cluster_uuid = match (root.status, cluster_uuid) {
                 (StatusCode::METHOD_NOT_ALLOWED, Some(uuid)) => uuid,
-                _ => root.heard::<RootAnswer>(ROOT).or_fail()?.cluster_uuid,
+                _ => root.parse_body::<RootAnswer>(ROOT).or_fail()?.cluster_uuid,
             };
-            tables = self.tables(&state_uuid, (self.traits.votes)(&node.version)).await?;
+            tables = self.read_tables(&state_uuid, (self.traits.votes)(&node.version)).await?;
             // With one or two voters no order of restarts keeps the quorum.
             if tables.voters.len() > 2 && tables.voters.contains(&node_id) {
                 voters_up = Some(self.voters_up(&state_uuid, &tables.voters, &nodes).await);
@@ -192,7 +192,7 @@ impl SearchClient {
             cluster_id = Some(cluster_uuid).filter(|uuid| uuid != "_na_");
             elected = Some(ElectedMaster { id, health });
         }
-        let stats = stats.and_then(|answer| answer.of(&node_id));
+        let stats = stats.and_then(|answer| answer.into_usage(&node_id));
         Ok(NodeView {
             node_id,
             master_eligible: node.roles.contains("master"),
@@ -217,18 +217,20 @@ impl SearchClient {
         voters: &BTreeSet<String>,
         nodes: &BTreeMap<String, String>,
     ) -> QueryAnswer<usize> {
-        if let Some((of, up)) = &*self.voters_up.lock().expect("no panic while held")
-            && of == state
+        if let Some((cached_state, cached_count)) =
+            &*self.voters_up.lock().expect("no panic while held")
+            && cached_state == state
         {
-            return QueryAnswer::Said(*up);
+            return QueryAnswer::Said(*cached_count);
         }
         let present = voters.iter().filter(|id| nodes.contains_key(*id)).map(String::as_str);
-        let up = self.masters_among(&present.collect::<Vec<_>>()).await.map(|up| up.len());
-        if let QueryAnswer::Said(up) = up {
-            let known = Some((state.to_owned(), up));
-            *self.voters_up.lock().expect("no panic while held") = known;
+        let voters_up =
+            self.masters_among(&present.collect::<Vec<_>>()).await.map(|masters| masters.len());
+        if let QueryAnswer::Said(count) = voters_up {
+            let cache_entry = Some((state.to_owned(), count));
+            *self.voters_up.lock().expect("no panic while held") = cache_entry;
         }
-        up
+        voters_up
     }
 
     /// Does the node say that it follows no elected master?
@@ -237,9 +239,9 @@ impl SearchClient {
     }
 
     async fn own_state(&self) -> QueryAnswer<StateAnswer> {
-        let path = self.local(CLUSTER_STATE);
+        let path = self.local_path(CLUSTER_STATE);
         match self.client.send(Method::GET, &path, None, super::PATIENCE).await {
-            Ok(answer) => StateAnswer::read(answer),
+            Ok(answer) => StateAnswer::from_answer(answer),
             Err(error) => {
                 QueryAnswer::Not(UnansweredQuery::new(CLUSTER_STATE, chain(&error).to_string()))
             }
@@ -250,12 +252,12 @@ impl SearchClient {
 impl StateAnswer {
     /// Reads the answer. A node of 8.19 that followed no master since it was made has a block in place of
     /// the state (`GatewayService.STATE_NOT_RECOVERED_BLOCK`); one of 7.17 has a state without a master.
-    fn read(answer: HttpAnswer) -> QueryAnswer<Self> {
+    fn from_answer(answer: HttpAnswer) -> QueryAnswer<Self> {
         let error = &answer.body["error"];
         let is_not_recovered = error["type"] == "cluster_block_exception"
             && error["reason"].as_str().is_some_and(|reason| reason.contains(NOT_RECOVERED));
         if answer.status != StatusCode::SERVICE_UNAVAILABLE || !is_not_recovered {
-            return answer.heard(CLUSTER_STATE);
+            return answer.parse_body(CLUSTER_STATE);
         }
         QueryAnswer::Said(Self {
             state_uuid: String::new(),
@@ -286,8 +288,8 @@ impl NodeView {
 
     /// Returns why this node may still hold data that the other nodes lack; `None` when it does
     /// not.
-    pub fn unserved(&self, health: &ClusterHealth) -> Option<String> {
-        if let Some(shard) = self.tables.unserved() {
+    pub fn unserved_reason(&self, health: &ClusterHealth) -> Option<String> {
+        if let Some(shard) = self.tables.unserved_shard() {
             return Some(format!(
                 "no node serves index {}, and its only copy may be on this node's disk; waits until \
                  it is served or its index is deleted",
@@ -299,16 +301,16 @@ impl NodeView {
 }
 
 impl LocalAnswer {
-    fn own(self) -> QueryAnswer<(String, LocalNode)> {
+    fn into_local_node(self) -> QueryAnswer<(String, LocalNode)> {
         match self.nodes.into_iter().next() {
-            Some(own) => QueryAnswer::Said(own),
+            Some(local_node) => QueryAnswer::Said(local_node),
             None => QueryAnswer::Not(UnansweredQuery::new(LOCAL, "leaves this node out")),
         }
     }
 }
 
 impl StatsAnswer {
-    fn of(mut self, node: &str) -> QueryAnswer<NodeUsage> {
+    fn into_usage(mut self, node: &str) -> QueryAnswer<NodeUsage> {
         match self.nodes.remove(node) {
             Some(NodeStats { indices, jvm }) => QueryAnswer::Said(NodeUsage {
                 documents: indices.docs.count,
@@ -338,7 +340,7 @@ mod tests {
         let blocked = |reason: &str| {
             let error = json!({"type": "cluster_block_exception", "reason": reason});
             let body = json!({"error": error, "status": 503});
-            StateAnswer::read(HttpAnswer { status: StatusCode::SERVICE_UNAVAILABLE, body })
+            StateAnswer::from_answer(HttpAnswer { status: StatusCode::SERVICE_UNAVAILABLE, body })
         };
         let reason = "blocked by: [SERVICE_UNAVAILABLE/1/state not recovered / initialized];";
         let QueryAnswer::Said(state) = blocked(reason) else { panic!("it counts as unheard") };
@@ -355,15 +357,15 @@ mod tests {
             NodeView { tables, ..facts() }
         };
         let green = health("green", 0);
-        assert_eq!((facts().shards_left(), facts().unserved(&green)), (1, None));
+        assert_eq!((facts().shards_left(), facts().unserved_reason(&green)), (1, None));
         let lost = shard(&[(None, "UNASSIGNED"), (Some("n1"), "INITIALIZING")]);
         let given = shard(&[(Some("n2"), "STARTED")]);
         let crashed = with(vec![lost, given.clone()]);
         assert_eq!(crashed.shards_left(), 1);
-        let why = crashed.unserved(&green).unwrap();
+        let why = crashed.unserved_reason(&green).unwrap();
         assert!(why.contains("logs shard 0"), "{why}");
         let empty = with(vec![given]);
-        assert_eq!((empty.shards_left(), empty.unserved(&green)), (0, None));
-        assert!(empty.unserved(&health("red", 0)).is_some());
+        assert_eq!((empty.shards_left(), empty.unserved_reason(&green)), (0, None));
+        assert!(empty.unserved_reason(&health("red", 0)).is_some());
     }
 }

@@ -28,7 +28,7 @@ struct ShutdownAnswer {
 impl ShutdownAnswer {
     /// Returns the records; `None` where the server has no node shutdown API: it then takes the
     /// request for one about nodes with the id `shutdown`, of which there are none.
-    fn records(self) -> QueryAnswer<Option<Vec<ShutdownRecord>>> {
+    fn into_records(self) -> QueryAnswer<Option<Vec<ShutdownRecord>>> {
         match self.nodes {
             Value::Object(_) => QueryAnswer::Said(None),
             list => match Vec::deserialize(list) {
@@ -42,19 +42,19 @@ impl ShutdownAnswer {
 impl SearchClient {
     /// Returns the shutdown records; `None` where the server has no node shutdown API.
     pub async fn shutdown_records(&self) -> Result<Option<Vec<ShutdownRecord>>, Error> {
-        Ok(self.hear(RECORDS).await.and_then(ShutdownAnswer::records).or_fail()?)
+        Ok(self.query(RECORDS).await.and_then(ShutdownAnswer::into_records).or_fail()?)
     }
 
     /// Records that a node restarts, and for how long its shard copies are waited for.
     pub async fn record_restart(&self, id: &str, reason: &str, delay: &str) -> Result<(), Error> {
         let body = json!({"type": "restart", "reason": reason, "allocation_delay": delay});
         let path = format!("/_nodes/{id}/shutdown");
-        self.change(Method::PUT, &path, Some(&body), PATIENCE).await.map(drop)
+        self.send_change(Method::PUT, &path, Some(&body), PATIENCE).await.map(drop)
     }
 
     pub async fn remove_record(&self, id: &str) -> Result<(), Error> {
         let path = format!("/_nodes/{id}/shutdown");
-        self.change(Method::DELETE, &path, None, PATIENCE).await.map(drop)
+        self.send_change(Method::DELETE, &path, None, PATIENCE).await.map(drop)
     }
 }
 
@@ -66,7 +66,7 @@ mod tests {
     fn who_keeps_no_records_is_told_from_who_has_none() {
         let read = |text: &str| {
             let answer = serde_json::from_str::<ShutdownAnswer>(text).unwrap();
-            answer.records().or_fail().map(|records| records.map(|records| records.len()))
+            answer.into_records().or_fail().map(|records| records.map(|records| records.len()))
         };
         assert_eq!(read(r#"{"nodes": []}"#), Ok(Some(0)));
         let other = r#"{"_nodes": {"total": 0}, "cluster_name": "x", "nodes": {}}"#;

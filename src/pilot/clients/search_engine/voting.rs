@@ -53,18 +53,19 @@ impl From<VotesAnswer> for VotingConfiguration {
     fn from(answer: VotesAnswer) -> Self {
         let CoordinationMetadata { last_committed_config, voting_config_exclusions } =
             answer.metadata.cluster_coordination;
-        let excluded = voting_config_exclusions.into_iter().map(|one| one.node_name);
-        Self { voters: last_committed_config, excluded: excluded.collect() }
+        let excluded_names =
+            voting_config_exclusions.into_iter().map(|exclusion| exclusion.node_name);
+        Self { voters: last_committed_config, excluded: excluded_names.collect() }
     }
 }
 
 impl SearchClient {
     pub async fn voting_configuration(&self) -> QueryAnswer<VotingConfiguration> {
-        self.votes().await.map(VotingConfiguration::from)
+        self.read_votes().await.map(VotingConfiguration::from)
     }
 
-    pub(super) async fn votes(&self) -> QueryAnswer<VotesAnswer> {
-        self.hear(VOTES).await
+    pub(super) async fn read_votes(&self) -> QueryAnswer<VotesAnswer> {
+        self.query(VOTES).await
     }
 
     /// Takes the vote of the node with this name. `by_query`: the release takes the name in the
@@ -75,12 +76,12 @@ impl SearchClient {
         } else {
             format!("{EXCLUSIONS}/{name}?timeout=30s")
         };
-        self.change(Method::POST, &path, None, VOTE).await.map(drop)
+        self.send_change(Method::POST, &path, None, VOTE).await.map(drop)
     }
 
     /// Clears the list of nodes without a vote, which is only possible as a whole.
     pub async fn clear_excluded_voters(&self) -> Result<(), Error> {
         let path = format!("{EXCLUSIONS}?wait_for_removal=false");
-        self.change(Method::DELETE, &path, None, VOTE).await.map(drop)
+        self.send_change(Method::DELETE, &path, None, VOTE).await.map(drop)
     }
 }

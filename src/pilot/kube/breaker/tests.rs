@@ -52,7 +52,7 @@ impl Server {
 /// One of a pilot's loops that tries again after 100 ms.
 async fn keep_asking(breaker: &CircuitBreaker, server: &Server) {
     loop {
-        drop(breaker.pass(TrialRole::Tries, server.ask()).await);
+        drop(breaker.send_request(TrialRole::Tries, server.ask()).await);
         sleep(Duration::from_millis(100)).await;
     }
 }
@@ -61,7 +61,7 @@ async fn keep_asking(breaker: &CircuitBreaker, server: &Server) {
 async fn keep_renewing(breaker: &CircuitBreaker, server: &Server) {
     loop {
         let limit = Duration::from_secs(3);
-        drop(timeout(limit, breaker.pass(TrialRole::Defers, server.ask())).await);
+        drop(timeout(limit, breaker.send_request(TrialRole::Defers, server.ask())).await);
         sleep(limit).await;
     }
 }
@@ -98,10 +98,10 @@ async fn every_loop_is_through_within_35_seconds_of_the_return() {
             sleep(HOUR.mul_f64(rand::random())).await;
             *server.way.borrow_mut() = Way::Answers;
             let back = Instant::now();
-            while breaker.pass(TrialRole::Tries, server.ask()).await.is_err() {}
+            while breaker.send_request(TrialRole::Tries, server.ask()).await.is_err() {}
             assert!(back.elapsed() < Duration::from_secs(35), "{:?}", back.elapsed());
             // Requests that only defer are let through as well.
-            breaker.pass(TrialRole::Defers, server.ask()).await.unwrap();
+            breaker.send_request(TrialRole::Defers, server.ask()).await.unwrap();
         };
         let others = join_all((0..4).map(|_| keep_asking(&breaker, &server)));
         tokio::select! {
@@ -119,7 +119,7 @@ async fn a_thousand_pilots_do_not_come_back_at_once() {
         let first = RefCell::new(Vec::new());
         let pilots = join_all(breakers.iter().map(|breaker| async {
             // All of them notice the outage at the same moment.
-            while breaker.pass(TrialRole::Tries, server.ask()).await.is_err() {}
+            while breaker.send_request(TrialRole::Tries, server.ask()).await.is_err() {}
             first.borrow_mut().push(Instant::now());
         }));
         let story = async {
@@ -141,18 +141,19 @@ async fn a_thousand_pilots_do_not_come_back_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_leader_whose_renewal_was_refused_once_renews_in_time_though_nobody_else_asks() {
     let (breaker, server) = (CircuitBreaker::default(), Server::new(Way::Refuses));
-    breaker.pass(TrialRole::Defers, server.ask()).await.unwrap_err();
+    breaker.send_request(TrialRole::Defers, server.ask()).await.unwrap_err();
     *server.way.borrow_mut() = Way::Answers;
     let refused = Instant::now();
-    breaker.pass(TrialRole::Defers, server.ask()).await.unwrap();
+    breaker.send_request(TrialRole::Defers, server.ask()).await.unwrap();
     assert!(refused.elapsed() < Duration::from_secs(3), "{:?}", refused.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_answer_lets_all_that_wait_through_and_one_refusal_fails_them() {
     let (breaker, server) = (CircuitBreaker::default(), Server::new(Way::Refuses));
-    breaker.pass(TrialRole::Tries, server.ask()).await.unwrap_err();
-    let all = |count| join_all((0..count).map(|_| breaker.pass(TrialRole::Tries, server.ask())));
+    breaker.send_request(TrialRole::Tries, server.ask()).await.unwrap_err();
+    let all =
+        |count| join_all((0..count).map(|_| breaker.send_request(TrialRole::Tries, server.ask())));
     assert!(all(7).await.iter().all(Result::is_err));
     assert_eq!(server.asked.borrow().len(), 2);
     *server.way.borrow_mut() = Way::Answers;
@@ -166,7 +167,7 @@ async fn an_api_that_turns_the_pilot_away_is_not_away_and_that_is_said_once_in_t
     let said = || breaker.0.borrow().refusal.map(|refusal| refusal.said);
     let ask = async |way| {
         *server.way.borrow_mut() = way;
-        breaker.pass(TrialRole::Tries, server.ask()).await.unwrap();
+        breaker.send_request(TrialRole::Tries, server.ask()).await.unwrap();
         assert!(!breaker.is_away());
         breaker.is_turned_away()
     };

@@ -56,7 +56,7 @@ fn told(before: &PilotStatus, after: &PilotStatus) -> Vec<String> {
         failed: "PluginInstallFailed",
         event: "PluginFailed",
     };
-    of(before, after, Some(&preparation)).into_iter().map(mark).collect()
+    build_notices(before, after, Some(&preparation)).into_iter().map(mark).collect()
 }
 
 #[test]
@@ -164,12 +164,12 @@ fn a_volume_that_fills_is_told_once_with_what_fills_it() {
     let held =
         |mebibytes: i64| vec![VolumeShare { what: "data".to_owned(), bytes: mebibytes << 20 }];
     let [room, fills] = [storage(500, Vec::new()), storage(870, held(7))];
-    let told = of(&room, &fills, None);
+    let told = build_notices(&room, &fills, None);
     let [told] = told.as_slice() else { panic!("one event: {told:?}") };
     assert_eq!(told.reason, "VolumeFilling");
     assert!(told.note.contains("87 % of the data volume") && told.note.contains("data 7 MiB"));
-    assert_eq!(of(&fills, &storage(900, held(8)), None).len(), 0, "figures are no news");
-    assert_eq!(of(&fills, &room, None).len(), 0);
+    assert_eq!(build_notices(&fills, &storage(900, held(8)), None).len(), 0, "figures are no news");
+    assert_eq!(build_notices(&fills, &room, None).len(), 0);
 }
 
 #[test]

@@ -60,7 +60,7 @@ fn only_a_node_that_serves_may_lead_and_one_that_leaves_for_its_departure_only()
         (vec![serving.clone(), leave], false, LeaderEligibility::Yes),
         (vec![serving, stop], true, LeaderEligibility::No),
     ] {
-        assert_eq!(up(&events).eligibility(shared), eligibility, "{events:?}");
+        assert_eq!(up(&events).leader_eligibility(shared), eligibility, "{events:?}");
     }
     for (eligibility, duty, candidacy) in [
         (LeaderEligibility::Yes, LeaderDuty::None, LeaderEligibility::No),
@@ -70,7 +70,7 @@ fn only_a_node_that_serves_may_lead_and_one_that_leaves_for_its_departure_only()
         (LeaderEligibility::Departing, LeaderDuty::Departure, LeaderEligibility::Yes),
         (LeaderEligibility::No, LeaderDuty::Departure, LeaderEligibility::No),
     ] {
-        assert_eq!(eligibility.with(duty), candidacy, "{eligibility:?} {duty:?}");
+        assert_eq!(eligibility.for_duty(duty), candidacy, "{eligibility:?} {duty:?}");
     }
 }
 
@@ -167,7 +167,7 @@ impl Candidate {
     }
 
     fn leads(&self) -> bool {
-        LeaderPermit::new(self.claim.clone()).holds()
+        LeaderPermit::new(self.claim.clone()).is_held()
     }
 
     async fn until_leads(&mut self) {
@@ -306,7 +306,7 @@ async fn a_pilot_records_its_ring_without_leading_and_then_lets_the_record_be() 
     let api = Api::default();
     let cluster = PilotApi::new(&api.client(), &EXAMPLE, "db", "a");
     let name = "example-demo-leaderelection".to_owned();
-    let lease = PilotsLease::new(cluster, name, Pilot::default()).keeping(records);
+    let lease = PilotsLease::new(cluster, name, Pilot::default()).with_records(records);
     let (_serves, told) = watch::channel(LeaderEligibility::Yes);
     let (shutdown, recorded) = (Shutdown::new(), async {
         while api.spec()["founder"]["id"] != "ring" {
@@ -333,5 +333,5 @@ async fn a_node_alone_leads_itself_while_it_serves() {
     alone.until_leads().await;
     alone.eligibility.send_replace(LeaderEligibility::No);
     alone.claim.wait_for(|claim| *claim == LeaderClaim::Lost).await.unwrap();
-    assert!(LeaderPermit::alone().holds());
+    assert!(LeaderPermit::for_single_node().is_held());
 }

@@ -40,15 +40,17 @@ impl NodeMachine {
     /// Begins a decommission that is wanted, or takes one back that no longer is. Called when the
     /// intent may have changed, or the database answered.
     pub(super) fn review_decommission(&mut self, effects: &mut Vec<MachineEffect>) {
-        let leaves = self.want == Some(NodeIntent::Decommissioned);
+        let is_decommission_desired = self.want == Some(NodeIntent::Decommissioned);
         let NodePhase::Up(up) = &mut self.life else { return };
         match &mut up.decommissioning {
-            None if leaves && up.answered => {
+            None if is_decommission_desired && up.answered => {
                 up.decommissioning = Some(PendingDecommission::ASKING);
                 effects.push(MachineEffect::Decommission);
             }
             Some(decommissioning)
-                if !leaves && !decommissioning.asking && !decommissioning.binding =>
+                if !is_decommission_desired
+                    && !decommissioning.asking
+                    && !decommissioning.binding =>
             {
                 decommissioning.asking = true;
                 effects.extend([
@@ -62,22 +64,22 @@ impl NodeMachine {
 
     /// Ends the process of a node that has left, now that the leaving is on the disk, where no
     /// later start can miss it, or could not be written there for long.
-    pub(super) fn recorded(&mut self, effects: &mut Vec<MachineEffect>) {
+    pub(super) fn finish_decommission(&mut self, effects: &mut Vec<MachineEffect>) {
         let NodePhase::Up(up) = &self.life else { return };
         if up.decommissioning.is_some_and(PendingDecommission::is_recording) {
             let pid = up.pid;
             // There is nothing left to flush.
-            self.terminate(pid, effects);
+            self.terminate_process(pid, effects);
         }
     }
 
     /// Decides what to ask next, after an answer of the database or when it is time to ask again.
-    pub(super) fn decommission_answered(
+    pub(super) fn handle_decommission_answer(
         &mut self,
         event: &MachineEvent,
         effects: &mut Vec<MachineEffect>,
     ) {
-        let leaves = self.want == Some(NodeIntent::Decommissioned);
+        let is_decommission_desired = self.want == Some(NodeIntent::Decommissioned);
         let NodePhase::Up(up) = &mut self.life else { return };
         let Some(decommissioning) = &mut up.decommissioning else { return };
         if decommissioning.recording {
@@ -91,7 +93,7 @@ impl NodeMachine {
                 effects.push(MachineEffect::RecordDecommissioned);
                 return;
             }
-            MachineEvent::DecommissionCancelled if !leaves => {
+            MachineEvent::DecommissionCancelled if !is_decommission_desired => {
                 up.decommissioning = None;
                 return;
             }
@@ -100,7 +102,7 @@ impl NodeMachine {
                 MachineEffect::Decommission
             }
             MachineEvent::DecommissionMoving | MachineEvent::DecommissionRefused
-                if !leaves && !decommissioning.binding =>
+                if !is_decommission_desired && !decommissioning.binding =>
             {
                 MachineEffect::CancelDecommission
             }
@@ -110,7 +112,7 @@ impl NodeMachine {
             MachineEvent::DecommissionRefused | MachineEvent::CancelFailed => {
                 MachineEffect::Arm(MachineTimer::Decommission, DECOMMISSION_RETRY)
             }
-            _ if leaves => MachineEffect::Decommission,
+            _ if is_decommission_desired => MachineEffect::Decommission,
             _ => MachineEffect::CancelDecommission,
         };
         decommissioning.asking = !matches!(effect, MachineEffect::Arm(..));

@@ -28,14 +28,14 @@ impl NodeMachine {
     }
 
     /// Returns the count of crashes, failed spawns and failed preparations in a row.
-    pub fn failures(&self) -> u32 {
+    pub fn failure_count(&self) -> u32 {
         self.failures
     }
 
     /// Makes the machine of a node whose database an earlier program started, with `want` and
     /// `restart` as that program had acted upon them; and the effects with which this program goes
     /// on.
-    pub fn resumed(
+    pub fn from_handover(
         limits: TimeLimits,
         decommissioned: bool,
         (want, restart): (NodeIntent, Option<String>),
@@ -48,14 +48,14 @@ impl NodeMachine {
         }
         if up.decommissioning.is_some() {
             // The decommission was taken back, or is past that: the database says which.
-            let leaves = want == NodeIntent::Decommissioned;
-            effects.push(if leaves {
+            let is_decommission_desired = want == NodeIntent::Decommissioned;
+            effects.push(if is_decommission_desired {
                 MachineEffect::Decommission
             } else {
                 MachineEffect::CancelDecommission
             });
         }
-        let fresh = Self::new(limits, decommissioned);
-        (Self { want: Some(want), restart, failures, life: NodePhase::Up(up), ..fresh }, effects)
+        let machine = Self::new(limits, decommissioned);
+        (Self { want: Some(want), restart, failures, life: NodePhase::Up(up), ..machine }, effects)
     }
 }

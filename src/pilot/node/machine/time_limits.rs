@@ -29,10 +29,10 @@ impl TimeLimits {
     /// Returns the limits of a stop. With `hung`, for a database that does not answer, it has no
     /// flush and a shorter grace period.
     #[must_use]
-    pub(super) fn stopping(self, hung: bool) -> Self {
-        let short = HUNG_GRACE + crate::pilot::process::init::KILL_MARGIN;
+    pub(super) fn for_stop(self, is_hung: bool) -> Self {
+        let short_grace = HUNG_GRACE + crate::pilot::process::init::KILL_MARGIN;
         let stop = StopPlan { flush: Duration::ZERO, ..self.stop };
-        if hung { Self { grace: self.grace.min(short), stop, ..self } } else { self }
+        if is_hung { Self { grace: self.grace.min(short_grace), stop, ..self } } else { self }
     }
 
     /// Returns how long a flush may take: at most three quarters of the time, so that signals
@@ -42,9 +42,9 @@ impl TimeLimits {
     }
 
     /// Returns the signal of step `step` of a stop, from 0.
-    pub fn signal(self, step: usize) -> Option<i32> {
-        let first = std::iter::once(self.stop.signal);
-        first.chain(self.stop.then.iter().map(|(_, signal)| *signal)).nth(step)
+    pub fn stop_signal(self, step: usize) -> Option<i32> {
+        let first_signal = std::iter::once(self.stop.signal);
+        first_signal.chain(self.stop.then.iter().map(|(_, signal)| *signal)).nth(step)
     }
 
     /// Returns how long the signal of step `step` has before the next one is sent; `None`: there is

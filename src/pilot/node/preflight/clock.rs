@@ -14,7 +14,7 @@ use std::{
 use jiff::Timestamp;
 use tracing::warn;
 
-use super::failed;
+use super::failed_check;
 use crate::pilot::driver::FailedCheck;
 
 /// How far the clock may be behind: machines that keep time are closer together.
@@ -35,23 +35,24 @@ pub(super) struct ClockReference<'a> {
 
 /// Checks that the clock is not before this program was made, nor behind the API server's, nor,
 /// where that is not known, behind the times of the data.
-pub(super) fn check(now: SystemTime, witness: ClockReference<'_>) -> Result<(), FailedCheck> {
-    let problem = |message| failed("PreflightFailed", message);
+pub(super) fn check_clock(now: SystemTime, witness: ClockReference<'_>) -> Result<(), FailedCheck> {
+    let problem = |message| failed_check("PreflightFailed", message);
     if now < SystemTime::UNIX_EPOCH + EPOCH {
-        return Err(problem(format!("the machine's clock says {}; set it", shown(now))));
+        return Err(problem(format!("the machine's clock says {}; set it", format_time(now))));
     }
     let Some(data) = witness.data else { return Ok(()) };
     if let Some(api) = witness.api.filter(|api| *api > now + BEHIND) {
         return Err(problem(format!(
             "the machine's clock says {}, and the API server's {}; set the clock",
-            shown(now),
-            shown(api)
+            format_time(now),
+            format_time(api)
         )));
     }
-    let newest = newest(data).map_err(|error| problem(format!("{}: {error}", data.display())))?;
-    let Some(newest) = newest.filter(|newest| *newest > now + BEHIND) else { return Ok(()) };
+    let newest_time = newest_modification(data)
+        .map_err(|error| problem(format!("{}: {error}", data.display())))?;
+    let Some(newest_time) = newest_time.filter(|time| *time > now + BEHIND) else { return Ok(()) };
     if witness.api.is_some() {
-        let (now, until) = (shown(now), shown(newest));
+        let (now, until) = (format_time(now), format_time(newest_time));
         warn!(
             now,
             until, "Data were written by a clock that ran ahead: until then newer writes may lose"
@@ -61,30 +62,30 @@ pub(super) fn check(now: SystemTime, witness: ClockReference<'_>) -> Result<(), 
     Err(problem(format!(
         "the machine's clock says {}, and data were written at {}; set the clock, or touch the files \
          when it is their times that are wrong; it starts by itself when the clock has passed that",
-        shown(now),
-        shown(newest)
+        format_time(now),
+        format_time(newest_time)
     )))
 }
 
-fn shown(time: SystemTime) -> String {
+fn format_time(time: SystemTime) -> String {
     Timestamp::try_from(time).unwrap_or_default().to_string()
 }
 
 /// Returns the newest modification time on the volume, down to the files of its folders.
-fn newest(data: &Path) -> io::Result<Option<SystemTime>> {
-    let mut newest = None;
+fn newest_modification(data: &Path) -> io::Result<Option<SystemTime>> {
+    let mut newest_time = None;
     for entry in fs::read_dir(data)?.take(MOST) {
         let entry = entry?;
-        let about = entry.metadata()?;
-        newest = newest.max(about.modified().ok());
-        if about.is_dir() {
+        let metadata = entry.metadata()?;
+        newest_time = newest_time.max(metadata.modified().ok());
+        if metadata.is_dir() {
             // A folder that vanishes or may not be read says nothing about the clock.
-            let inner = fs::read_dir(entry.path()).into_iter().flatten().take(MOST).flatten();
-            let times = inner.filter_map(|file| file.metadata().ok()?.modified().ok());
-            newest = newest.max(times.max());
+            let inner_files = fs::read_dir(entry.path()).into_iter().flatten().take(MOST).flatten();
+            let times = inner_files.filter_map(|file| file.metadata().ok()?.modified().ok());
+            newest_time = newest_time.max(times.max());
         }
     }
-    Ok(newest)
+    Ok(newest_time)
 }
 
 #[cfg(test)]
@@ -97,7 +98,7 @@ mod tests {
     fn a_clock_behind_the_data_is_told() {
         let data = tempfile::tempdir().unwrap();
         let now = SystemTime::now();
-        let check = |now| check(now, ClockReference { data: Some(data.path()), api: None });
+        let check = |now| check_clock(now, ClockReference { data: Some(data.path()), api: None });
         assert_eq!(check(now), Ok(()));
         fs::create_dir(data.path().join("commitlog")).unwrap();
         let file = fs::File::create(data.path().join("commitlog/1.log")).unwrap();
@@ -116,7 +117,7 @@ mod tests {
         let now = SystemTime::now();
         let file = fs::File::create(data.path().join("1.log")).unwrap();
         file.set_modified(now + HOUR).unwrap();
-        let check = |now, api| check(now, ClockReference { data: Some(data.path()), api });
+        let check = |now, api| check_clock(now, ClockReference { data: Some(data.path()), api });
         assert_eq!(check(now, Some(now)), Ok(()));
         assert_eq!(check(now + HOUR, Some(now)), Ok(()), "its own clock is behind");
         let told = check(now, Some(now + HOUR)).unwrap_err();
@@ -128,7 +129,7 @@ mod tests {
     fn a_database_that_does_not_order_writes_by_time_needs_a_clock_that_was_set() {
         let now = SystemTime::now();
         let none = ClockReference { data: None, api: Some(now + HOUR) };
-        assert_eq!(check(now, none), Ok(()));
-        assert!(check(SystemTime::UNIX_EPOCH, none).is_err());
+        assert_eq!(check_clock(now, none), Ok(()));
+        assert!(check_clock(SystemTime::UNIX_EPOCH, none).is_err());
     }
 }

@@ -12,7 +12,7 @@ use nix::{
 };
 use tracing::info;
 
-use super::{PreflightContext, failed};
+use super::{PreflightContext, failed_check};
 use crate::{
     api::{names::annotation, v1beta1::PilotStorage},
     pilot::{
@@ -45,95 +45,102 @@ pub struct VolumeSpace {
 ///
 /// # Errors
 /// When the file system does not say.
-pub fn space(data: &Path) -> io::Result<VolumeSpace> {
+pub fn read_space(data: &Path) -> io::Result<VolumeSpace> {
     let stat = statvfs(data)?;
-    let shown = data.display();
+    let data_path = data.display();
     let bytes = |blocks: u64| blocks.saturating_mul(stat.fragment_size());
-    let whole = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+    let to_signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
     let free = bytes(stat.blocks_available());
     let full = if free < LEAST_FREE {
         Some(format!(
-            "volume at {shown} has {} MiB left of the {} MiB that a start needs; free space or \
+            "volume at {data_path} has {} MiB left of the {} MiB that a start needs; free space or \
              grow it",
             free >> 20,
             LEAST_FREE >> 20
         ))
     } else if stat.files() > 0 && stat.files_available() < LEAST_INODES {
-        let left = stat.files_available();
-        Some(format!("volume at {shown} has {left} inodes left; remove files or grow it"))
+        let free_inodes = stat.files_available();
+        Some(format!(
+            "volume at {data_path} has {free_inodes} inodes left; remove files or grow it"
+        ))
     } else {
         None
     };
     let storage = PilotStorage {
-        path: shown.to_string(),
-        capacity_bytes: whole(bytes(stat.blocks())),
-        used_bytes: whole(bytes(stat.blocks().saturating_sub(stat.blocks_free()))),
+        path: data_path.to_string(),
+        capacity_bytes: to_signed(bytes(stat.blocks())),
+        used_bytes: to_signed(bytes(stat.blocks().saturating_sub(stat.blocks_free()))),
         ..PilotStorage::default()
     };
     Ok(VolumeSpace { storage, free, full })
 }
 
-pub(super) fn directory(
+pub(super) fn check_directory(
     node: &DatabaseNode,
     host: &PreflightContext,
     lock: &mut Option<VolumeLock>,
 ) -> Result<(), FailedCheck> {
     let data = &node.data;
-    let shown = data.display();
-    let problem = |message| failed("PreflightFailed", message);
-    let about = fs::metadata(data).map_err(|error| {
-        problem(format!("data directory {shown} cannot be used: {error}; mount the volume there"))
+    let data_path = data.display();
+    let problem = |message| failed_check("PreflightFailed", message);
+    let metadata = fs::metadata(data).map_err(|error| {
+        problem(format!(
+            "data directory {data_path} cannot be used: {error}; mount the volume there"
+        ))
     })?;
-    if !about.is_dir() {
-        return Err(problem(format!("{shown} is not a directory; mount the data volume there")));
+    if !metadata.is_dir() {
+        return Err(problem(format!(
+            "{data_path} is not a directory; mount the data volume there"
+        )));
     }
     if host.require_mount {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        let real = fs::canonicalize(data).unwrap_or_else(|_| data.clone());
-        if !is_mounted(&real, &mounts) {
+        let real_path = fs::canonicalize(data).unwrap_or_else(|_| data.clone());
+        if !is_mounted(&real_path, &mounts) {
             return Err(problem(format!(
-                "{shown} is not a mounted volume, so data would be lost with the container; \
+                "{data_path} is not a mounted volume, so data would be lost with the container; \
                  mount one"
             )));
         }
     }
-    PilotFiles::of(data).create().and_then(|()| probe_write(data)).map_err(|error| match error
-        .raw_os_error()
-    {
-        Some(nix::libc::ENOSPC) => {
-            failed("DiskFull", format!("volume at {shown} is full; free space or grow it"))
-        }
-        Some(nix::libc::EROFS) => problem(format!(
-            "volume at {shown} is mounted read-only; see why, a file system with errors is"
-        )),
-        _ => {
-            let uid = nix::unistd::geteuid();
-            problem(format!(
-                "{shown} cannot be written by uid {uid}: {error}; check fsGroup or owner"
-            ))
-        }
-    })?;
-    let space = space(data)
-        .map_err(|error| problem(format!("space left at {shown} is unknown: {error}")))?;
+    PilotFiles::for_directory(data).ensure_directory().and_then(|()| probe_write(data)).map_err(
+        |error| match error.raw_os_error() {
+            Some(nix::libc::ENOSPC) => failed_check(
+                "DiskFull",
+                format!("volume at {data_path} is full; free space or grow it"),
+            ),
+            Some(nix::libc::EROFS) => problem(format!(
+                "volume at {data_path} is mounted read-only; see why, a file system with errors is"
+            )),
+            _ => {
+                let uid = nix::unistd::geteuid();
+                problem(format!(
+                    "{data_path} cannot be written by uid {uid}: {error}; check fsGroup or owner"
+                ))
+            }
+        },
+    )?;
+    let space = read_space(data)
+        .map_err(|error| problem(format!("space left at {data_path} is unknown: {error}")))?;
     if let Some(full) = space.full {
-        return Err(failed("DiskFull", full));
+        return Err(failed_check("DiskFull", full));
     }
     let capacity = u64::try_from(space.storage.capacity_bytes).unwrap_or_default();
-    if let Some(needed) = host.shortage.lacks(space.free, capacity) {
-        return Err(failed(
+    if let Some(needed) = host.shortage.required_bytes(space.free, capacity) {
+        return Err(failed_check(
             "DiskFull",
             format!(
                 "the database ended for want of room again and again; it is started once {} MiB are \
-                 free on the volume at {shown}, and {} MiB are: free space or grow it",
+                 free on the volume at {data_path}, and {} MiB are: free space or grow it",
                 needed >> 20,
                 space.free >> 20
             ),
         ));
     }
     if lock.is_none() {
-        let folder = File::open(data).map_err(|error| problem(format!("{shown}: {error}")))?;
+        let folder = File::open(data).map_err(|error| problem(format!("{data_path}: {error}")))?;
         *lock = Some(Flock::lock(folder, FlockArg::LockExclusiveNonblock).map_err(|_| {
-            problem(format!("{shown} is in use by another pilot; only one may run on it"))
+            problem(format!("{data_path} is in use by another pilot; only one may run on it"))
         })?);
     }
     Ok(())
@@ -141,15 +148,15 @@ pub(super) fn directory(
 
 /// Does a mount other than the root's hold this path? The root is the image's layer.
 fn is_mounted(path: &Path, mountinfo: &str) -> bool {
-    let points = mountinfo.lines().filter_map(|line| line.split(' ').nth(4)).map(unescaped);
-    let holding = points.filter(|point| path.starts_with(point));
-    holding
+    let points = mountinfo.lines().filter_map(|line| line.split(' ').nth(4)).map(unescape_path);
+    let containing_mounts = points.filter(|point| path.starts_with(point));
+    containing_mounts
         .max_by_key(|point| point.components().count())
         .is_some_and(|point| point != Path::new("/"))
 }
 
 /// Decodes a path of mountinfo, where the kernel writes white space and backslashes as `\040`.
-fn unescaped(point: &str) -> PathBuf {
+fn unescape_path(point: &str) -> PathBuf {
     let mut parts = point.split('\\');
     let mut path = parts.next().unwrap_or_default().to_owned();
     for part in parts {
@@ -161,20 +168,24 @@ fn unescaped(point: &str) -> PathBuf {
 }
 
 fn probe_write(data: &Path) -> io::Result<()> {
-    let folder = FolderHandle::open(data)?.at(FOLDER)?;
-    folder.write("probe", &[0; 4096], 0o600)?;
-    folder.remove("probe")
+    let folder = FolderHandle::open(data)?.open_folder(FOLDER)?;
+    folder.write_file("probe", &[0; 4096], 0o600)?;
+    folder.remove_file("probe")
 }
 
 /// Are the data on the volume this node's? A volume without a mark gets one when it is empty, or
 /// when the Pilot's annotation adopts its data.
-pub(super) fn identity(node: &DatabaseNode, host: &PreflightContext) -> Result<(), FailedCheck> {
-    let shown = node.data.display();
-    let files = PilotFiles::of(&node.data);
-    let mismatch = |message| failed("IdentityMismatch", message);
-    let broken = |error| mismatch(format!("mark of the data at {shown} cannot be used: {error}"));
+pub(super) fn check_identity(
+    node: &DatabaseNode,
+    host: &PreflightContext,
+) -> Result<(), FailedCheck> {
+    let data_path = node.data.display();
+    let files = PilotFiles::for_directory(&node.data);
+    let mismatch = |message| failed_check("IdentityMismatch", message);
+    let mark_error =
+        |error| mismatch(format!("mark of the data at {data_path} cannot be used: {error}"));
     let spec = &node.pilot.spec;
-    let wanted = VolumeMark {
+    let desired_mark = VolumeMark {
         kind: spec.cluster_ref.as_ref().map(|cluster| cluster.kind.clone()),
         namespace: Some(host.namespace.clone()),
         cluster: spec.cluster_ref.as_ref().map(|cluster| cluster.name.clone()),
@@ -182,38 +193,48 @@ pub(super) fn identity(node: &DatabaseNode, host: &PreflightContext) -> Result<(
         pilot: node.pilot.metadata.name.clone().unwrap_or_default(),
         ..VolumeMark::default()
     };
-    let adopted = ring::is_adopted(&node.pilot);
+    let is_adopted = ring::is_adopted(&node.pilot);
     let hint =
         format!("if they are this node's, annotate the Pilot with {}=true", annotation::ADOPT_DATA);
-    let unreadable = |error| {
-        let text = format!("mark of the data at {shown} cannot be read: {error}");
+    let read_error = |error| {
+        let text = format!("mark of the data at {data_path} cannot be read: {error}");
         mismatch(format!("{text}; remove {FOLDER}/identity.json there; {hint}"))
     };
-    let Some(found) = files.mark().map_err(unreadable)? else {
-        if !adopted && !is_empty(&node.data).map_err(broken)? {
-            return Err(mismatch(format!("{shown} holds data without Navigator's mark; {hint}")));
+    let Some(stored_mark) = files.read_mark().map_err(read_error)? else {
+        if !is_adopted && !is_empty(&node.data).map_err(mark_error)? {
+            return Err(mismatch(format!(
+                "{data_path} holds data without Navigator's mark; {hint}"
+            )));
         }
-        return files.set_mark(&wanted).map_err(broken);
+        return files.set_mark(&desired_mark).map_err(mark_error);
     };
     // A cluster that was deleted and made again on its retained volumes has a new uid and the
     // same names; a volume of another node or cluster has other names. Whose ring the data are of
     // is decided when the node takes its turn, and the uid written then.
-    let same_place = (&found.kind, &found.namespace, &found.cluster, &found.pilot)
-        == (&wanted.kind, &wanted.namespace, &wanted.cluster, &wanted.pilot);
-    if same_place {
+    let is_same_place =
+        (&stored_mark.kind, &stored_mark.namespace, &stored_mark.cluster, &stored_mark.pilot)
+            == (
+                &desired_mark.kind,
+                &desired_mark.namespace,
+                &desired_mark.cluster,
+                &desired_mark.pilot,
+            );
+    if is_same_place {
         return Ok(());
     }
-    if !adopted {
+    if !is_adopted {
         return Err(mismatch(format!(
-            "{shown} holds the data of {} in cluster {}/{}; {hint}",
-            found.pilot,
-            found.namespace.as_deref().unwrap_or("?"),
-            found.cluster.as_deref().unwrap_or("?"),
+            "{data_path} holds the data of {} in cluster {}/{}; {hint}",
+            stored_mark.pilot,
+            stored_mark.namespace.as_deref().unwrap_or("?"),
+            stored_mark.cluster.as_deref().unwrap_or("?"),
         )));
     }
-    info!(was = found.pilot, of = ?found.cluster, "Adopted the data of another node");
-    let VolumeMark { kind, namespace, cluster, pilot, .. } = wanted;
-    files.set_mark(&VolumeMark { kind, namespace, cluster, pilot, ..found }).map_err(broken)
+    info!(was = stored_mark.pilot, of = ?stored_mark.cluster, "Adopted the data of another node");
+    let VolumeMark { kind, namespace, cluster, pilot, .. } = desired_mark;
+    files
+        .set_mark(&VolumeMark { kind, namespace, cluster, pilot, ..stored_mark })
+        .map_err(mark_error)
 }
 
 /// Does the folder hold nothing but what a new file system and the pilot put there?

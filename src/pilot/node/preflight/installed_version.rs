@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use super::failed;
+use super::failed_check;
 use crate::{
     api::names::annotation,
     pilot::driver::{DatabaseNode, FailedCheck},
@@ -10,7 +10,7 @@ use crate::{
 
 /// Returns the version in the name of the program's own jar, `lib/NAME-VERSION.jar` below `home`,
 /// for the first of `names` that is there. `None`: the installation is laid out in another way.
-pub fn installed(home: &Path, names: &[&str]) -> Option<String> {
+pub fn find_installed_version(home: &Path, names: &[&str]) -> Option<String> {
     let files: Vec<String> = fs::read_dir(home.join("lib"))
         .ok()?
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
@@ -31,29 +31,32 @@ pub fn installed(home: &Path, names: &[&str]) -> Option<String> {
 pub fn out_of_turn(
     node: &DatabaseNode,
     program: Option<&str>,
-    written: Option<&str>,
+    data_version: Option<&str>,
 ) -> Option<FailedCheck> {
-    let named = node.pilot.spec.version.as_deref()?;
-    let (program, written) = (program?, written?);
+    let desired_version = node.pilot.spec.version.as_deref()?;
+    let (program, data_version) = (program?, data_version?);
     let annotations = node.pilot.metadata.annotations.as_ref();
-    let waits = annotations.is_some_and(|all| all.contains_key(annotation::PINNED_POD));
-    let other = program != named && (waits || series(program) != series(named));
-    let would_upgrade = program != written && series(written) == series(named);
+    let is_pinned =
+        annotations.is_some_and(|annotations| annotations.contains_key(annotation::PINNED_POD));
+    let is_other_version = program != desired_version
+        && (is_pinned || minor_series(program) != minor_series(desired_version));
+    let would_upgrade =
+        program != data_version && minor_series(data_version) == minor_series(desired_version);
     let place = node.home.display();
-    if written == named && is_below(program, named) {
+    if data_version == desired_version && is_below(program, desired_version) {
         let message = format!(
-            "the program in {place} is of {program}, and the data were written by {written}, as \
+            "the program in {place} is of {program}, and the data were written by {data_version}, as \
              this node's Pilot names it: the pod was made of an earlier template, and is made \
              anew; set spec.version where spec.image is of {program}"
         );
-        return Some(failed("PreflightFailed", message));
+        return Some(failed_check("PreflightFailed", message));
     }
-    (other && would_upgrade).then(|| {
+    (is_other_version && would_upgrade).then(|| {
         let message = format!(
-            "the program in {place} is of {program}, and this node is of {named}: it is upgraded \
+            "the program in {place} is of {program}, and this node is of {desired_version}: it is upgraded \
              when its Pilot names that version; set spec.version where spec.image is of {program}"
         );
-        failed("PreflightFailed", message)
+        failed_check("PreflightFailed", message)
     })
 }
 
@@ -66,7 +69,7 @@ fn is_below(version: &str, other: &str) -> bool {
 }
 
 /// Returns the major and the minor number of a version.
-fn series(version: &str) -> Vec<&str> {
+fn minor_series(version: &str) -> Vec<&str> {
     version.splitn(3, '.').take(2).collect()
 }
 
@@ -99,17 +102,17 @@ mod tests {
     fn the_program_tells_its_version_by_its_own_jar() {
         let home = tempfile::tempdir().unwrap();
         let names = ["apache-example", "example-all"];
-        assert_eq!(installed(home.path(), &names), None);
+        assert_eq!(find_installed_version(home.path(), &names), None);
         fs::create_dir(home.path().join("lib")).unwrap();
         for jar in ["example-driver-core-3.12.1-shaded.jar", "other-core-7.17.29.jar"] {
             fs::write(home.path().join("lib").join(jar), "").unwrap();
         }
-        assert_eq!(installed(home.path(), &names), None);
-        assert_eq!(installed(home.path(), &["other"]), None);
+        assert_eq!(find_installed_version(home.path(), &names), None);
+        assert_eq!(find_installed_version(home.path(), &["other"]), None);
         for jar in ["example-all-5.0.6.jar", "other-7.17.29.jar"] {
             fs::write(home.path().join("lib").join(jar), "").unwrap();
         }
-        assert_eq!(installed(home.path(), &names).as_deref(), Some("5.0.6"));
-        assert_eq!(installed(home.path(), &["other"]).as_deref(), Some("7.17.29"));
+        assert_eq!(find_installed_version(home.path(), &names).as_deref(), Some("5.0.6"));
+        assert_eq!(find_installed_version(home.path(), &["other"]).as_deref(), Some("7.17.29"));
     }
 }

@@ -5,15 +5,18 @@ use std::{io, net::TcpListener, time::Duration};
 use futures::future::join_all;
 use tokio::{net::lookup_host, time::timeout};
 
-use super::{PreflightContext, failed};
+use super::{PreflightContext, failed_check};
 use crate::pilot::driver::{DatabaseNode, FailedCheck};
 
 /// How long a resolver may take; one that takes longer counts as not answering.
 const RESOLVE: Duration = Duration::from_secs(10);
 
-pub(super) fn address(node: &DatabaseNode, host: &PreflightContext) -> Result<(), FailedCheck> {
+pub(super) fn check_address(
+    node: &DatabaseNode,
+    host: &PreflightContext,
+) -> Result<(), FailedCheck> {
     let address = node.address;
-    let problem = |message| failed("PreflightFailed", message);
+    let problem = |message| failed_check("PreflightFailed", message);
     for port in [0].iter().chain(&host.ports) {
         match TcpListener::bind((address, *port)) {
             Ok(_) => {}
@@ -31,24 +34,25 @@ pub(super) fn address(node: &DatabaseNode, host: &PreflightContext) -> Result<()
 }
 
 /// Returns those of `names`, each `host` or `host:port`, that do not resolve now.
-pub async fn unresolved(names: &[String]) -> Vec<String> {
-    failing(names, |name| async move {
+pub async fn find_unresolved(names: &[String]) -> Vec<String> {
+    find_failing(names, |name| async move {
         let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
-        lookup_host((host, 0)).await.is_ok_and(|mut all| all.next().is_some())
+        lookup_host((host, 0)).await.is_ok_and(|mut addresses| addresses.next().is_some())
     })
     .await
 }
 
 /// Looks up all `names` at once and returns those that do not resolve: many slow lookups then take
 /// no longer than one, and a visit to the volume may not last as long as twenty in a row.
-async fn failing<'a, F: Future<Output = bool>>(
+async fn find_failing<'a, F: Future<Output = bool>>(
     names: &'a [String],
-    resolves: impl Fn(&'a str) -> F,
+    resolve: impl Fn(&'a str) -> F,
 ) -> Vec<String> {
-    let asked = names.iter().map(|name| timeout(RESOLVE, resolves(name)));
-    let found = join_all(asked).await;
-    let missing = names.iter().zip(found).filter(|(_, found)| !matches!(found, Ok(true)));
-    missing.map(|(name, _)| name.clone()).collect()
+    let lookups = names.iter().map(|name| timeout(RESOLVE, resolve(name)));
+    let results = join_all(lookups).await;
+    let unresolved_names =
+        names.iter().zip(results).filter(|(_, result)| !matches!(result, Ok(true)));
+    unresolved_names.map(|(name, _)| name.clone()).collect()
 }
 
 #[cfg(test)]
@@ -58,14 +62,14 @@ mod tests {
     #[tokio::test]
     async fn names_that_do_not_resolve_are_found() {
         let names = ["127.0.0.1:7000", "no-such-host.invalid", "localhost"].map(str::to_owned);
-        assert_eq!(unresolved(&names).await, ["no-such-host.invalid"]);
+        assert_eq!(find_unresolved(&names).await, ["no-such-host.invalid"]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn names_that_nobody_answers_for_take_no_longer_than_one() {
         let names: Vec<String> = (0..20).map(|number| format!("seed-{number}")).collect();
         let begun = tokio::time::Instant::now();
-        let missing = failing(&names, |name| async move {
+        let missing = find_failing(&names, |name| async move {
             if name != "seed-7" {
                 std::future::pending::<()>().await;
             }

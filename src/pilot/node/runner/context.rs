@@ -28,8 +28,8 @@ use crate::{
 const PEERS_LIMIT: Duration = Duration::from_secs(5);
 
 /// Returns the smaller of two limits, where there are any: both bind.
-fn least(told: Option<u64>, found: Option<u64>) -> Option<u64> {
-    told.into_iter().chain(found).min()
+fn smaller_limit(configured_limit: Option<u64>, detected_limit: Option<u64>) -> Option<u64> {
+    configured_limit.into_iter().chain(detected_limit).min()
 }
 
 #[derive(Clone)]
@@ -64,7 +64,7 @@ impl KnownPeers {
 impl RunnerContext {
     /// Makes the node as the database sees it. Boxed: tasks that hold a node are moved about on the
     /// main thread's stack, and pages of the stack that were used once stay resident.
-    pub(super) fn node(
+    pub(super) fn build_node(
         &self,
         pilot: &Pilot,
         peers: &[Pilot],
@@ -81,7 +81,7 @@ impl RunnerContext {
             data: settings.data.clone(),
             config: settings.config.clone(),
             shared: settings.shared.clone(),
-            memory_limit: least(settings.memory_limit, cgroup::memory_limit()),
+            memory_limit: smaller_limit(settings.memory_limit, cgroup::memory_limit()),
             may_found,
             ring: None,
         })
@@ -99,7 +99,7 @@ impl RunnerContext {
 
     /// Lists the node's peers as the API has them now; `None` when the API does not say, and an
     /// empty list where there is no API.
-    pub(super) async fn peers(&self, pilot: &Pilot) -> Option<Vec<Pilot>> {
+    pub(super) async fn peers_or_empty(&self, pilot: &Pilot) -> Option<Vec<Pilot>> {
         if self.cluster.is_none() {
             return Some(Vec::new());
         }
@@ -108,7 +108,7 @@ impl RunnerContext {
 
     async fn list_peers(&self, pilot: &Pilot) -> Option<Vec<Pilot>> {
         let cluster = self.cluster.as_ref()?;
-        match timeout(PEERS_LIMIT, cluster.peers(pilot)).await {
+        match timeout(PEERS_LIMIT, cluster.list_peers(pilot)).await {
             Ok(Ok(peers)) => {
                 // Only the leader's duties go by peers that were listed before.
                 if self.driver.has_lead_duties() {
@@ -127,27 +127,27 @@ impl RunnerContext {
     /// Returns the time of the API server's clock; `None` when the API does not answer, and on a
     /// host: there it may be this machine's own clock, which proves nothing.
     pub(super) async fn api_time(&self) -> Option<SystemTime> {
-        let cluster = self.cluster.as_ref().filter(|it| !it.breaker().is_away())?;
+        let cluster = self.cluster.as_ref().filter(|api| !api.breaker().is_away())?;
         self.settings.pod_uid.as_ref()?;
-        timeout(PEERS_LIMIT, cluster.time()).await.ok().flatten()
+        timeout(PEERS_LIMIT, cluster.server_time()).await.ok().flatten()
     }
 
     /// Sends the loop a message. When the loop is gone, the message is of no use any more.
-    pub(super) async fn tell(&self, message: RunnerMessage) {
+    pub(super) async fn send_message(&self, message: RunnerMessage) {
         drop(self.messages.send(message).await);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::least;
+    use super::smaller_limit;
 
     #[test]
     fn the_smaller_limit_binds() {
-        assert_eq!(least(None, None), None);
-        assert_eq!(least(Some(2), None), Some(2));
-        assert_eq!(least(None, Some(3)), Some(3));
-        assert_eq!(least(Some(2), Some(3)), Some(2));
-        assert_eq!(least(Some(4), Some(3)), Some(3));
+        assert_eq!(smaller_limit(None, None), None);
+        assert_eq!(smaller_limit(Some(2), None), Some(2));
+        assert_eq!(smaller_limit(None, Some(3)), Some(3));
+        assert_eq!(smaller_limit(Some(2), Some(3)), Some(2));
+        assert_eq!(smaller_limit(Some(4), Some(3)), Some(3));
     }
 }

@@ -14,8 +14,11 @@ use tokio::{sync::watch, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-pub(super) use self::decommission::{cancel_answered, decommission_answered};
-use super::{RunnerMessage, context::RunnerContext, intent_tracker::IntentTracker, startup::hung};
+pub(super) use self::decommission::{handle_cancel_answer, handle_decommission_answer};
+use super::{
+    RunnerMessage, context::RunnerContext, intent_tracker::IntentTracker,
+    startup::hung_volume_check,
+};
 use crate::{
     error::chain,
     pilot::{
@@ -44,9 +47,9 @@ impl DatabaseProcess {
     }
 
     /// Waits for the process to end. Cancel-safe.
-    pub(super) async fn exited(&mut self) -> ChildExit {
+    pub(super) async fn wait_for_exit(&mut self) -> ChildExit {
         match &mut self.child {
-            Some(child) => child.exited().await,
+            Some(child) => child.wait_for_exit().await,
             None => std::future::pending().await,
         }
     }
@@ -76,19 +79,35 @@ impl DatabaseProcess {
     pub(super) fn begin_following(
         &mut self,
         ctx: &RunnerContext,
-        wanted: &IntentTracker,
-        marked: Option<VolumeMark>,
+        tracker: &IntentTracker,
+        known_mark: Option<VolumeMark>,
     ) {
         self.following = CancellationToken::new();
         let Some(pid) = self.child.as_ref().map(|child| child.pid) else { return };
-        let (unsettled, told) = watch::channel(true);
-        self.follow(ctx, "observe", observation::observe(ctx.clone(), pid, marked, unsettled));
-        self.follow(ctx, "upkeep", upkeep::keep_up(ctx.clone(), wanted.intent.clone()));
-        self.follow(ctx, "security", security::keep(ctx.clone(), pid, wanted.intent.clone()));
-        self.follow(ctx, "forget", forgetting::forget_lost(ctx.clone(), wanted.intent.clone()));
-        if let (Some(_), Some(pilot)) = (&ctx.cluster, &wanted.pilot) {
-            let work = observation::watch_peers(ctx.clone(), pilot.clone(), told);
-            self.follow(ctx, "peers", work);
+        let (unsettled_sender, unsettled_receiver) = watch::channel(true);
+        self.spawn_task(
+            ctx,
+            "observe",
+            observation::observe_database(ctx.clone(), pid, known_mark, unsettled_sender),
+        );
+        self.spawn_task(
+            ctx,
+            "upkeep",
+            upkeep::run_pending_tasks(ctx.clone(), tracker.intent.clone()),
+        );
+        self.spawn_task(
+            ctx,
+            "security",
+            security::keep_security(ctx.clone(), pid, tracker.intent.clone()),
+        );
+        self.spawn_task(
+            ctx,
+            "forget",
+            forgetting::forget_lost(ctx.clone(), tracker.intent.clone()),
+        );
+        if let (Some(_), Some(pilot)) = (&ctx.cluster, &tracker.pilot) {
+            let work = observation::watch_peers(ctx.clone(), pilot.clone(), unsettled_receiver);
+            self.spawn_task(ctx, "peers", work);
         }
     }
 
@@ -97,7 +116,7 @@ impl DatabaseProcess {
     }
 
     /// Spawns a task about the running process, which is cancelled when the process has ended.
-    pub(super) fn follow<F>(&self, ctx: &RunnerContext, name: &'static str, work: F)
+    pub(super) fn spawn_task<F>(&self, ctx: &RunnerContext, name: &'static str, work: F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -111,15 +130,16 @@ impl DatabaseProcess {
     }
 
     /// Tells a running database what is new about its peers.
-    pub(super) fn refresh(&self, ctx: &RunnerContext, mut node: Box<DatabaseNode>) {
+    pub(super) fn refresh_peers(&self, ctx: &RunnerContext, mut node: Box<DatabaseNode>) {
         let (driver, volume) = (ctx.driver.clone(), ctx.volume.clone());
-        self.follow(ctx, "refresh", async move {
+        self.spawn_task(ctx, "refresh", async move {
             node.addresses = peer_addresses::look_up(&node).await;
-            let told = match volume.during(async move { driver.refresh(&node).await }).await {
-                Ok(told) => told.map_err(|error| chain(&error).to_string()),
-                Err(hangs) => Err(hangs.to_string()),
-            };
-            if let Err(error) = told {
+            let refresh_result =
+                match volume.visit_async(async move { driver.refresh_peers(&node).await }).await {
+                    Ok(result) => result.map_err(|error| chain(&error).to_string()),
+                    Err(volume_timeout) => Err(volume_timeout.to_string()),
+                };
+            if let Err(error) = refresh_result {
                 debug!(error, "Database was not told about its peers");
             }
         });
@@ -133,15 +153,16 @@ impl DatabaseProcess {
         attempt: AttemptId,
     ) {
         let context = ctx.clone();
-        let low = ctx.settings.allows_low_limits(&node.pilot.spec);
+        let is_low_allowed = ctx.settings.allows_low_limits(&node.pilot.spec);
         let Some(pid) = self.child.as_ref().map(|child| child.pid) else { return };
-        self.follow(ctx, "validate", async move {
+        self.spawn_task(ctx, "validate", async move {
             let (database, driver) = (context.settings.database, context.driver.clone());
             node.addresses = peer_addresses::look_up(&node).await;
-            let validated = context.volume.during(async move {
-                let failed = preflight::check_database(database, &*driver, &node, low).await;
-                if !failed.is_empty() {
-                    return Some(report::joined(failed.iter()));
+            let validation = context.volume.visit_async(async move {
+                let failed_checks =
+                    preflight::check_database(database, &*driver, &node, is_low_allowed).await;
+                if !failed_checks.is_empty() {
+                    return Some(report::join_messages(failed_checks.iter()));
                 }
                 match driver.validate(&node).await {
                     // What must happen elsewhere first is waited for when the database starts.
@@ -149,16 +170,18 @@ impl DatabaseProcess {
                     Err(error) => Some(chain(&error).to_string()),
                 }
             });
-            let rejected = validated.await.unwrap_or_else(|hangs| Some(hung(hangs).message));
+            let rejected = validation
+                .await
+                .unwrap_or_else(|volume_timeout| Some(hung_volume_check(volume_timeout).message));
             // What the database has against the new configuration is told before that counts as
             // valid.
-            if let (None, Ok(Ok(seen))) =
+            if let (None, Ok(Ok(node_observation))) =
                 (&rejected, timeout(observation::LIMIT, context.driver.observe()).await)
             {
-                let result = Box::new(Ok(seen));
-                context.tell(RunnerMessage::Observed { pid, result, mark: None }).await;
+                let result = Box::new(Ok(node_observation));
+                context.send_message(RunnerMessage::Observed { pid, result, mark: None }).await;
             }
-            context.tell(RunnerMessage::Validated { attempt, rejected }).await;
+            context.send_message(RunnerMessage::Validated { attempt, rejected }).await;
         });
     }
 
@@ -167,7 +190,7 @@ impl DatabaseProcess {
     pub(super) fn flush(&self, ctx: &RunnerContext, node: Option<Box<DatabaseNode>>) {
         info!("Flushing the database");
         let context = ctx.clone();
-        self.follow(ctx, "flush", async move {
+        self.spawn_task(ctx, "flush", async move {
             if let Some(node) = node
                 && let Err(error) = context.driver.announce_restart(&node).await
             {
@@ -177,7 +200,7 @@ impl DatabaseProcess {
                 Ok(()) => info!("Flushed the database"),
                 Err(error) => warn!(error = %chain(&error), "Flush failed; stopping without"),
             }
-            context.tell(RunnerMessage::Flushed).await;
+            context.send_message(RunnerMessage::Flushed).await;
         });
     }
 }

@@ -17,29 +17,29 @@ impl NodeRunner {
     pub(super) fn carry_out(&mut self, effect: MachineEffect) -> Option<MachineEvent> {
         match effect {
             MachineEffect::Preflight(attempt) => {
-                let node = self.node()?;
-                self.starting.preflight(&self.ctx, node, attempt);
+                let node = self.build_node()?;
+                self.starting.run_preflight(&self.ctx, node, attempt);
             }
             MachineEffect::TakeTurn(attempt) => {
-                let node = self.node()?;
+                let node = self.build_node()?;
                 self.starting.take_turn(&self.ctx, node, attempt);
             }
             MachineEffect::Configure { attempt, may_found } => {
-                let mut node = self.node()?;
+                let mut node = self.build_node()?;
                 node.may_found = may_found;
-                self.starting.configure(&self.ctx, node, attempt);
+                self.starting.configure_node(&self.ctx, node, attempt);
             }
             MachineEffect::Prepare(attempt) => self.run_programs(attempt),
             MachineEffect::CancelPreparation => self.starting.cancel_programs(),
             MachineEffect::Validate(attempt) => {
-                let node = self.node()?;
+                let node = self.build_node()?;
                 self.report.validating = true;
                 self.running.validate(&self.ctx, node, attempt);
             }
-            MachineEffect::Spawn => return Some(self.spawn()),
+            MachineEffect::Spawn => return Some(self.spawn_database()),
             MachineEffect::Signal { pid, signal } => {
                 debug!(pid, signal = %signal_name(signal), "Signalling the database");
-                self.ctx.supervisor.signal(pid, signal);
+                self.ctx.supervisor.signal_child(pid, signal);
             }
             MachineEffect::SignalGroup { pid, signal } => {
                 if signal == nix::libc::SIGKILL && self.state.pid() == Some(pid) {
@@ -56,21 +56,21 @@ impl NodeRunner {
                 info!(pid, signal = %signal_name(dump.signal), "Asking for a thread dump");
                 self.ctx.supervisor.signal_named(pid, dump.children, dump.signal);
             }
-            MachineEffect::Flush => self.running.flush(&self.ctx, self.node()),
+            MachineEffect::Flush => self.running.flush(&self.ctx, self.build_node()),
             MachineEffect::Decommission => {
-                let node = self.node()?;
-                self.running.decommission(&self.ctx, node);
+                let node = self.build_node()?;
+                self.running.request_decommission(&self.ctx, node);
             }
             MachineEffect::CancelDecommission => {
-                let node = self.node()?;
+                let node = self.build_node()?;
                 self.running.cancel_decommission(&self.ctx, node);
             }
-            MachineEffect::RecordDecommissioned => VolumeLedger::decommissioned(&self.ctx),
+            MachineEffect::RecordDecommissioned => VolumeLedger::record_decommission(&self.ctx),
             MachineEffect::Arm(timer, delay) => self.timers.arm(timer, delay),
             MachineEffect::Disarm(timer) => self.timers.disarm(timer),
             MachineEffect::Exit(code) => {
                 info!(code, "Ending");
-                self.starting.cancel();
+                self.starting.cancel_start();
                 self.running.cease_following();
             }
         }
@@ -78,26 +78,26 @@ impl NodeRunner {
     }
 
     /// Makes the node as the database sees it; `None` before its Pilot was seen.
-    fn node(&self) -> Option<Box<DatabaseNode>> {
+    fn build_node(&self) -> Option<Box<DatabaseNode>> {
         let pilot = self.wanted.pilot.as_ref()?;
-        Some(self.ctx.node(pilot, &self.starting.peers, self.starting.may_found()))
+        Some(self.ctx.build_node(pilot, &self.starting.peers, self.starting.may_found()))
     }
 
     fn run_programs(&mut self, attempt: AttemptId) {
-        let Some(node) = self.node() else { return };
+        let Some(node) = self.build_node() else { return };
         let detail = self.report.facts.observation.detail.clone();
         self.starting.run_programs(&self.ctx, node, detail, attempt);
     }
 
-    fn spawn(&mut self) -> MachineEvent {
+    fn spawn_database(&mut self) -> MachineEvent {
         let Some(process) = self.starting.process.clone() else { return MachineEvent::SpawnFailed };
         match self.running.spawn(&self.ctx, &process) {
             Ok(run) => {
                 let pid = run.pid;
-                self.report.begun(&run, self.running.restarts, &process);
-                let wanted = self.wanted.pilot.as_ref();
+                self.report.record_start(&run, self.running.restarts, &process);
+                let pilot = self.wanted.pilot.as_ref();
                 self.report.facts.started_for =
-                    wanted.and_then(|pilot| pilot.spec.config_hash.clone());
+                    pilot.and_then(|pilot| pilot.spec.config_hash.clone());
                 self.ledger.write_down(LedgerEntry::Begun(run));
                 self.begin_following();
                 MachineEvent::Spawned { pid }
@@ -120,22 +120,22 @@ impl NodeRunner {
         }
         for effect in effects {
             if let Some(event) = self.carry_out(effect) {
-                self.step(event);
+                self.handle_event(event);
             }
         }
     }
 
     fn begin_following(&mut self) {
-        let marked = self.ledger.marked.clone();
-        self.running.begin_following(&self.ctx, &self.wanted, marked);
+        let known_mark = self.ledger.marked.clone();
+        self.running.begin_following(&self.ctx, &self.wanted, known_mark);
     }
 
     /// Tells a running database what is new about its peers.
-    pub(super) fn refresh(&self) {
-        if let Some(node) = self.node()
+    pub(super) fn refresh_peers(&self) {
+        if let Some(node) = self.build_node()
             && matches!(self.state.life, NodePhase::Up(_))
         {
-            self.running.refresh(&self.ctx, node);
+            self.running.refresh_peers(&self.ctx, node);
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::{
             probes::ProbeListeners,
         },
         process::{
-            supervisor::{HandedChild, ParkedPipes, inherited},
+            supervisor::{HandedChild, ParkedPipes, inherit_descriptor},
             takeover::{HandedNode, PARK_LIMIT, ProgramHandoff, ProgramTakeover},
         },
         volume::data_volume::VolumeLock,
@@ -63,55 +63,60 @@ impl NodeRunner {
     /// Becomes the next program, when nothing is under way that an exec would disturb. Returns only
     /// when the exec did not happen, and says whether it was tried; then nothing has changed.
     pub(super) async fn pass_on(&mut self, next: NextProgram) -> bool {
-        let quiet = self.ctx.supervisor.watches_only(self.running.child.as_ref());
-        let settled = self.ledger.is_settled();
-        if !quiet || !settled || !self.state.may_be_handed_over() {
+        let is_quiet = self.ctx.supervisor.watches_only(self.running.child.as_ref());
+        let is_settled = self.ledger.is_settled();
+        if !is_quiet || !is_settled || !self.state.may_be_handed_over() {
             return false;
         }
-        let parked = match &self.running.child {
-            Some(child) => child.park(PARK_LIMIT).await,
+        let parked_pipes = match &self.running.child {
+            Some(child) => child.park_output(PARK_LIMIT).await,
             None => Some(ParkedPipes::default()),
         };
-        let Some(parked) = parked else {
+        let Some(parked_pipes) = parked_pipes else {
             debug!("Output of the database stalls; the new program has to wait");
             return true;
         };
         // While the output was being parked, another task may have started a helper. A thread that
         // waits for a volume that hangs could not be ended, and would hold up the exec for ever.
-        let idle = self.ctx.volume.idle();
-        if let Some(lock) = &idle
+        let idle_lock = self.ctx.volume.lock_if_idle();
+        if let Some(lock) = &idle_lock
             && self.ctx.supervisor.watches_only(self.running.child.as_ref())
         {
-            let handoff = self.handoff(&parked, lock.as_ref());
-            let streams = [&parked.stdout, &parked.stderr];
-            let mut keep: Vec<BorrowedFd<'_>> =
+            let handoff = self.build_handoff(&parked_pipes, lock.as_ref());
+            let streams = [&parked_pipes.stdout, &parked_pipes.stderr];
+            let mut kept_descriptors: Vec<BorrowedFd<'_>> =
                 streams.into_iter().flatten().map(|file| file.as_fd()).collect();
-            keep.extend(lock.as_ref().map(|lock| lock.as_fd()));
-            keep.extend(self.succession.listeners.values().map(AsFd::as_fd));
+            kept_descriptors.extend(lock.as_ref().map(|lock| lock.as_fd()));
+            kept_descriptors.extend(self.succession.listeners.values().map(AsFd::as_fd));
             match next {
-                NextProgram::Accepted => self.succession.takeover.become_accepted(&handoff, &keep),
+                NextProgram::Accepted => {
+                    self.succession.takeover.become_accepted(&handoff, &kept_descriptors);
+                }
                 NextProgram::Itself { panics } => {
                     let handoff = ProgramHandoff { panics, ..handoff };
-                    let error = self.succession.takeover.become_itself(&handoff, &keep);
+                    let error = self.succession.takeover.become_itself(&handoff, &kept_descriptors);
                     warn!(%error, "Pilot cannot begin anew");
                 }
             }
         }
         if let Some(child) = &self.running.child {
-            child.resume();
+            child.resume_output();
         }
         true
     }
 
     /// Makes the handoff to the next program. A check of that program needs no descriptors, as it
     /// touches none.
-    pub(super) fn handoff(
+    pub(super) fn build_handoff(
         &self,
-        parked: &ParkedPipes,
+        parked_pipes: &ParkedPipes,
         lock: Option<&VolumeLock>,
     ) -> ProgramHandoff {
-        let child =
-            self.running.child.as_ref().map(|child| self.ctx.supervisor.hand_over(child, parked));
+        let child = self
+            .running
+            .child
+            .as_ref()
+            .map(|child| self.ctx.supervisor.hand_over(child, parked_pipes));
         let up = match &self.state.life {
             NodePhase::Up(up) => Some(up),
             _ => None,
@@ -126,7 +131,7 @@ impl NodeRunner {
             decommissioning: self.state.is_decommissioning(),
             restart: up.is_some_and(|up| up.restart),
             may_found: self.starting.may_found(),
-            failures: self.state.failures(),
+            failures: self.state.failure_count(),
             restarts: self.running.restarts,
             oom_kills: self.running.oom_kills,
             rejected: self.report.facts.rejected.clone(),
@@ -148,7 +153,7 @@ impl NodeRunner {
     ///
     /// # Errors
     /// When a descriptor that was handed over is not there.
-    pub(super) fn succeed(
+    pub(super) fn resume_node(
         &mut self,
         version: &str,
         node: HandedNode,
@@ -175,19 +180,19 @@ impl NodeRunner {
         self.running.restarts = restarts;
         self.starting.taken_over(may_found);
         self.running.oom_kills = oom_kills;
-        let locked = |number| -> io::Result<VolumeLock> {
-            let folder = File::from(inherited(number)?);
+        let lock_directory = |number| -> io::Result<VolumeLock> {
+            let folder = File::from(inherit_descriptor(number)?);
             // The descriptor is of the same open file, whose lock this process holds already.
             Flock::lock(folder, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| error.into())
         };
-        self.ctx.volume.keep(lock.map(locked).transpose()?);
+        self.ctx.volume.set_lock(lock.map(lock_directory).transpose()?);
         self.ledger.taken_over(ours);
         let (Some(child), Some(pilot)) = (child, pilot) else {
             info!(version, "Took over from another program, without a database");
             return Ok(());
         };
         let pid = child.pid;
-        self.running.child = Some(self.ctx.supervisor.adopt(child)?);
+        self.running.child = Some(self.ctx.supervisor.adopt_child(child)?);
         let PilotStatus {
             observed_generation,
             config_hash,
@@ -205,8 +210,8 @@ impl NodeRunner {
         // A program of an earlier release does not say for what it started the process.
         self.report.facts.started_for = started_for.or_else(|| config_hash.clone());
         self.report.facts.running_hash = config_hash;
-        let running = security.and_then(|security| security.rungs);
-        self.report.facts.running_rungs = running.unwrap_or_default();
+        let running_modes = security.and_then(|security| security.rungs);
+        self.report.facts.running_rungs = running_modes.unwrap_or_default();
         self.report.facts.observation.health = health;
         self.report.resume_blockers(blockers);
         self.report.facts.process = process;
@@ -233,8 +238,9 @@ impl NodeRunner {
         let (limits, decommissioned) = (self.state.limits(), self.state.is_decommissioned());
         let (want, restart) = wanted_by(&pilot.spec);
         // The database runs already: a phase that a later release added does not stop it.
-        let wanted = (want.unwrap_or(NodeIntent::Running), restart);
-        let (state, effects) = NodeMachine::resumed(limits, decommissioned, wanted, failures, up);
+        let desired_intent = (want.unwrap_or(NodeIntent::Running), restart);
+        let (state, effects) =
+            NodeMachine::from_handover(limits, decommissioned, desired_intent, failures, up);
         self.state = state;
         self.succession.resumed = effects;
         info!(version, pid, "Took over a running database from another program");

@@ -68,13 +68,14 @@ impl IntentTracker {
 
     /// Takes the intent as it is now; `None` while the name is not this pilot's, or without an
     /// intent.
-    pub(super) fn take(&mut self) -> Option<IntentUpdate> {
+    pub(super) fn take_update(&mut self) -> Option<IntentUpdate> {
         if !self.is_ours() {
             return None;
         }
         let IntentSnapshot { pilot, remembered } = self.intent.borrow_and_update().clone()?;
-        let changed = self.pilot.as_ref().is_none_or(|known| {
-            known.spec != pilot.spec || known.metadata.annotations != pilot.metadata.annotations
+        let changed = self.pilot.as_ref().is_none_or(|old_pilot| {
+            old_pilot.spec != pilot.spec
+                || old_pilot.metadata.annotations != pilot.metadata.annotations
         });
         let goes_on = std::mem::take(&mut self.displaced);
         let (want, restart) = wanted_by(&pilot.spec);
@@ -93,8 +94,10 @@ impl IntentTracker {
 /// Does a spec want the database to be restarted in its instance? `started_for` is the hash of the
 /// configuration that was wanted when the database was started.
 pub(super) fn is_restart_ordered(spec: &PilotSpec, started_for: Option<&str>) -> bool {
-    let ordered = spec.restart_for.as_deref();
-    ordered.is_some() && ordered == spec.config_hash.as_deref() && ordered != started_for
+    let ordered_hash = spec.restart_for.as_deref();
+    ordered_hash.is_some()
+        && ordered_hash == spec.config_hash.as_deref()
+        && ordered_hash != started_for
 }
 
 /// Returns what a spec wants of the node, where that is known, and the restart that it asks for.

@@ -57,7 +57,7 @@ impl LeaderCandidacy {
     }
 
     /// Takes part in the election from now on: the Pilot has been seen for the first time.
-    pub(super) fn begin(
+    pub(super) fn start_election(
         &mut self,
         ctx: &RunnerContext,
         pilot: &Pilot,
@@ -66,13 +66,13 @@ impl LeaderCandidacy {
     ) {
         let database = ctx.settings.database;
         let cluster = ctx.cluster.clone().zip(pilot.spec.cluster_ref.as_ref());
-        let lease = cluster.map(|(cluster, of)| {
-            let name = (database.names.leader_lease)(&of.name);
+        let lease = cluster.map(|(cluster, cluster_ref)| {
+            let name = (database.names.leader_lease)(&cluster_ref.name);
             let lease = PilotsLease::new(cluster, name.clone(), pilot.clone());
             let lease = if (database.joins_elsewhere)(pilot) {
                 lease
             } else {
-                lease.keeping(ctx.records.clone())
+                lease.with_records(ctx.records.clone())
             };
             (lease, name)
         });
@@ -80,23 +80,23 @@ impl LeaderCandidacy {
         let (lease, name) = lease.unzip();
         let (eligibility, shutdown) = (&self.eligibility, ctx.rt.shutdown());
         if let Some(lease) = lease.clone().filter(PilotsLease::is_keeping) {
-            let kept = leader::keep_record(lease, eligibility.subscribe(), shutdown.clone());
-            ctx.rt.tasks().spawn("ring-record", kept);
+            let record_task = leader::keep_record(lease, eligibility.subscribe(), shutdown.clone());
+            ctx.rt.tasks().spawn("ring-record", record_task);
         }
         if !ctx.driver.has_lead_duties() {
             return;
         }
-        let (claim, claimed) = watch::channel(LeaderClaim::Waiting);
-        let (duty, wanted) = watch::channel(LeaderDuty::None);
-        let (candidacy, may_lead) = watch::channel(LeaderEligibility::No);
-        let competes = leader::compete_for_duties(
+        let (claim, claim_receiver) = watch::channel(LeaderClaim::Waiting);
+        let (duty, duty_receiver) = watch::channel(LeaderDuty::None);
+        let (candidacy, candidacy_receiver) = watch::channel(LeaderEligibility::No);
+        let candidacy_task = leader::compete_for_duties(
             eligibility.subscribe(),
-            wanted,
+            duty_receiver,
             candidacy,
             shutdown.clone(),
         );
-        ctx.rt.tasks().spawn("candidacy", competes);
-        let election = leader::campaign(lease, may_lead, claim, shutdown.clone());
+        ctx.rt.tasks().spawn("candidacy", candidacy_task);
+        let election = leader::campaign(lease, candidacy_receiver, claim, shutdown.clone());
         ctx.rt.tasks().spawn("leader", election);
         let duties = LeadDuties {
             ctx: ctx.clone(),
@@ -105,20 +105,22 @@ impl LeaderCandidacy {
             reported: report.subscribe(),
             eligibility: eligibility.subscribe(),
             duty,
-            events: report.events().zip(name),
+            events: report.event_queue().zip(name),
         };
-        ctx.rt.tasks().spawn("lead-duties", duties.run(claimed, shutdown));
+        ctx.rt.tasks().spawn("lead-duties", duties.run_duties(claim_receiver, shutdown));
     }
 
-    pub(super) fn update(&self, state: &NodeMachine, holder: &NameHolder) {
-        let now = match (state.eligibility(self.shared), holder) {
+    pub(super) fn update_eligibility(&self, state: &NodeMachine, holder: &NameHolder) {
+        let new_eligibility = match (state.leader_eligibility(self.shared), holder) {
             (eligibility, NameHolder::Ours { .. }) => eligibility,
             (LeaderEligibility::No, NameHolder::Open) | (_, NameHolder::Theirs(_)) => {
                 LeaderEligibility::No
             }
             (_, NameHolder::Open) => LeaderEligibility::Faltering,
         };
-        self.eligibility.send_if_modified(|known| std::mem::replace(known, now) != now);
+        self.eligibility.send_if_modified(|current| {
+            std::mem::replace(current, new_eligibility) != new_eligibility
+        });
     }
 }
 
@@ -137,62 +139,63 @@ struct LeadDuties {
 }
 
 impl LeadDuties {
-    async fn run(self, mut claim: watch::Receiver<LeaderClaim>, shutdown: Shutdown) {
-        let mut found = Instant::now();
+    async fn run_duties(self, mut claim: watch::Receiver<LeaderClaim>, shutdown: Shutdown) {
+        let mut last_found = Instant::now();
         loop {
             tokio::select! {
                 held = claim.wait_for(|claim| claim.is_held()) => if held.is_err() { return },
                 // A look may be dropped at any await: it changes nothing.
-                () = self.look_out(&mut found) => {}
+                () = self.look_out(&mut last_found) => {}
                 () = shutdown.triggered() => return,
             }
-            self.changed(true);
+            self.report_change(true);
             // A round may be dropped at any await: the next leader looks at what is there.
             tokio::select! {
-                () = self.lead(LeaderPermit::new(claim.clone()), &mut found) => {}
+                () = self.perform_duties(LeaderPermit::new(claim.clone()), &mut last_found) => {}
                 _ = claim.wait_for(|claim| !claim.is_held()) => {}
                 () = shutdown.triggered() => {}
             }
-            self.changed(false);
+            self.report_change(false);
         }
     }
 
     /// Looks for duties again and again while this pilot may lead; never returns.
-    async fn look_out(&self, found: &mut Instant) {
+    async fn look_out(&self, last_found: &mut Instant) {
         let (mut eligibility, mut reported) = (self.eligibility.clone(), self.reported.clone());
         loop {
-            let may = eligibility.wait_for(|eligibility| *eligibility != LeaderEligibility::No);
-            if may.await.is_err() {
+            let can_lead =
+                eligibility.wait_for(|eligibility| *eligibility != LeaderEligibility::No);
+            if can_lead.await.is_err() {
                 return std::future::pending().await;
             }
-            if let Some(duty) = self.look().await {
-                self.take(duty, found);
+            if let Some(duty) = self.find_duty().await {
+                self.set_duty(duty, last_found);
             }
-            let leaves = reported.borrow_and_update().decommission.is_some();
+            let is_leaving = reported.borrow_and_update().decommission.is_some();
             tokio::select! {
-                () = sleep(pause()) => {}
+                () = sleep(jittered_pause()) => {}
                 // A departure that begins or is taken back is looked at once.
-                Ok(_) = reported.wait_for(|now| now.decommission.is_some() != leaves) => {}
+                Ok(_) = reported.wait_for(|now| now.decommission.is_some() != is_leaving) => {}
             }
         }
     }
 
     /// Returns the duty that there is now; `None` when that is not known.
-    async fn look(&self) -> Option<LeaderDuty> {
-        let known = self.ctx.known_peers.get().unwrap_or_default();
-        let duty = self.ask(&*self.node(&known)?).await?;
-        let new = *self.duty.borrow() == LeaderDuty::None && duty == LeaderDuty::Cluster;
-        if !(new && self.shared) {
+    async fn find_duty(&self) -> Option<LeaderDuty> {
+        let known_peers = self.ctx.known_peers.get().unwrap_or_default();
+        let duty = self.query_duty(&*self.build_node(&known_peers)?).await?;
+        let is_new_duty = *self.duty.borrow() == LeaderDuty::None && duty == LeaderDuty::Cluster;
+        if !(is_new_duty && self.shared) {
             return Some(duty);
         }
         // What is known of the Pilots may be minutes old: before this pilot asks for the lead, it
         // asks for them.
         let pilot = self.intent.borrow().as_ref()?.pilot.clone();
-        let peers = self.ctx.peers(&pilot).await?;
-        self.ask(&*self.node(&peers)?).await
+        let peers = self.ctx.peers_or_empty(&pilot).await?;
+        self.query_duty(&*self.build_node(&peers)?).await
     }
 
-    async fn ask(&self, node: &DatabaseNode) -> Option<LeaderDuty> {
+    async fn query_duty(&self, node: &DatabaseNode) -> Option<LeaderDuty> {
         match timeout(LOOK_LIMIT, self.ctx.driver.leader_duty(node)).await {
             Ok(Ok(duty)) => Some(duty),
             Ok(Err(error)) => {
@@ -204,72 +207,73 @@ impl LeadDuties {
     }
 
     /// Takes what a look has found; `found`: when the last one was that found something.
-    fn take(&self, duty: LeaderDuty, found: &mut Instant) {
+    fn set_duty(&self, duty: LeaderDuty, last_found: &mut Instant) {
         if duty != LeaderDuty::None {
-            *found = Instant::now();
+            *last_found = Instant::now();
         }
-        let over = found.elapsed() >= HELD_ON;
-        self.duty.send_if_modified(|known| {
-            let next = if duty == LeaderDuty::None && !over { *known } else { duty };
-            std::mem::replace(known, next) != next
+        let is_expired = last_found.elapsed() >= HELD_ON;
+        self.duty.send_if_modified(|current| {
+            let next = if duty == LeaderDuty::None && !is_expired { *current } else { duty };
+            std::mem::replace(current, next) != next
         });
     }
 
-    async fn lead(&self, lead: LeaderPermit, found: &mut Instant) {
-        let mut last = String::new();
+    async fn perform_duties(&self, lead: LeaderPermit, last_found: &mut Instant) {
+        let mut last_error = String::new();
         loop {
-            let round = timeout(DUTIES_LIMIT, self.round(&lead)).await;
+            let round = timeout(DUTIES_LIMIT, self.perform_round(&lead)).await;
             let (duty, failure) = round.unwrap_or((None, Some("it took too long".to_owned())));
             if let Some(error) = failure
-                && last != error
+                && last_error != error
             {
                 // A failure is logged once; the next round tries again.
                 warn!(error, "Duties of the leader were not done");
-                last = error;
+                last_error = error;
             }
             if let Some(duty) = duty {
-                self.take(duty, found);
+                self.set_duty(duty, last_found);
             }
-            sleep(pause()).await;
+            sleep(jittered_pause()).await;
         }
     }
 
     /// Does one round of duties: lists the peers and has the driver do the rest. Returns the duty
     /// that is left, where that is known, and what went wrong.
-    async fn round(&self, lead: &LeaderPermit) -> (Option<LeaderDuty>, Option<String>) {
+    async fn perform_round(&self, lead: &LeaderPermit) -> (Option<LeaderDuty>, Option<String>) {
         let peers = if self.shared {
-            let Some(pilot) = self.intent.borrow().as_ref().map(|seen| seen.pilot.clone()) else {
+            let Some(pilot) = self.intent.borrow().as_ref().map(|snapshot| snapshot.pilot.clone())
+            else {
                 return (None, None);
             };
             // While the peers are not known, the leader changes nothing for them.
-            let Some(peers) = self.ctx.peers(&pilot).await else { return (None, None) };
+            let Some(peers) = self.ctx.peers_or_empty(&pilot).await else { return (None, None) };
             peers
         } else {
             Vec::new()
         };
-        let Some(node) = self.node(&peers) else { return (None, None) };
-        let done = self.ctx.driver.lead_duties(&node, lead).await;
-        let left = if done.is_ok() { self.ask(&node).await } else { None };
-        (left, done.err().map(|error| chain(&error).to_string()))
+        let Some(node) = self.build_node(&peers) else { return (None, None) };
+        let result = self.ctx.driver.lead_duties(&node, lead).await;
+        let remaining_duty = if result.is_ok() { self.query_duty(&node).await } else { None };
+        (remaining_duty, result.err().map(|error| chain(&error).to_string()))
     }
 
     /// Makes the node as the driver sees it, with these peers.
-    fn node(&self, peers: &[Pilot]) -> Option<Box<DatabaseNode>> {
+    fn build_node(&self, peers: &[Pilot]) -> Option<Box<DatabaseNode>> {
         let mut pilot = self.intent.borrow().as_ref()?.pilot.clone();
         // What this pilot knows of its own node is newer than what the server shows of it.
         let reported = self.reported.borrow().clone();
         if reported.phase.is_some() {
             pilot.status = reported;
         }
-        Some(self.ctx.node(&pilot, peers, false))
+        Some(self.ctx.build_node(&pilot, peers, false))
     }
 
-    fn changed(&self, leads: bool) {
-        self.ctx.metrics.leader.set(leads.into());
+    fn report_change(&self, is_leading: bool) {
+        self.ctx.metrics.leader.set(is_leading.into());
         self.ctx.metrics.leader_changes.inc();
         let Some((events, lease)) = &self.events else { return };
         let name = &self.ctx.settings.name;
-        let notice = if leads {
+        let notice = if is_leading {
             EventNotice::normal("LeaderElection", format!("{name} became leader"))
         } else {
             // By its own action this event is no repeat of the one about a new leader.
@@ -284,13 +288,13 @@ impl LeadDuties {
             ..ObjectReference::default()
         };
         let (kind, version) = (LeaderLease::kind(&()), LeaderLease::api_version(&()));
-        events.tell(&regarding(&kind, &version), notice.clone());
+        events.enqueue(&regarding(&kind, &version), notice.clone());
         // Upstream's lock was a ConfigMap of this name.
-        events.tell(&regarding("ConfigMap", "v1"), notice);
+        events.enqueue(&regarding("ConfigMap", "v1"), notice);
     }
 }
 
 /// Returns the pause ahead of the next round or look.
-fn pause() -> Duration {
+fn jittered_pause() -> Duration {
     DUTIES_EVERY.mul_f64(1.0 + rand::random::<f64>() / 4.0)
 }

@@ -73,7 +73,7 @@ pub(super) enum LedgerEntry {
 }
 
 impl LedgerEntry {
-    fn write(self, files: &PilotFiles) -> io::Result<()> {
+    fn write_to(self, files: &PilotFiles) -> io::Result<()> {
         match self {
             Self::Begun(run) => files.begin_run(&run),
             Self::Ended => files.end_run(),
@@ -82,14 +82,14 @@ impl LedgerEntry {
     }
 
     /// Revision of the `spec.security` that the entry holds, if any.
-    fn security(&self) -> Option<String> {
+    fn security_revision(&self) -> Option<String> {
         match self {
             Self::Intent(pilot) => pilot.spec.security.as_ref().map(PilotSecurity::revision),
             Self::Begun(_) | Self::Ended => None,
         }
     }
 
-    fn what(&self) -> &'static str {
+    fn description(&self) -> &'static str {
         match self {
             Self::Begun(_) => "the run",
             Self::Ended => "the end of the run",
@@ -102,26 +102,26 @@ impl VolumeLedger {
     /// Makes the ledger, with a task that writes entries to the volume until shutdown, and then
     /// those that still wait.
     pub(super) fn new(ctx: &RunnerContext) -> Self {
-        let (notes, mut taken) = mpsc::channel::<LedgerEntry>(QUEUE);
+        let (notes, mut note_receiver) = mpsc::channel::<LedgerEntry>(QUEUE);
         let (records, shutdown) = (ctx.records.clone(), ctx.rt.shutdown());
         let messages = ctx.messages.clone();
         ctx.rt.tasks().spawn("notes", async move {
             loop {
                 let next = tokio::select! {
                     biased;
-                    next = taken.recv() => next,
+                    next = note_receiver.recv() => next,
                     () = shutdown.triggered() => return,
                 };
                 let Some(note) = next else { return };
-                let (what, stored) = (note.what(), note.security());
+                let (what, security_revision) = (note.description(), note.security_revision());
                 loop {
                     let note = note.clone();
-                    match records.visit(move |files| note.write(files)).await {
+                    match records.visit(move |files| note.write_to(files)).await {
                         Ok(Ok(())) => {
-                            if let Some(revision) = stored {
-                                let stored = RunnerMessage::SecurityStored(revision);
+                            if let Some(revision) = security_revision {
+                                let message = RunnerMessage::SecurityStored(revision);
                                 // An error means that the loop is gone.
-                                drop(messages.send(stored).await);
+                                drop(messages.send(message).await);
                             }
                             break;
                         }
@@ -164,81 +164,82 @@ impl VolumeLedger {
     /// Writes down that the node left its cluster for good, and tells the loop when no power cut
     /// can take that back. A volume that takes no file for two minutes or more holds nothing up:
     /// then the database alone knows that the node left.
-    pub(super) fn decommissioned(ctx: &RunnerContext) {
+    pub(super) fn record_decommission(ctx: &RunnerContext) {
         info!("Node left its database cluster");
         let (ctx, time) = (ctx.clone(), Time(Timestamp::now()));
         let tasks = ctx.rt.tasks().clone();
         tasks.spawn("left", async move {
             for _ in 0..LEFT_TRIES {
                 let time = time.clone();
-                let why = match ctx.records.visit(move |files| files.set_decommissioned(time)).await
-                {
-                    Ok(Ok(())) => return ctx.tell(RunnerMessage::Left).await,
-                    Ok(Err(error)) => error.to_string(),
-                    Err(hangs) => hangs.to_string(),
-                };
-                warn!(error = why, "Not written down that the node left its cluster");
-                ctx.tell(RunnerMessage::LeftUnsaid(why)).await;
+                let reason =
+                    match ctx.records.visit(move |files| files.set_decommissioned(time)).await {
+                        Ok(Ok(())) => return ctx.send_message(RunnerMessage::Left).await,
+                        Ok(Err(error)) => error.to_string(),
+                        Err(volume_timeout) => volume_timeout.to_string(),
+                    };
+                warn!(error = reason, "Not written down that the node left its cluster");
+                ctx.send_message(RunnerMessage::LeftUnsaid(reason)).await;
                 sleep(LEFT_EVERY).await;
             }
-            ctx.tell(RunnerMessage::Left).await;
+            ctx.send_message(RunnerMessage::Left).await;
         });
     }
 
     /// Keeps the intent on the disk, for a start without the API. Only when the volume is ours.
-    pub(super) fn remember_intent(&self, wanted: &IntentTracker) {
-        let Some(pilot) = wanted.pilot.as_ref().filter(|_| self.ours && !wanted.remembered) else {
+    pub(super) fn remember_intent(&self, tracker: &IntentTracker) {
+        let Some(pilot) = tracker.pilot.as_ref().filter(|_| self.ours && !tracker.remembered)
+        else {
             return;
         };
-        let kept = Pilot { status: PilotStatus::default(), ..pilot.clone() };
-        self.write_down(LedgerEntry::Intent(Box::new(kept)));
+        let pilot_intent = Pilot { status: PilotStatus::default(), ..pilot.clone() };
+        self.write_down(LedgerEntry::Intent(Box::new(pilot_intent)));
     }
 
     /// Reads what an earlier pilot left on the volume, and sends it to the loop.
-    pub(super) fn recall(ctx: &RunnerContext) {
+    pub(super) fn recall_records(ctx: &RunnerContext) {
         let (ctx, shutdown) = (ctx.clone(), ctx.rt.shutdown());
         let tasks = ctx.rt.tasks().clone();
         tasks.spawn("recall", async move {
             let recalled = async {
                 loop {
                     let driver = ctx.driver.clone();
-                    let read = ctx.records.visit(move |files| {
-                        driver.recall();
-                        let (decommissioned, mark) = (files.is_decommissioned(), files.mark());
+                    let visit = ctx.records.visit(move |files| {
+                        driver.restore_state();
+                        let (decommissioned, mark) = (files.is_decommissioned(), files.read_mark());
                         Box::new(RecalledRecords { decommissioned, mark, run: files.open_run() })
                     });
-                    match read.await {
-                        Ok(recalled) => return recalled,
+                    match visit.await {
+                        Ok(records) => return records,
                         Err(error) => warn!(%error, "Waiting for the data volume"),
                     }
                 }
             };
             tokio::select! {
                 () = shutdown.triggered() => {}
-                recalled = recalled => ctx.tell(RunnerMessage::Recalled(recalled)).await,
+                recalled = recalled => ctx.send_message(RunnerMessage::Recalled(recalled)).await,
             }
         });
     }
 
     pub(super) fn take_recalled(&mut self, recalled: RecalledRecords) -> NodeHistory {
         let RecalledRecords { decommissioned, mark, run } = recalled;
-        let mut known = NodeHistory::default();
+        let mut history = NodeHistory::default();
         match decommissioned {
-            Ok(is) => known.decommissioned = is,
+            Ok(is_decommissioned) => history.decommissioned = is_decommissioned,
             Err(error) => warn!(%error, "Cannot tell whether the node left its cluster"),
         }
         match mark {
             Ok(mark) => {
-                known.identity = mark.as_ref().and_then(identity);
+                history.identity = mark.as_ref().and_then(reported_identity);
                 self.marked = mark.filter(|mark| mark.node_id.is_some());
             }
             Err(error) => warn!(%error, "Mark of the data cannot be read"),
         }
         if let (RecallState::Due, Ok(Some(run))) = (self.recalled, run) {
-            known.lost = Some(run);
+            history.lost = Some(run);
         }
         self.recalled = RecallState::Done;
-        known
+        history
     }
 
     /// Takes the node's identity that was written to the volume, and returns it as the API shows
@@ -246,12 +247,12 @@ impl VolumeLedger {
     pub(super) fn marked_as(&mut self, mark: &VolumeMark) -> Option<Identity> {
         info!(node_id = mark.node_id, cluster_id = mark.cluster_id, "Node has its identity");
         self.marked = Some(mark.clone());
-        identity(mark)
+        reported_identity(mark)
     }
 }
 
 /// Returns the identity in a volume's mark, as the API shows it.
-fn identity(mark: &VolumeMark) -> Option<Identity> {
+fn reported_identity(mark: &VolumeMark) -> Option<Identity> {
     mark.node_id.as_ref()?;
     Some(Identity {
         cluster_id: mark.cluster_id.clone(),

@@ -2,7 +2,7 @@
 
 use super::{
     NodeRunner,
-    database_process::{cancel_answered, decommission_answered},
+    database_process::{handle_cancel_answer, handle_decommission_answer},
     ledger::{RecalledRecords, VolumeLedger},
     startup::{self, PreparationError},
 };
@@ -87,18 +87,18 @@ pub(super) enum RunnerMessage {
 }
 
 impl NodeRunner {
-    pub(super) fn hear(&mut self, message: RunnerMessage) {
+    pub(super) fn handle_message(&mut self, message: RunnerMessage) {
         let facts = &mut self.report.facts;
         let event = match message {
             RunnerMessage::Checked { attempt, failed, holds } => {
-                return self.checked(attempt, failed, holds);
+                return self.handle_checks(attempt, failed, holds);
             }
             RunnerMessage::Turn { attempt, turn } if self.state.is_latest(attempt) => {
-                Some(self.starting.turned(&self.ctx, facts, attempt, turn))
+                Some(self.starting.handle_turn(&self.ctx, facts, attempt, turn))
             }
             RunnerMessage::Turn { .. } => None,
-            RunnerMessage::Waiting(what) => {
-                startup::waiting(facts, what);
+            RunnerMessage::Waiting(reason) => {
+                startup::report_waiting(facts, reason);
                 None
             }
             RunnerMessage::Configured { attempt, peers, security, result } => {
@@ -106,7 +106,7 @@ impl NodeRunner {
                 facts.security = security.or(facts.security.take());
                 let pilot = self.wanted.pilot.as_ref();
                 let answer = (attempt, result);
-                Some(self.starting.configured(&self.ctx, pilot, facts, answer))
+                Some(self.starting.handle_configuration(&self.ctx, pilot, facts, answer))
             }
             RunnerMessage::PeersMoved => (self.state.life == NodePhase::Rejected)
                 .then_some(MachineEvent::Timer(MachineTimer::Recheck)),
@@ -117,57 +117,61 @@ impl NodeRunner {
                 None
             }
             RunnerMessage::Prepared { attempt, result } => {
-                Some(startup::prepared(facts, attempt, result))
+                Some(startup::handle_preparation(facts, attempt, result))
             }
             RunnerMessage::Validated { attempt, rejected } => {
                 self.state.is_latest(attempt).then(|| {
                     let good = rejected.is_none();
-                    self.report.validated(rejected);
+                    self.report.record_validation(rejected);
                     MachineEvent::Validated { attempt, good }
                 })
             }
-            RunnerMessage::Recalled(recalled) => return self.recalled(*recalled),
+            RunnerMessage::Recalled(recalled) => return self.handle_recalled_records(*recalled),
             RunnerMessage::Observed { pid, result, mark } => {
                 if let Some(mark) = mark {
                     facts.identity = self.ledger.marked_as(&mark);
                 }
                 let serving = matches!(&self.state.life, NodePhase::Up(up) if up.serving);
-                let current = self.state.pid() == Some(pid);
-                let reason = result.as_ref().as_ref().ok().and_then(|seen| seen.reason);
+                let is_current = self.state.pid() == Some(pid);
+                let reason =
+                    result.as_ref().as_ref().ok().and_then(|observation| observation.reason);
                 let ending = reason.and_then(MachineEvent::from_reason);
-                let event = current.then(|| self.report.observed(serving, *result));
+                let event = is_current.then(|| self.report.record_observation(serving, *result));
                 match (event, ending) {
                     (Some(event), Some(ending)) => {
-                        self.step(event);
+                        self.handle_event(event);
                         Some(ending)
                     }
                     (event, _) => event,
                 }
             }
             RunnerMessage::Decommission(result) => {
-                let wanted = self.state.want() == Some(NodeIntent::Decommissioned);
-                Some(decommission_answered(&mut self.report, wanted, result))
+                let is_desired = self.state.desired_intent() == Some(NodeIntent::Decommissioned);
+                Some(handle_decommission_answer(&mut self.report, is_desired, result))
             }
-            RunnerMessage::Cancelled(result) => Some(cancel_answered(&mut self.report, result)),
+            RunnerMessage::Cancelled(result) => {
+                Some(handle_cancel_answer(&mut self.report, result))
+            }
             RunnerMessage::Left => {
                 if let Some(progress) = &mut facts.decommission {
                     progress.message = Some("the node left, and its database ends".to_owned());
                 }
                 Some(MachineEvent::DecommissionRecorded)
             }
-            RunnerMessage::LeftUnsaid(why) => {
-                facts.refused = Some(format!("the node left, which cannot be written down: {why}"));
+            RunnerMessage::LeftUnsaid(reason) => {
+                facts.refused =
+                    Some(format!("the node left, which cannot be written down: {reason}"));
                 None
             }
-            RunnerMessage::Forgotten(all) => {
-                facts.forgotten = all;
+            RunnerMessage::Forgotten(nodes) => {
+                facts.forgotten = nodes;
                 None
             }
             RunnerMessage::Flushed => Some(MachineEvent::Flushed),
             RunnerMessage::Peers(peers) => {
                 if self.starting.peers != peers {
                     self.starting.peers = peers;
-                    self.refresh();
+                    self.refresh_peers();
                 }
                 None
             }
@@ -176,9 +180,9 @@ impl NodeRunner {
                 None
             }
             RunnerMessage::Security { pid, report } => {
-                let wanted = self.wanted.pilot.as_ref();
-                let secured = wanted.is_some_and(|pilot| pilot.spec.security.is_some());
-                if secured && self.state.pid() == Some(pid) {
+                let pilot = self.wanted.pilot.as_ref();
+                let is_secured = pilot.is_some_and(|pilot| pilot.spec.security.is_some());
+                if is_secured && self.state.pid() == Some(pid) {
                     facts.security = Some(report);
                 }
                 None
@@ -192,11 +196,11 @@ impl NodeRunner {
             RunnerMessage::Fault => panic!("the loop was asked to"),
         };
         if let Some(event) = event {
-            self.step(event);
+            self.handle_event(event);
         }
     }
 
-    fn checked(&mut self, attempt: AttemptId, failed: Vec<FailedCheck>, holds: Option<bool>) {
+    fn handle_checks(&mut self, attempt: AttemptId, failed: Vec<FailedCheck>, holds: Option<bool>) {
         self.report.facts.holds = holds.or(self.report.facts.holds);
         if failed.is_empty() {
             self.ledger.ours = true;
@@ -204,24 +208,24 @@ impl NodeRunner {
         }
         if failed.iter().any(|check| check.reason == "NodeDecommissioned") {
             // An earlier pilot was killed after the node left and before it wrote that down.
-            VolumeLedger::decommissioned(&self.ctx);
-            self.step(MachineEvent::Decommissioned);
+            VolumeLedger::record_decommission(&self.ctx);
+            self.handle_event(MachineEvent::Decommissioned);
         }
-        let event = self.starting.checked(&self.ctx, &mut self.report.facts, attempt, failed);
-        self.step(event);
+        let event = self.starting.handle_checks(&self.ctx, &mut self.report.facts, attempt, failed);
+        self.handle_event(event);
     }
 
     /// Takes what an earlier pilot left on the volume. From now on intents are acted upon.
-    fn recalled(&mut self, recalled: RecalledRecords) {
-        let known = self.ledger.take_recalled(recalled);
-        if known.decommissioned {
-            self.step(MachineEvent::Decommissioned);
+    fn handle_recalled_records(&mut self, recalled: RecalledRecords) {
+        let history = self.ledger.take_recalled(recalled);
+        if history.decommissioned {
+            self.handle_event(MachineEvent::Decommissioned);
         }
-        if let Some(identity) = known.identity {
+        if let Some(identity) = history.identity {
             self.report.facts.identity = Some(identity);
         }
-        if let Some(run) = known.lost {
-            self.report.lost(run);
+        if let Some(run) = history.lost {
+            self.report.record_lost_run(run);
             self.ask_for_last_state();
         }
         self.take_intent();
@@ -233,7 +237,8 @@ impl NodeRunner {
         let Some(cluster) = self.ctx.cluster.clone() else { return };
         let ctx = self.ctx.clone();
         self.ctx.rt.tasks().spawn("last-state", async move {
-            ctx.tell(RunnerMessage::LastState(cluster.last_state().await.ok().flatten())).await;
+            ctx.send_message(RunnerMessage::LastState(cluster.last_state().await.ok().flatten()))
+                .await;
         });
     }
 }

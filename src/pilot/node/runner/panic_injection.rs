@@ -8,7 +8,7 @@ use super::{RunnerMessage, context::RunnerContext};
 
 /// Panics as soon as the file of `--panic-file` appears, and removes the file first: in the loop
 /// when the file says so, and otherwise in a task.
-pub(super) fn watch(ctx: &RunnerContext) {
+pub(super) fn watch_panic_file(ctx: &RunnerContext) {
     let Some(path) = ctx.settings.panic_file.clone() else { return };
     let messages = ctx.messages.clone();
     ctx.rt.tasks().spawn("faults", async move {

@@ -62,16 +62,16 @@ enum RecoveryStage {
 impl PanicRecovery {
     pub(super) fn new(tasks: &TaskGroup) -> Self {
         let until = Instant::now() + FORGIVEN;
-        Self { panics: tasks.panics(), times: 0, until, stage: RecoveryStage::Whole }
+        Self { panics: tasks.subscribe_panics(), times: 0, until, stage: RecoveryStage::Whole }
     }
 
     /// Records that this program began anew for the `times`-th time in a row.
-    pub(super) fn begun_anew(&mut self, times: u32) {
+    pub(super) fn set_times(&mut self, times: u32) {
         self.times = times;
     }
 
     /// Waits until something is to be done. Cancel-safe.
-    pub(super) async fn due(&mut self) {
+    pub(super) async fn wait_until_due(&mut self) {
         match self.stage {
             RecoveryStage::Whole => {
                 if self.panics.wait_for(|count| *count > 0).await.is_err() {
@@ -85,9 +85,9 @@ impl PanicRecovery {
     }
 
     /// Returns the exit code, where the machine says `code`: after the pilot gave up it is never 0.
-    pub(super) fn answer(&self, code: u8) -> u8 {
-        let failed = matches!(self.stage, RecoveryStage::Ending { .. }) && code == 0;
-        if failed { SOFTWARE } else { code }
+    pub(super) fn exit_code(&self, code: u8) -> u8 {
+        let has_failed = matches!(self.stage, RecoveryStage::Ending { .. }) && code == 0;
+        if has_failed { SOFTWARE } else { code }
     }
 
     /// Returns the number of the next beginning anew; `None` when there were enough.
@@ -99,7 +99,7 @@ impl PanicRecovery {
 
 impl NodeRunner {
     /// Takes the next step after a panic. Returns the exit code when nothing else is left.
-    pub(super) async fn recover(&mut self) -> Option<u8> {
+    pub(super) async fn recover_from_panic(&mut self) -> Option<u8> {
         let now = Instant::now();
         match (self.recovery.stage, self.recovery.next()) {
             (RecoveryStage::Ending { .. }, _) => {
@@ -123,11 +123,11 @@ impl NodeRunner {
     }
 
     /// Gives up: stops the database and the pilot in order, as on a TERM.
-    fn give_up(&mut self, why: &str) {
-        self.leave_reason(why);
+    fn give_up(&mut self, reason: &str) {
+        self.leave_reason(reason);
         let until = Instant::now() + self.ctx.settings.grace + MARGIN;
         self.recovery.stage = RecoveryStage::Ending { until };
-        self.step(MachineEvent::Signal(SIGTERM));
+        self.handle_event(MachineEvent::Signal(SIGTERM));
     }
 
     fn leave_reason(&self, why: &str) {
@@ -140,10 +140,10 @@ impl NodeRunner {
 
     /// Goes on after a panic of the loop itself, whose last step is half done: tries to begin anew,
     /// or stops the database with as little as that takes. Returns the exit code.
-    pub(super) async fn survive(&mut self, signals: &mut SignalStream) -> u8 {
+    pub(super) async fn survive_loop_panic(&mut self, signals: &mut SignalStream) -> u8 {
         error!("The pilot's loop panicked");
-        let until = Instant::now() + PATIENCE;
-        while let Some(panics) = self.recovery.next().filter(|_| Instant::now() < until) {
+        let deadline = Instant::now() + PATIENCE;
+        while let Some(panics) = self.recovery.next().filter(|_| Instant::now() < deadline) {
             self.pass_on(NextProgram::Itself { panics }).await;
             tokio::select! {
                 Some(message) = self.inbox.recv() => self.hear_out(message),
@@ -152,10 +152,10 @@ impl NodeRunner {
                         break;
                     }
                     if let Some(child) = &self.running.child {
-                        self.ctx.supervisor.signal(child.pid, signal.number);
+                        self.ctx.supervisor.signal_child(child.pid, signal.number);
                     }
                 }
-                _ = self.running.exited() => {
+                _ = self.running.wait_for_exit() => {
                     self.running.child = None;
                     break;
                 }
@@ -165,12 +165,12 @@ impl NodeRunner {
         self.leave_reason("panicked, and could not hand over its database");
         let Some(pid) = self.running.child.as_ref().map(|child| child.pid) else { return SOFTWARE };
         let limits = self.state.limits();
-        let kill = Instant::now() + limits.kill_after();
+        let kill_time = Instant::now() + limits.kill_after();
         for step in 0.. {
-            let Some(signal) = limits.signal(step) else { break };
-            self.ctx.supervisor.signal(pid, signal);
-            let until = limits.signal_for(step).map_or(kill, |wait| Instant::now() + wait);
-            if timeout_at(until, self.child_ends(signals)).await.is_ok() {
+            let Some(signal) = limits.stop_signal(step) else { break };
+            self.ctx.supervisor.signal_child(pid, signal);
+            let deadline = limits.signal_for(step).map_or(kill_time, |wait| Instant::now() + wait);
+            if timeout_at(deadline, self.child_ends(signals)).await.is_ok() {
                 self.ctx.supervisor.signal_group(pid, SIGKILL);
                 return SOFTWARE;
             }
@@ -188,7 +188,7 @@ impl NodeRunner {
             && self.running.child.is_some()
         {
             self.ledger.take_recalled(*recalled);
-            self.wanted.take();
+            self.wanted.take_update();
         }
     }
 
@@ -197,7 +197,7 @@ impl NodeRunner {
     async fn child_ends(&mut self, signals: &mut SignalStream) {
         loop {
             tokio::select! {
-                _ = self.running.exited() => return,
+                _ = self.running.wait_for_exit() => return,
                 _ = self.ctx.supervisor.next_signal(signals) => {}
             }
         }

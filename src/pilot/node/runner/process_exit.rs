@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     api::v1beta1::Termination,
-    engine::exit_explanation::telling_line,
+    engine::exit_explanation::find_error_line,
     pilot::{
         driver::JOIN_FAILED,
         node::machine::{HoldReason, MachineEvent, NodePhase},
@@ -49,52 +49,56 @@ fn blamed_on_the_volume(
 }
 
 impl NodeRunner {
-    pub(super) async fn ended(&mut self, exit: ChildExit) {
+    pub(super) async fn handle_exit(&mut self, exit: ChildExit) {
         let Some(child) = self.running.child.take() else { return };
-        child.tail.finish(OUTPUT).await;
+        child.tail.wait_until_written(OUTPUT).await;
         self.running.cease_following();
-        let asked = matches!(self.state.life, NodePhase::Stopping { .. });
-        let tail = child.tail.lines();
+        let is_stop_requested = matches!(self.state.life, NodePhase::Stopping { .. });
+        let tail = child.tail.last_lines();
         // A node that served in this run had not left, whatever its log says. An answer is no sign:
         // a database may answer before it has read its own data.
-        let served = matches!(&self.state.life, NodePhase::Up(up) if up.served);
-        let explained = self
+        let has_served = matches!(&self.state.life, NodePhase::Up(up) if up.served);
+        let explanation = self
             .ctx
             .driver
             .explain_exit(exit.status().into(), &tail)
-            .filter(|ending| !(ending.left && (served || asked)));
+            .filter(|ending| !(ending.left && (has_served || is_stop_requested)));
         let kills = cgroup::oom_kills().saturating_sub(self.running.oom_kills);
-        let by_kernel = !asked && is_oom_kill(exit, kills);
+        let is_killed_by_kernel = !is_stop_requested && is_oom_kill(exit, kills);
         let title = self.ctx.settings.database.names.title;
-        let observed = &mut self.report.facts.observation;
-        let gave_up = self.state.gave_up().then(|| {
-            let reason = observed.reason.unwrap_or(JOIN_FAILED);
-            (reason, observed.message.clone().unwrap_or_default())
+        let observation = &mut self.report.facts.observation;
+        let give_up_reason = self.state.gave_up().then(|| {
+            let reason = observation.reason.unwrap_or(JOIN_FAILED);
+            (reason, observation.message.clone().unwrap_or_default())
         });
-        self.ctx.driver.forget_process(&mut observed.detail);
+        self.ctx.driver.forget_process(&mut observation.detail);
         let full = self.report.facts.full.clone();
-        let (reason, message) = match (asked, by_kernel, explained, gave_up) {
-            (true, .., Some(why)) => why,
-            (_, true, ..) => (
-                "OutOfMemory",
-                format!("{title} was killed by the kernel at the memory limit; raise it"),
-            ),
-            (false, _, Some(ending), _) => (ending.reason, ending.message.to_owned()),
-            (true, ..) => ("Stopped", format!("{title} {exit}")),
-            (false, ..) => ("ProcessExited", format!("{title} {exit}")),
-        };
+        let (reason, message) =
+            match (is_stop_requested, is_killed_by_kernel, explanation, give_up_reason) {
+                (true, .., Some(cause)) => cause,
+                (_, true, ..) => (
+                    "OutOfMemory",
+                    format!("{title} was killed by the kernel at the memory limit; raise it"),
+                ),
+                (false, _, Some(ending), _) => (ending.reason, ending.message.to_owned()),
+                (true, ..) => ("Stopped", format!("{title} {exit}")),
+                (false, ..) => ("ProcessExited", format!("{title} {exit}")),
+            };
         let (reason, message) = blamed_on_the_volume(full, (reason, message));
-        let quotes = !asked && !by_kernel && explained.is_none_or(|ending| !ending.left);
-        let exits = self.ctx.driver.exits();
-        let line = telling_line(exits, exit.status().into(), &tail, !served).filter(|_| quotes);
+        let needs_quote = !is_stop_requested
+            && !is_killed_by_kernel
+            && explanation.is_none_or(|ending| !ending.left);
+        let exits = self.ctx.driver.exit_table();
+        let line = find_error_line(exits, exit.status().into(), &tail, !has_served)
+            .filter(|_| needs_quote);
         let message = match line {
             Some(line) => format!("{message}; its log says: {line}"),
             None => message,
         };
         if reason == DISK_FULL {
-            self.starting.shortage.note(Instant::now());
+            self.starting.shortage.record_shortage(Instant::now());
         }
-        if asked {
+        if is_stop_requested {
             info!(pid = child.pid, code = exit.status(), "Database stopped");
         } else {
             self.ctx.metrics.crashes.inc();
@@ -106,7 +110,7 @@ impl NodeRunner {
                 "Database ended by itself"
             );
         }
-        if self.state.is_ending() && exit.answer(self.state.limits().stop.success) != 0 {
+        if self.state.is_ending() && exit.pilot_exit_code(self.state.limits().stop.success) != 0 {
             let text = format!("{message}\n{}", tail.join("\n"));
             if let Err(error) = write_termination_log(&self.ctx.settings.termination_log, &text) {
                 warn!(%error, "Termination log cannot be written");
@@ -125,11 +129,11 @@ impl NodeRunner {
             log_tail: tail,
         });
         self.ledger.write_down(LedgerEntry::Ended);
-        if explained.is_some_and(|ending| ending.left) && !self.is_left() {
-            VolumeLedger::decommissioned(&self.ctx);
-            self.step(MachineEvent::Decommissioned);
+        if explanation.is_some_and(|ending| ending.left) && !self.is_left() {
+            VolumeLedger::record_decommission(&self.ctx);
+            self.handle_event(MachineEvent::Decommissioned);
         }
-        self.step(MachineEvent::Exited(exit));
+        self.handle_event(MachineEvent::Exited(exit));
     }
 
     fn is_left(&self) -> bool {

@@ -89,7 +89,7 @@ impl ReportPublisher {
         }
     }
 
-    pub(super) fn events(&self) -> Option<EventQueue> {
+    pub(super) fn event_queue(&self) -> Option<EventQueue> {
         self.events.clone()
     }
 
@@ -103,45 +103,45 @@ impl ReportPublisher {
     }
 
     /// Publishes what is to be reported, when it changed.
-    pub(super) fn publish(
+    pub(super) fn publish_status(
         &mut self,
         ctx: &RunnerContext,
         state: &NodeMachine,
-        wanted: &IntentTracker,
+        tracker: &IntentTracker,
         successor: Option<&SuccessorState>,
     ) {
         let now = Time(Timestamp::now());
         self.validating &= matches!(state.life, NodePhase::Up(_));
         self.facts.successor = successor.cloned();
         // A generation counts as observed once its configuration has been validated.
-        if let Some(pilot) = wanted.pilot.as_ref().filter(|_| !self.validating) {
+        if let Some(pilot) = tracker.pilot.as_ref().filter(|_| !self.validating) {
             self.facts.generation = pilot.metadata.generation;
             self.facts.wanted_hash.clone_from(&pilot.spec.config_hash);
         }
         // Before the Pilot was seen, nothing may overwrite what an earlier pilot reported.
-        if let Some(pilot) = &wanted.pilot {
+        if let Some(pilot) = &tracker.pilot {
             let (database, facts) = (ctx.settings.database, &self.facts);
-            let changed = self.reports.send_if_modified(|status| {
-                let next = report::status(database, state, facts, &status.conditions, &now);
-                let changed = *status != next;
+            let has_changed = self.reports.send_if_modified(|status| {
+                let next = report::build_status(database, state, facts, &status.conditions, &now);
+                let has_changed = *status != next;
                 *status = next;
-                changed
+                has_changed
             });
-            if changed && wanted.is_ours() {
-                self.tell(pilot, database);
+            if has_changed && tracker.is_ours() {
+                self.publish_events(pilot, database);
             }
         }
-        self.answer(ctx, state, &wanted.holder);
+        self.update_probes(ctx, state, &tracker.holder);
     }
 
     /// Sets what probes and requests for metrics are answered from now on.
-    fn answer(&self, ctx: &RunnerContext, state: &NodeMachine, holder: &NameHolder) {
+    fn update_probes(&self, ctx: &RunnerContext, state: &NodeMachine, holder: &NameHolder) {
         let facts = &self.facts;
-        let ready = report::is_ready(state);
-        ctx.metrics.ready.set(ready.into());
-        let up = matches!(state.life, NodePhase::Up(_) | NodePhase::Stopping { .. });
-        ctx.metrics.up.set(up.into());
-        ctx.metrics.set_security(facts.security.as_deref().filter(|_| up));
+        let is_ready = report::is_ready(state);
+        ctx.metrics.ready.set(is_ready.into());
+        let is_up = matches!(state.life, NodePhase::Up(_) | NodePhase::Stopping { .. });
+        ctx.metrics.up.set(is_up.into());
+        ctx.metrics.set_security(facts.security.as_deref().filter(|_| is_up));
         ctx.metrics
             .set_role(facts.observation.role.filter(|_| matches!(state.life, NodePhase::Up(_))));
         let gauges: BTreeMap<String, f64> = facts
@@ -151,33 +151,36 @@ impl ReportPublisher {
             .map(|(name, value)| (format!("navigator_{name}"), *value))
             .collect();
         let message = match holder {
-            NameHolder::Theirs(why) => why.clone(),
+            NameHolder::Theirs(reason) => reason.clone(),
             NameHolder::Open | NameHolder::Ours { .. } => {
-                let turned = ctx.cluster.as_ref().is_some_and(|it| it.breaker().is_turned_away());
-                let why = if turned { "; the API turns this pilot away (401)" } else { "" };
-                format!("{}{why}", report::phase(state, facts))
+                let is_turned_away =
+                    ctx.cluster.as_ref().is_some_and(|api| api.breaker().is_turned_away());
+                let suffix =
+                    if is_turned_away { "; the API turns this pilot away (401)" } else { "" };
+                format!("{}{suffix}", report::pilot_phase(state, facts))
             }
         };
         self.answers.send_if_modified(|answers| {
-            let changed = answers.ready != ready || answers.message != message;
-            answers.ready = ready;
+            let has_changed = answers.ready != is_ready || answers.message != message;
+            answers.ready = is_ready;
             // A process that survives KILL is stuck in the kernel: only a new container helps.
             answers.live =
                 !matches!(state.life, NodePhase::Stopping { stage: StopStage::Kill, .. });
             answers.message = message;
             answers.gauges = gauges;
-            changed
+            has_changed
         });
     }
 
     /// Tells as events what changed since the last report.
-    fn tell(&mut self, pilot: &Pilot, database: &DrivenDatabase) {
+    fn publish_events(&mut self, pilot: &Pilot, database: &DrivenDatabase) {
         let Some(events) = &self.events else { return };
-        let now = self.reports.borrow().clone();
-        for notice in events::of(&self.told, &now, database.preparation.as_ref()) {
-            events.tell(&pilot.object_ref(&()), notice);
+        let new_status = self.reports.borrow().clone();
+        for notice in events::build_notices(&self.told, &new_status, database.preparation.as_ref())
+        {
+            events.enqueue(&pilot.object_ref(&()), notice);
         }
-        self.told = now;
+        self.told = new_status;
     }
 
     /// Takes over from an earlier pilot's report what this pilot cannot know by itself.
@@ -196,9 +199,11 @@ impl ReportPublisher {
         observation.endpoints.clone_from(&pilot.status.endpoints);
         observation.detail = pilot.status.parts.clone();
         ctx.driver.forget_process(&mut observation.detail);
-        let own = ctx.settings.database.conditions;
-        let told = pilot.status.conditions.iter();
-        observation.conditions = told.filter_map(|told| earlier(own, told)).collect();
+        let own_conditions = ctx.settings.database.conditions;
+        let reported_conditions = pilot.status.conditions.iter();
+        observation.conditions = reported_conditions
+            .filter_map(|condition| restore_condition(own_conditions, condition))
+            .collect();
         // The leading pilot's help for a node that leaves goes by this progress: without it the
         // help would be taken back.
         if pilot.spec.phase == Some(PilotIntent::Decommissioned) {
@@ -210,18 +215,22 @@ impl ReportPublisher {
     }
 
     /// Takes what is wanted of the node's security; `remembered`: as it was stored on the volume.
-    pub(super) fn secure(&mut self, wanted: Option<&PilotSecurity>, remembered: bool) {
+    pub(super) fn set_security(
+        &mut self,
+        desired_security: Option<&PilotSecurity>,
+        remembered: bool,
+    ) {
         let facts = &mut self.facts;
-        facts.rungs = wanted.map(PilotSecurity::rungs).unwrap_or_default();
-        match wanted {
+        facts.rungs = desired_security.map(PilotSecurity::security_modes).unwrap_or_default();
+        match desired_security {
             None => (facts.security, facts.security_stored) = (None, None),
-            Some(wanted) if remembered => facts.security_stored = Some(wanted.revision()),
+            Some(security) if remembered => facts.security_stored = Some(security.revision()),
             Some(_) => {}
         }
     }
 
     /// Records in the report that a run of the database has begun.
-    pub(super) fn begun(&mut self, run: &DatabaseRun, restarts: i32, process: &ProcessSpec) {
+    pub(super) fn record_start(&mut self, run: &DatabaseRun, restarts: i32, process: &ProcessSpec) {
         let facts = &mut self.facts;
         facts.holds = Some(true);
         let start_time = Some(run.start_time.clone());
@@ -239,34 +248,36 @@ impl ReportPublisher {
             ..NodeObservation::default()
         };
         (self.blockers, facts.blockers) = (StopBlockers::default(), Vec::new());
-        self.refuse(None);
+        self.set_refusal(None);
     }
 
     /// Takes the database's answer to the question how it is, or the error in its place. Returns
     /// the event for the machine; `serving`: the node served so far.
-    pub(super) fn observed(
+    pub(super) fn record_observation(
         &mut self,
         serving: bool,
         result: Result<NodeObservation, driver::Error>,
     ) -> MachineEvent {
         match result {
             Ok(mut observation) => {
-                let open: Vec<_> = observation.not_heard.iter().map(ToString::to_string).collect();
-                let open = (!open.is_empty()).then(|| open.join("; "));
-                self.hold(std::mem::take(&mut observation.blockers), open);
+                let unanswered: Vec<_> =
+                    observation.not_heard.iter().map(ToString::to_string).collect();
+                let unanswered = (!unanswered.is_empty()).then(|| unanswered.join("; "));
+                self.set_blockers(std::mem::take(&mut observation.blockers), unanswered);
                 let (alive, serving) = (observation.alive, observation.serving);
                 self.tell_unsaved(observation.unsaved.as_ref());
                 self.tell_role(observation.role);
                 // A value that is not known yet changes nothing: a node that joins in a dead one's
                 // place needs the old address, which stands only in its Pilot.
-                let before = std::mem::replace(&mut self.facts.observation, observation);
-                let now = &mut self.facts.observation;
-                if now.endpoints.is_empty() {
-                    now.endpoints = before.endpoints;
+                let old_observation = std::mem::replace(&mut self.facts.observation, observation);
+                let new_observation = &mut self.facts.observation;
+                if new_observation.endpoints.is_empty() {
+                    new_observation.endpoints = old_observation.endpoints;
                 }
-                now.version = now.version.take().or(before.version);
-                if now.conditions.is_empty() {
-                    now.conditions = before.conditions;
+                new_observation.version =
+                    new_observation.version.take().or(old_observation.version);
+                if new_observation.conditions.is_empty() {
+                    new_observation.conditions = old_observation.conditions;
                 }
                 MachineEvent::Observed { alive, serving }
             }
@@ -278,37 +289,44 @@ impl ReportPublisher {
                     self.facts.observation.unsaved = Some(text.clone());
                 }
                 if matches!(error, driver::Error::Evasive | driver::Error::NotHeard(_)) {
-                    self.hold(Vec::new(), Some(text));
+                    self.set_blockers(Vec::new(), Some(text));
                 }
-                unobserved(&error, serving)
+                event_for_error(&error, serving)
             }
         }
     }
 
     /// Sets the blockers that the database names; `open` names the questions that the database left open.
-    fn hold(&mut self, holding: Vec<(&'static Predicate, String)>, open: Option<String>) {
-        let is_held = |all: &[Blocker]| all.iter().any(|one| one.predicate == HOLDINGS_KNOWN.name);
-        if let Some(what) = open.as_ref().filter(|_| !is_held(&self.facts.blockers)) {
+    fn set_blockers(
+        &mut self,
+        active_rules: Vec<(&'static Predicate, String)>,
+        unanswered: Option<String>,
+    ) {
+        let is_held = |blockers: &[Blocker]| {
+            blockers.iter().any(|blocker| blocker.predicate == HOLDINGS_KNOWN.name)
+        };
+        if let Some(what) = unanswered.as_ref().filter(|_| !is_held(&self.facts.blockers)) {
             warn!(what, "Database is not asked to stop while it does not say what it holds");
         }
-        self.facts.blockers = self.blockers.update(holding, open);
+        self.facts.blockers = self.blockers.update(active_rules, unanswered);
     }
 
     /// Goes on from the blockers that an earlier program of this process reported.
-    pub(super) fn resume_blockers(&mut self, mut reported: Vec<Blocker>) {
+    pub(super) fn resume_blockers(&mut self, mut reported_blockers: Vec<Blocker>) {
         // The pilot looks at the volume again at once, which decides this rule anew.
-        reported.retain(|blocker| blocker.predicate != DISK_HEADROOM.name);
-        let (refusals, reported): (Vec<_>, Vec<_>) = reported.into_iter().partition(is_refusal);
+        reported_blockers.retain(|blocker| blocker.predicate != DISK_HEADROOM.name);
+        let (refusals, other_blockers): (Vec<_>, Vec<_>) =
+            reported_blockers.into_iter().partition(is_refusal);
         (self.blockers, self.departure) =
-            (StopBlockers::resumed(&reported), StopBlockers::resumed(&refusals));
-        (self.facts.blockers, self.facts.departure) = (reported, refusals);
+            (StopBlockers::from_reported(&other_blockers), StopBlockers::from_reported(&refusals));
+        (self.facts.blockers, self.facts.departure) = (other_blockers, refusals);
     }
 
     /// Sets why the database does not let the node leave; nothing where it does, or where the node
     /// is to stay.
-    pub(super) fn refuse(&mut self, refusal: Option<DepartureRefusal>) {
-        let holding = refusal.map(|refusal| (refusal.predicate, refusal.why));
-        self.facts.departure = self.departure.update(holding.into_iter().collect(), None);
+    pub(super) fn set_refusal(&mut self, refusal: Option<DepartureRefusal>) {
+        let rules = refusal.map(|refusal| (refusal.predicate, refusal.why));
+        self.facts.departure = self.departure.update(rules.into_iter().collect(), None);
     }
 
     /// Logs why the node's state cannot be saved, once for each cause.
@@ -325,10 +343,10 @@ impl ReportPublisher {
     }
 
     /// Takes the result of validating the latest intent; `rejected`: why it cannot be followed.
-    pub(super) fn validated(&mut self, rejected: Option<String>) {
+    pub(super) fn record_validation(&mut self, rejected: Option<String>) {
         self.validating = false;
         match rejected {
-            Some(why) => startup::rejected(&mut self.facts, why),
+            Some(reason) => startup::report_rejection(&mut self.facts, reason),
             None => self.facts.rejected = None,
         }
     }
@@ -338,12 +356,12 @@ impl ReportPublisher {
     pub(super) fn looked_at(
         &mut self,
         ctx: &RunnerContext,
-        seen: Option<VolumeSpace>,
+        space: Option<VolumeSpace>,
     ) -> Option<MachineEvent> {
-        let VolumeSpace { storage, free: _, full } = seen?;
-        let full = full.map(|full| match contents::described(&storage.contents) {
-            held if held.is_empty() => full,
-            held => format!("{full}. It holds {held}"),
+        let VolumeSpace { storage, free: _, full } = space?;
+        let full = full.map(|full| match contents::describe_shares(&storage.contents) {
+            contents_text if contents_text.is_empty() => full,
+            contents_text => format!("{full}. It holds {contents_text}"),
         });
         ctx.metrics.storage_capacity.set(storage.capacity_bytes);
         ctx.metrics.storage_used.set(storage.used_bytes);
@@ -353,18 +371,18 @@ impl ReportPublisher {
             (Some(_), None) => info!("Data volume has room again"),
             _ => {}
         }
-        let told = full.as_ref().map(|_| {
-            let why = "the data volume is full, so the database would not start again";
-            (&DISK_HEADROOM, why.to_owned())
+        let headroom_rule = full.as_ref().map(|_| {
+            let reason = "the data volume is full, so the database would not start again";
+            (&DISK_HEADROOM, reason.to_owned())
         });
-        self.facts.headroom = self.headroom.update(told.into_iter().collect(), None);
+        self.facts.headroom = self.headroom.update(headroom_rule.into_iter().collect(), None);
         let is_full = full.is_some();
         self.facts.full = full;
         Some(MachineEvent::Space { full: is_full })
     }
 
     /// Reports the end of a run that an earlier pilot left without one.
-    pub(super) fn lost(&mut self, run: DatabaseRun) {
+    pub(super) fn record_lost_run(&mut self, run: DatabaseRun) {
         warn!(pid = run.pid, "An earlier run has no end: its pilot was killed with it");
         self.facts.termination = Some(Termination {
             reason: Some("ProcessExited".to_owned()),
@@ -377,39 +395,44 @@ impl ReportPublisher {
     /// Adds to the report of a lost run what the kubelet saw of its end: on cgroup v2 the kernel
     /// may kill the pilot together with its database.
     pub(super) fn explain_lost_run(&mut self, state: Option<LastContainerState>) {
-        let (Some(state), Some(lost)) = (state, self.facts.termination.as_mut()) else { return };
-        if lost.exit_code.is_some() {
+        let (Some(state), Some(termination)) = (state, self.facts.termination.as_mut()) else {
+            return;
+        };
+        if termination.exit_code.is_some() {
             return;
         }
-        lost.exit_code = Some(state.exit_code);
-        lost.finish_time = state.finish_time;
+        termination.exit_code = Some(state.exit_code);
+        termination.finish_time = state.finish_time;
         if state.reason.as_deref() == Some("OOMKilled") {
-            lost.reason = Some("OutOfMemory".to_owned());
-            lost.message =
+            termination.reason = Some("OutOfMemory".to_owned());
+            termination.message =
                 Some("the kernel killed the container at its memory limit; raise it".to_owned());
         }
     }
 }
 
 /// Reads a condition of the database's own as an earlier pilot reported it.
-fn earlier(own: &[&'static str], told: &Condition) -> Option<DatabaseCondition> {
-    let type_ = own.iter().find(|own| **own == told.type_)?;
-    let status = match told.status.as_str() {
+fn restore_condition(
+    own_types: &[&'static str],
+    condition: &Condition,
+) -> Option<DatabaseCondition> {
+    let type_ = own_types.iter().find(|own_type| **own_type == condition.type_)?;
+    let status = match condition.status.as_str() {
         "True" => Some(true),
         "False" => Some(false),
         _ => None,
     };
-    let (reason, message) = (told.reason.clone().into(), told.message.clone());
+    let (reason, message) = (condition.reason.clone().into(), condition.message.clone());
     Some(DatabaseCondition { type_, status, reason, message })
 }
 
 /// Returns the event for the machine when the database could not be observed; `serving`: the node
 /// served so far. Only silence may lead to a restart, and a failure of the pilot itself changes
 /// nothing.
-fn unobserved(error: &driver::Error, serving: bool) -> MachineEvent {
+fn event_for_error(error: &driver::Error, serving: bool) -> MachineEvent {
     let alive = !error.is_silence();
-    let refused = matches!(error, driver::Error::Refused(_));
-    MachineEvent::Observed { alive, serving: alive && serving && !refused }
+    let is_refused = matches!(error, driver::Error::Refused(_));
+    MachineEvent::Observed { alive, serving: alive && serving && !is_refused }
 }
 
 #[cfg(test)]
@@ -433,12 +456,12 @@ mod tests {
         ];
         for (error, alive, serving) in rows {
             assert_eq!(
-                unobserved(&error, true),
+                event_for_error(&error, true),
                 MachineEvent::Observed { alive, serving },
                 "{error}"
             );
             let started = MachineEvent::Observed { alive, serving: false };
-            assert_eq!(unobserved(&error, false), started, "{error}");
+            assert_eq!(event_for_error(&error, false), started, "{error}");
         }
     }
 }

@@ -63,28 +63,30 @@ impl RunnerSettings {
     pub(super) fn instance(&self) -> Instance {
         let (runtime, uid) = match &self.pod_uid {
             Some(uid) => ("Kubernetes", uid.clone()),
-            None => ("Process", self.place()),
+            None => ("Process", self.host_instance_id()),
         };
         Instance { runtime: runtime.to_owned(), node: self.machine.clone(), uid: Some(uid) }
     }
 
     /// Returns the limit of silence: the one in the Pilot's spec takes precedence over the flag.
     pub(super) fn silence_limit(&self, pilot: &PilotSpec) -> Duration {
-        let said = pilot.pilot_settings.as_ref().and_then(|said| said.silence_limit_seconds);
-        let seconds = said.and_then(|seconds| u64::try_from(seconds).ok());
+        let limit_seconds =
+            pilot.pilot_settings.as_ref().and_then(|settings| settings.silence_limit_seconds);
+        let seconds = limit_seconds.and_then(|seconds| u64::try_from(seconds).ok());
         seconds.map_or(self.silence, Duration::from_secs)
     }
 
     /// May the database start with low kernel limits? The setting in the Pilot's spec takes
     /// precedence over the flag.
     pub(super) fn allows_low_limits(&self, pilot: &PilotSpec) -> bool {
-        let said = pilot.pilot_settings.as_ref().and_then(|said| said.allow_low_limits);
-        said.unwrap_or(self.allow_low_limits)
+        let is_allowed =
+            pilot.pilot_settings.as_ref().and_then(|settings| settings.allow_low_limits);
+        is_allowed.unwrap_or(self.allow_low_limits)
     }
 
     /// Returns an id of the process on a host, made of the address and the path of the data: a
     /// later process for the same node has the same id.
-    fn place(&self) -> String {
+    fn host_instance_id(&self) -> String {
         let place = format!("{} {}", self.address, self.data.display());
         let hash = Sha256::digest(place);
         hash.iter().take(16).fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))

@@ -8,7 +8,7 @@ mod programs;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-pub(super) use self::programs::{PreparationError, prepared};
+pub(super) use self::programs::{PreparationError, handle_preparation};
 use super::{RunnerMessage, context::RunnerContext};
 use crate::{
     api::v1beta1::{Pilot, PilotSecurity},
@@ -68,12 +68,12 @@ impl NodeStartup {
     }
 
     /// Cancels the task that prepares a start. Called when no start is wanted any more.
-    pub(super) fn cancel(&self) {
+    pub(super) fn cancel_start(&self) {
         self.preparing.cancel();
     }
 
     /// Spawns a task that prepares a start; an earlier one is cancelled.
-    fn prepare<F>(&mut self, ctx: &RunnerContext, name: &'static str, work: F)
+    fn spawn_preparation<F>(&mut self, ctx: &RunnerContext, name: &'static str, work: F)
     where
         F: Future<Output = RunnerMessage> + Send + 'static,
     {
@@ -89,7 +89,7 @@ impl NodeStartup {
         });
     }
 
-    pub(super) fn preflight(
+    pub(super) fn run_preflight(
         &mut self,
         ctx: &RunnerContext,
         node: Box<DatabaseNode>,
@@ -106,41 +106,43 @@ impl NodeStartup {
         };
         let context = ctx.clone();
         let (driver, volume) = (ctx.driver.clone(), ctx.volume.clone());
-        let low = ctx.settings.allows_low_limits(&node.pilot.spec);
+        let is_low_allowed = ctx.settings.allows_low_limits(&node.pilot.spec);
         let database = ctx.settings.database;
-        self.prepare(ctx, "preflight", async move {
+        self.spawn_preparation(ctx, "preflight", async move {
             if host.orders_by_time {
                 host.api_time = context.api_time().await;
             }
-            let general = node.clone();
-            let checked = volume
+            let checked_node = node.clone();
+            let check_result = volume
                 .visit(move |lock| {
-                    let failed = preflight::check(&general, &host, lock);
+                    let failed_checks = preflight::check_host(&checked_node, &host, lock);
                     // Data are looked for under the lock only, when no other pilot writes to the
                     // volume.
-                    (failed, lock.is_some().then(|| (database.has_data)(&general.data)))
+                    (failed_checks, lock.is_some().then(|| (database.has_data)(&checked_node.data)))
                 })
                 .await;
-            let (checked, holds) = match checked {
-                Ok((failed, holds)) => (Ok(failed), holds),
-                Err(hangs) => (Err(hangs), None),
+            let (host_checks, holds) = match check_result {
+                Ok((failed_checks, holds)) => (Ok(failed_checks), holds),
+                Err(volume_timeout) => (Err(volume_timeout), None),
             };
-            let failed = match checked {
-                Ok(failed) if failed.is_empty() => {
+            let all_checks = match host_checks {
+                Ok(failed_checks) if failed_checks.is_empty() => {
                     volume
-                        .during(async move {
-                            preflight::check_database(database, &*driver, &node, low).await
+                        .visit_async(async move {
+                            preflight::check_database(database, &*driver, &node, is_low_allowed)
+                                .await
                         })
                         .await
                 }
                 other => other,
             };
-            let failed = failed.unwrap_or_else(|hangs| vec![hung(hangs)]);
+            let failed =
+                all_checks.unwrap_or_else(|volume_timeout| vec![hung_volume_check(volume_timeout)]);
             RunnerMessage::Checked { attempt, failed, holds }
         });
     }
 
-    pub(super) fn checked(
+    pub(super) fn handle_checks(
         &self,
         ctx: &RunnerContext,
         facts: &mut NodeFacts,
@@ -148,7 +150,7 @@ impl NodeStartup {
         failed: Vec<FailedCheck>,
     ) -> MachineEvent {
         if !failed.is_empty() {
-            refused(ctx, facts, failed);
+            report_failed_checks(ctx, facts, failed);
             return MachineEvent::PreflightFailed(attempt);
         }
         if !self.foreign {
@@ -165,18 +167,18 @@ impl NodeStartup {
         attempt: AttemptId,
     ) {
         let context = ctx.clone();
-        self.prepare(ctx, "founding", async move {
+        self.spawn_preparation(ctx, "founding", async move {
             let RunnerContext { settings, cluster, records, messages, .. } = &context;
             // A full queue only delays what is said to people.
-            let say = |what| drop(messages.try_send(RunnerMessage::Waiting(what)));
+            let report_wait = |reason| drop(messages.try_send(RunnerMessage::Waiting(reason)));
             let (database, data) = (settings.database, &settings.data);
             let applicant = StartApplicant { database, pilot: &node.pilot, records, data };
-            let turn = founding::take_turn(cluster.as_ref(), applicant, say).await;
+            let turn = founding::take_turn(cluster.as_ref(), applicant, report_wait).await;
             RunnerMessage::Turn { attempt, turn }
         });
     }
 
-    pub(super) fn turned(
+    pub(super) fn handle_turn(
         &mut self,
         ctx: &RunnerContext,
         facts: &mut NodeFacts,
@@ -194,13 +196,13 @@ impl NodeStartup {
             }
             StartTurn::Refused(check) => {
                 self.foreign = true;
-                refused(ctx, facts, vec![check]);
+                report_failed_checks(ctx, facts, vec![check]);
                 MachineEvent::PreflightFailed(attempt)
             }
         }
     }
 
-    pub(super) fn configure(
+    pub(super) fn configure_node(
         &mut self,
         ctx: &RunnerContext,
         mut node: Box<DatabaseNode>,
@@ -208,26 +210,29 @@ impl NodeStartup {
     ) {
         node.ring.clone_from(&self.allowed.ring);
         let context = ctx.clone();
-        self.prepare(ctx, "configure", async move {
+        self.spawn_preparation(ctx, "configure", async move {
             context.refresh_peers(&mut node).await;
             node.addresses = peer_addresses::look_up(&node).await;
             let peers = node.peers.clone();
             let volume = context.volume.clone();
-            let written = volume.during(async move {
-                let (told, start) = context.security.before_start(&*context.driver, &node);
+            let configuration = volume.visit_async(async move {
+                let (security_report, start) =
+                    context.security.before_start(&*context.driver, &node);
                 let result = match start {
                     Ok(start) => write_configuration(&context, &node, start).await,
                     Err(error) => Err(error),
                 };
-                (told.map(Box::new), result)
+                (security_report.map(Box::new), result)
             });
-            let late = |hangs| (None, Err(driver::Error::NotYet(hung(hangs).message)));
-            let (security, result) = written.await.unwrap_or_else(late);
+            let timeout_result = |volume_timeout| {
+                (None, Err(driver::Error::NotYet(hung_volume_check(volume_timeout).message)))
+            };
+            let (security, result) = configuration.await.unwrap_or_else(timeout_result);
             RunnerMessage::Configured { attempt, peers, security, result }
         });
     }
 
-    pub(super) fn configured(
+    pub(super) fn handle_configuration(
         &mut self,
         ctx: &RunnerContext,
         pilot: Option<&Pilot>,
@@ -241,12 +246,12 @@ impl NodeStartup {
                 self.process = Some(process);
                 return MachineEvent::Configured(attempt);
             }
-            Err(driver::Error::NotYet(what)) => {
+            Err(driver::Error::NotYet(reason)) => {
                 facts.rejected = None;
-                waiting(facts, what);
+                report_waiting(facts, reason);
                 self.wait_for_peers(ctx, pilot);
             }
-            Err(error) => rejected(facts, chain(&error).to_string()),
+            Err(error) => report_rejection(facts, chain(&error).to_string()),
         }
         MachineEvent::NotConfigured(attempt)
     }
@@ -256,9 +261,9 @@ impl NodeStartup {
         let (Some(cluster), Some(pilot)) = (ctx.cluster.clone(), pilot.cloned()) else {
             return;
         };
-        let known = self.peers.clone();
-        self.prepare(ctx, "await-peers", async move {
-            peers::changed(&cluster, &pilot, &known).await;
+        let known_peers = self.peers.clone();
+        self.spawn_preparation(ctx, "await-peers", async move {
+            peers::wait_for_change(&cluster, &pilot, &known_peers).await;
             RunnerMessage::PeersMoved
         });
     }
@@ -271,25 +276,26 @@ async fn write_configuration(
     start: Option<StartSecurity>,
 ) -> Result<ProcessSpec, driver::Error> {
     let RunnerContext { settings, driver, security, .. } = ctx;
-    let security_told = node.pilot.spec.security.as_ref();
-    let rungs = security_told.map(PilotSecurity::rungs).unwrap_or_default();
+    let security_spec = node.pilot.spec.security.as_ref();
+    let rungs = security_spec.map(PilotSecurity::security_modes).unwrap_or_default();
     let process = ProcessSpec { rungs, ..driver.configure(node).await? };
-    if let (Some(start), Some(database)) = (start, driver.security()) {
+    if let (Some(start), Some(database)) = (start, driver.secured_database()) {
         security.lay_out(database, node, &start).await?;
     }
     if let Some(user) = settings.user {
-        let give = |path, source| driver::Error::Give { path, source };
+        let give_error = |path, source| driver::Error::Give { path, source };
         let (config, data) = (&settings.config, &settings.data);
         // The pilot renders as root and the database reads as another user: a file with secrets is
         // readable by its owner only.
-        ownership::give(config, user).map_err(|why| give(config.clone(), why))?;
-        ownership::give_volume(data, user).map_err(|why| give(data.clone(), why))?;
+        ownership::give_directory(config, user)
+            .map_err(|error| give_error(config.clone(), error))?;
+        ownership::give_volume(data, user).map_err(|error| give_error(data.clone(), error))?;
     }
     Ok(process)
 }
 
 /// Reports what a start waits for, and logs it once.
-pub(super) fn waiting(facts: &mut NodeFacts, what: String) {
+pub(super) fn report_waiting(facts: &mut NodeFacts, what: String) {
     if facts.waiting.as_ref() != Some(&what) {
         info!(what, "Waiting to start");
     }
@@ -297,24 +303,28 @@ pub(super) fn waiting(facts: &mut NodeFacts, what: String) {
 }
 
 /// Reports why the wanted configuration is not the running one, and logs it once.
-pub(super) fn rejected(facts: &mut NodeFacts, why: String) {
-    if facts.rejected.as_ref() != Some(&why) {
-        warn!(error = why, "Configuration was rejected");
+pub(super) fn report_rejection(facts: &mut NodeFacts, reason: String) {
+    if facts.rejected.as_ref() != Some(&reason) {
+        warn!(error = reason, "Configuration was rejected");
     }
-    facts.rejected = Some(why);
+    facts.rejected = Some(reason);
 }
 
-fn refused(ctx: &RunnerContext, facts: &mut NodeFacts, failed: Vec<FailedCheck>) {
-    if facts.preflight.as_ref() != Some(&failed) {
-        for check in &failed {
+fn report_failed_checks(
+    ctx: &RunnerContext,
+    facts: &mut NodeFacts,
+    failed_checks: Vec<FailedCheck>,
+) {
+    if facts.preflight.as_ref() != Some(&failed_checks) {
+        for check in &failed_checks {
             warn!(reason = check.reason, explanation = check.message, "Preflight failed");
         }
     }
     ctx.metrics.preflight_failures.inc();
-    facts.preflight = Some(failed);
+    facts.preflight = Some(failed_checks);
 }
 
-pub(super) fn hung(hangs: VolumeTimeout) -> FailedCheck {
-    let message = format!("{hangs}; see to its storage");
+pub(super) fn hung_volume_check(volume_timeout: VolumeTimeout) -> FailedCheck {
+    let message = format!("{volume_timeout}; see to its storage");
     FailedCheck { reason: "PreflightFailed", message }
 }

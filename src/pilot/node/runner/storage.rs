@@ -17,7 +17,7 @@ use super::{RunnerMessage, context::RunnerContext};
 use crate::{
     api::v1beta1::{PilotStorage, VolumeShare},
     pilot::{
-        node::preflight::{VolumeSpace, space},
+        node::preflight::{VolumeSpace, read_space},
         volume::{
             contents::{ContentFolder, ContentWalk},
             data_volume::Volume,
@@ -36,7 +36,7 @@ const FILLING: i64 = 85;
 const WALK_EVERY: Duration = Duration::from_secs(600);
 const BETWEEN_PIECES: Duration = Duration::from_millis(20);
 
-pub(super) fn watch(ctx: &RunnerContext) {
+pub(super) fn watch_storage(ctx: &RunnerContext) {
     let (messages, shutdown) = (ctx.messages.clone(), ctx.rt.shutdown());
     let mut watch = StorageWatch {
         data: ctx.settings.data.clone(),
@@ -49,13 +49,13 @@ pub(super) fn watch(ctx: &RunnerContext) {
     ctx.rt.tasks().spawn("storage", async move {
         loop {
             let look = async {
-                let seen = watch.look().await;
-                let full = seen.as_ref().is_some_and(|space| space.full.is_some());
-                let filling = seen.as_ref().is_some_and(|space| is_filling(&space.storage));
-                drop(messages.send(RunnerMessage::Space(seen)).await);
+                let volume_space = watch.check_volume().await;
+                let full = volume_space.as_ref().is_some_and(|space| space.full.is_some());
+                let filling = volume_space.as_ref().is_some_and(|space| is_filling(&space.storage));
+                drop(messages.send(RunnerMessage::Space(volume_space)).await);
                 // The next look tells what this finds: it may take a while.
-                let sized = filling && watch.size_up().await;
-                sleep(if full || sized { EVERY_FULL } else { EVERY }).await;
+                let has_sized = filling && watch.size_up().await;
+                sleep(if full || has_sized { EVERY_FULL } else { EVERY }).await;
             };
             tokio::select! {
                 () = shutdown.triggered() => return,
@@ -78,31 +78,33 @@ struct StorageWatch {
 
 impl StorageWatch {
     /// Looks at the volume; `None` when it does not answer.
-    async fn look(&mut self) -> Option<VolumeSpace> {
+    async fn check_volume(&mut self) -> Option<VolumeSpace> {
         let data = self.data.clone();
-        let mut seen = self.volume.visit(move |_| space(&data).ok()).await.ok().flatten()?;
-        let storage = &mut seen.storage;
-        self.rate.note(self.begun.elapsed(), storage.used_bytes);
+        let mut volume_space =
+            self.volume.visit(move |_| read_space(&data).ok()).await.ok().flatten()?;
+        let storage = &mut volume_space.storage;
+        self.rate.record_usage(self.begun.elapsed(), storage.used_bytes);
         if is_filling(storage) {
-            storage.contents = self.contents.iter().flat_map(|(_, found)| found.clone()).collect();
+            storage.contents =
+                self.contents.iter().flat_map(|(_, shares)| shares.clone()).collect();
             storage.full_time = full_time(&self.rate, storage, Timestamp::now());
         } else {
             self.contents = None;
         }
-        Some(seen)
+        Some(volume_space)
     }
 
     /// Finds out what fills the volume, where that is not known or was found long ago. Returns
     /// whether that was done.
     async fn size_up(&mut self) -> bool {
-        let fresh = |(when, _): &(Instant, _)| when.elapsed() < WALK_EVERY;
-        if self.contents.as_ref().is_some_and(fresh) {
+        let is_fresh = |(when, _): &(Instant, _)| when.elapsed() < WALK_EVERY;
+        if self.contents.as_ref().is_some_and(is_fresh) {
             return false;
         }
-        let found = walk(&self.volume, &self.data, self.folders).await;
-        let sized = found.is_some();
-        self.contents = found.map(|found| (Instant::now(), found)).or(self.contents.take());
-        sized
+        let shares = walk_volume(&self.volume, &self.data, self.folders).await;
+        let has_sized = shares.is_some();
+        self.contents = shares.map(|shares| (Instant::now(), shares)).or(self.contents.take());
+        has_sized
     }
 }
 
@@ -114,29 +116,29 @@ fn is_filling(storage: &PilotStorage) -> bool {
 /// a write of the Pilot.
 fn full_time(rate: &FillRate, storage: &PilotStorage, now: Timestamp) -> Option<Time> {
     const STEP: i64 = 600;
-    let left = rate.full_in(storage.capacity_bytes - storage.used_bytes)?;
-    let second = (now + left).as_second() / STEP * STEP;
+    let time_left = rate.full_in(storage.capacity_bytes - storage.used_bytes)?;
+    let second = (now + time_left).as_second() / STEP * STEP;
     Timestamp::from_second(second).ok().map(Time)
 }
 
 /// Walks through the volume, piece by piece; `None` when it does not answer.
-async fn walk(
+async fn walk_volume(
     volume: &Volume,
     data: &Path,
     folders: &'static [ContentFolder],
 ) -> Option<Vec<VolumeShare>> {
     let data = data.to_owned();
-    let mut walk = volume.visit(move |_| ContentWalk::begin(&data, folders)).await.ok()?;
+    let mut walk = volume.visit(move |_| ContentWalk::start(&data, folders)).await.ok()?;
     loop {
-        let (on, more) = volume
+        let (advanced, has_more) = volume
             .visit(move |_| {
-                let more = walk.advance();
-                (walk, more)
+                let has_more = walk.advance();
+                (walk, has_more)
             })
             .await
             .ok()?;
-        walk = on;
-        if !more {
+        walk = advanced;
+        if !has_more {
             return Some(walk.finish());
         }
         sleep(BETWEEN_PIECES).await;
@@ -164,7 +166,7 @@ mod tests {
     fn the_time_at_which_it_is_full_is_told_in_steps() {
         let mut rate = FillRate::default();
         for minute in 0..=10_u32 {
-            rate.note(Duration::from_secs(u64::from(minute) * 60), i64::from(minute));
+            rate.record_usage(Duration::from_secs(u64::from(minute) * 60), i64::from(minute));
         }
         let now = Timestamp::from_second(6000).unwrap();
         let told = full_time(&rate, &storage(40, 100), now).unwrap();

@@ -19,10 +19,10 @@ impl MachineTimers {
     }
 
     /// Waits for the next timer. Cancel-safe: a timer stays in the table until its time.
-    pub(super) async fn due(&mut self) -> MachineTimer {
+    pub(super) async fn next_due(&mut self) -> MachineTimer {
         let next = self.0.iter().min_by_key(|(_, at)| **at).map(|(timer, at)| (*timer, *at));
-        let Some((timer, at)) = next else { return std::future::pending().await };
-        sleep_until(at).await;
+        let Some((timer, due_time)) = next else { return std::future::pending().await };
+        sleep_until(due_time).await;
         self.0.remove(&timer);
         timer
     }

@@ -17,7 +17,7 @@ pub struct ChildExit {
 }
 
 impl ChildExit {
-    pub(super) fn of(status: ExitStatus) -> Self {
+    pub(super) fn from_status(status: ExitStatus) -> Self {
         Self { code: status.code(), signal: status.signal() }
     }
 
@@ -32,7 +32,7 @@ impl ChildExit {
 
     /// Returns the pilot's own exit code: 0 for a status in `success`, which means that the process
     /// did as asked, else the status itself.
-    pub fn answer(self, success: &[u8]) -> u8 {
+    pub fn pilot_exit_code(self, success: &[u8]) -> u8 {
         let status = self.status();
         if success.contains(&status) { 0 } else { status }
     }
@@ -50,7 +50,7 @@ impl std::fmt::Display for ChildExit {
 /// Returns the name of a signal: `SIGTERM`, `SIGRTMIN+3`.
 pub fn signal_name(signal: i32) -> Cow<'static, str> {
     match Signal::try_from(signal) {
-        Ok(known) => known.as_str().into(),
+        Ok(standard_signal) => standard_signal.as_str().into(),
         Err(_) => format!("SIGRTMIN+{}", signal - libc::SIGRTMIN()).into(),
     }
 }
@@ -94,7 +94,7 @@ mod tests {
             (signal(34), nothing, 162),
         ];
         for (exit, success, expected) in rows {
-            assert_eq!(exit.answer(success), expected, "{exit}, success: {success:?}");
+            assert_eq!(exit.pilot_exit_code(success), expected, "{exit}, success: {success:?}");
         }
     }
 }

@@ -15,21 +15,21 @@ use super::sys;
 /// When the kernel does not tell what is mapped, or refuses.
 pub fn release_program() -> io::Result<()> {
     let mappings = fs::read_to_string("/proc/self/smaps")?;
-    unchanged(&mappings).into_iter().try_for_each(sys::forget)
+    find_unchanged(&mappings).into_iter().try_for_each(sys::drop_pages)
 }
 
 /// Returns the read-only mappings of files that have no page of their own. (Constants with
 /// addresses in them are read-only too, but the relocation wrote them once.)
-fn unchanged(mappings: &str) -> Vec<Range<usize>> {
-    let (mut found, mut candidate) = (Vec::new(), None);
+fn find_unchanged(mappings: &str) -> Vec<Range<usize>> {
+    let (mut ranges, mut candidate) = (Vec::new(), None);
     for line in mappings.lines() {
         if let Some((range, of_file)) = parse_head(line) {
             candidate = of_file.then_some(range);
         } else if let Some(size) = line.strip_prefix("Anonymous:") {
-            found.extend(candidate.take().filter(|_| size.trim() == "0 kB"));
+            ranges.extend(candidate.take().filter(|_| size.trim() == "0 kB"));
         }
     }
-    found
+    ranges
 }
 
 /// Reads the first line of a mapping: its range, and whether it is a file's and cannot be written.
@@ -60,13 +60,13 @@ mod tests {
             mapping("5000-6000 r--p 00000000 00:00 0", 0),
             mapping("6000-7000 r-xp 00000000 00:00 0    [vdso]", 0),
         ];
-        assert_eq!(unchanged(&all.concat()), [0x1000..0x2000, 0x2000..0x3000]);
+        assert_eq!(find_unchanged(&all.concat()), [0x1000..0x2000, 0x2000..0x3000]);
     }
 
     #[test]
     fn a_mapping_that_is_not_explained_stays() {
         let untold = "1000-2000 r-xp 00000000 fd:00 7 /bin/x\nRss: 4 kB\n";
-        assert!(unchanged(untold).is_empty());
+        assert!(find_unchanged(untold).is_empty());
     }
 
     #[test]

@@ -37,12 +37,12 @@ pub struct HandedChild {
 impl ChildProcess {
     /// Stops reading the child's output, which then waits in its pipes. `None` when the reader of
     /// the pilot's own output stalls; then nothing has changed.
-    pub async fn park(&self, limit: Duration) -> Option<ParkedPipes> {
+    pub async fn park_output(&self, limit: Duration) -> Option<ParkedPipes> {
         self.tail.park(limit).await
     }
 
-    /// Goes on reading after [`ChildProcess::park`].
-    pub fn resume(&self) {
+    /// Goes on reading after [`ChildProcess::park_output`].
+    pub fn resume_output(&self) {
         self.tail.resume();
     }
 }
@@ -57,14 +57,14 @@ impl Supervisor {
     }
 
     /// Describes a child for the next program.
-    pub fn hand_over(&self, child: &ChildProcess, parked: &ParkedPipes) -> HandedChild {
+    pub fn hand_over(&self, child: &ChildProcess, parked_pipes: &ParkedPipes) -> HandedChild {
         let number =
-            |from: &Option<std::sync::Arc<std::fs::File>>| from.as_ref().map(AsRawFd::as_raw_fd);
+            |pipe: &Option<std::sync::Arc<std::fs::File>>| pipe.as_ref().map(AsRawFd::as_raw_fd);
         HandedChild {
             pid: child.pid,
-            stdout: number(&parked.stdout),
-            stderr: number(&parked.stderr),
-            tail: child.tail.remembered(),
+            stdout: number(&parked_pipes.stdout),
+            stderr: number(&parked_pipes.stderr),
+            tail: child.tail.clone_lines(),
         }
     }
 
@@ -73,14 +73,18 @@ impl Supervisor {
     ///
     /// # Errors
     /// When a descriptor that the handoff names is not open.
-    pub fn adopt(&self, handed: HandedChild) -> io::Result<ChildProcess> {
-        let HandedChild { pid, stdout, stderr, tail } = handed;
-        let stdout = stdout.map(inherited).transpose()?;
-        let stderr = stderr.map(inherited).transpose()?;
+    pub fn adopt_child(&self, handed_child: HandedChild) -> io::Result<ChildProcess> {
+        let HandedChild { pid, stdout, stderr, tail } = handed_child;
+        let stdout = stdout.map(inherit_descriptor).transpose()?;
+        let stderr = stderr.map(inherit_descriptor).transpose()?;
         let (answer, exit) = oneshot::channel();
         self.lock_children().insert(pid, answer);
-        self.reap();
-        Ok(ChildProcess { pid, tail: output::start(stdout, stderr, tail, self.pass()), exit })
+        self.reap_children();
+        Ok(ChildProcess {
+            pid,
+            tail: output::start_reading(stdout, stderr, tail, self.output_sink()),
+            exit,
+        })
     }
 }
 
@@ -88,6 +92,6 @@ impl Supervisor {
 ///
 /// # Errors
 /// When the descriptor is not open.
-pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
-    sys::inherit(number)
+pub fn inherit_descriptor(number: RawFd) -> io::Result<OwnedFd> {
+    sys::claim_descriptor(number)
 }

@@ -7,7 +7,7 @@
 //!
 //! A thread that is parked holds nothing: what it read is written, the rest is in the pipe. So
 //! another program can go on with the same pipe, and no byte is lost or doubled. The form in which
-//! output is written is [`passage`]'s.
+//! output is written is [`forwarder`]'s.
 
 mod forwarder;
 mod lines;
@@ -74,22 +74,22 @@ pub struct ParkedPipes {
 
 impl OutputTail {
     /// Returns the last lines, oldest first: at most 20 lines and 4 KiB.
-    pub fn lines(&self) -> Vec<String> {
+    pub fn last_lines(&self) -> Vec<String> {
         self.lock().lines.get()
     }
 
     /// Waits after the child's end until all that it wrote was passed on, but not longer than
     /// `limit`: another process may hold the pipe open, or a reader may have stalled.
-    pub async fn finish(&self, limit: Duration) {
+    pub async fn wait_until_written(&self, limit: Duration) {
         let pumps = std::mem::take(&mut self.lock().pumps);
-        let all = async {
+        let drain = async {
             for StreamPump { control, done, .. } in pumps {
                 drop(control);
                 // An error means that the thread is gone, as it should be.
                 drop(done.await);
             }
         };
-        if tokio::time::timeout(limit, all).await.is_err() {
+        if tokio::time::timeout(limit, drain).await.is_err() {
             warn!("Output of the database is still being written");
         }
     }
@@ -97,31 +97,32 @@ impl OutputTail {
     /// Parks the threads that pass the output on, and returns their pipes. `None` when a reader
     /// stalls, so that a thread does not stop within `limit`; then the threads go on as before.
     pub(super) async fn park(&self, limit: Duration) -> Option<ParkedPipes> {
-        let mut waits = Vec::new();
+        let mut parked_streams = Vec::new();
         for pump in &mut self.lock().pumps {
             // A thread that is gone hears nothing, and holds nothing.
             if pump.control.write_all(&[PARK]).is_ok() {
                 pump.asked += 1;
             }
-            waits.push((pump.stream, pump.from.clone(), pump.parked.clone(), pump.asked));
+            parked_streams.push((pump.stream, pump.from.clone(), pump.parked.clone(), pump.asked));
         }
-        let all = async {
-            let mut parked = ParkedPipes::default();
-            for (stream, from, mut count, asked) in waits {
+        let park_all = async {
+            let mut pipes = ParkedPipes::default();
+            for (stream, source, mut count, target) in parked_streams {
                 // An error means that the stream came to its end.
-                let from = count.wait_for(|count| *count >= asked).await.is_ok().then_some(from);
+                let source =
+                    count.wait_for(|count| *count >= target).await.is_ok().then_some(source);
                 match stream {
-                    StandardStream::Stdout => parked.stdout = from,
-                    StandardStream::Stderr => parked.stderr = from,
+                    StandardStream::Stdout => pipes.stdout = source,
+                    StandardStream::Stderr => pipes.stderr = source,
                 }
             }
-            parked
+            pipes
         };
-        let parked = tokio::time::timeout(limit, all).await.ok();
-        if parked.is_none() {
+        let parked_pipes = tokio::time::timeout(limit, park_all).await.ok();
+        if parked_pipes.is_none() {
             self.resume();
         }
-        parked
+        parked_pipes
     }
 
     /// Goes on after [`OutputTail::park`].
@@ -133,7 +134,7 @@ impl OutputTail {
     }
 
     /// Returns the lines that another program of this process needs to go on remembering.
-    pub(super) fn remembered(&self) -> LineBuffer {
+    pub(super) fn clone_lines(&self) -> LineBuffer {
         self.lock().lines.clone()
     }
 
@@ -153,27 +154,37 @@ pub(super) enum OutputSink {
 }
 
 /// Starts to read both streams. Their lines are remembered behind those in `lines`.
-pub(super) fn start(
+pub(super) fn start_reading(
     stdout: Option<OwnedFd>,
     stderr: Option<OwnedFd>,
     lines: LineBuffer,
-    pass: OutputSink,
+    sink: OutputSink,
 ) -> OutputTail {
     let tail = OutputTail(Arc::new(Mutex::new(TailState { lines, pumps: Vec::new() })));
-    let own = |fd: io::Result<OwnedFd>| fd.ok().map(File::from);
-    for (stream, name, from, to) in [
-        (StandardStream::Stdout, "stdout", stdout, own(io::stdout().as_fd().try_clone_to_owned())),
-        (StandardStream::Stderr, "stderr", stderr, own(io::stderr().as_fd().try_clone_to_owned())),
+    let to_file = |fd: io::Result<OwnedFd>| fd.ok().map(File::from);
+    for (stream, name, source, destination) in [
+        (
+            StandardStream::Stdout,
+            "stdout",
+            stdout,
+            to_file(io::stdout().as_fd().try_clone_to_owned()),
+        ),
+        (
+            StandardStream::Stderr,
+            "stderr",
+            stderr,
+            to_file(io::stderr().as_fd().try_clone_to_owned()),
+        ),
     ] {
-        let Some(from) = from else { continue };
-        let passage = match pass {
+        let Some(source) = source else { continue };
+        let passage = match sink {
             OutputSink::Nowhere => StreamForwarder::new(stream, None, None),
-            OutputSink::AsItIs => StreamForwarder::new(stream, to, None),
+            OutputSink::AsItIs => StreamForwarder::new(stream, destination, None),
             OutputSink::Records(target) => {
-                StreamForwarder::new(stream, to, Some(RecordHead::new(target, name)))
+                StreamForwarder::new(stream, destination, Some(RecordHead::new(target, name)))
             }
         };
-        match pump(stream, from, passage, tail.clone()) {
+        match spawn_pump(stream, source, passage, tail.clone()) {
             Ok(pump) => tail.lock().pumps.push(pump),
             Err(error) => warn!(%error, "Output of the child is lost"),
         }
@@ -181,62 +192,65 @@ pub(super) fn start(
     tail
 }
 
-fn pump(
+fn spawn_pump(
     stream: StandardStream,
-    from: OwnedFd,
+    pipe_fd: OwnedFd,
     passage: StreamForwarder,
     tail: OutputTail,
 ) -> io::Result<StreamPump> {
-    let (words, control) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
+    let (orders, control) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
     let (finished, done) = oneshot::channel();
-    let (parks, parked) = watch::channel(0);
-    fcntl(&from, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-    let from = Arc::new(File::from(from));
-    let source = from.clone();
+    let (park_counter, parked) = watch::channel(0);
+    fcntl(&pipe_fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    let pipe = Arc::new(File::from(pipe_fd));
+    let source = pipe.clone();
     std::thread::Builder::new().name("output".into()).stack_size(STACK).spawn(move || {
-        if let Err(error) = copy(&source, &mut File::from(words), passage, &tail, &parks) {
+        if let Err(error) =
+            copy_stream(&source, &mut File::from(orders), passage, &tail, &park_counter)
+        {
             warn!(%error, "Output of the child is no longer passed on");
         }
-        drop(parks);
+        drop(park_counter);
         // The receiver is gone when the child's end was not waited for.
         finished.send(()).ok();
     })?;
-    Ok(StreamPump { stream, from, control: File::from(control), asked: 0, parked, done })
+    Ok(StreamPump { stream, from: pipe, control: File::from(control), asked: 0, parked, done })
 }
 
 /// Passes everything on until the writers are gone, or until asked to end and nothing is left.
-fn copy(
-    mut from: &File,
-    words: &mut File,
+fn copy_stream(
+    mut source: &File,
+    orders: &mut File,
     mut passage: StreamForwarder,
     tail: &OutputTail,
-    parks: &watch::Sender<u64>,
+    park_counter: &watch::Sender<u64>,
 ) -> io::Result<()> {
-    let mut ending = false;
+    let mut is_ending = false;
     loop {
-        if !ending {
+        if !is_ending {
             let limit = passage.is_open().then_some(QUIET);
-            let (readable, spoken) = sys::wait_readable(from.as_fd(), words.as_fd(), limit)?;
-            if spoken {
-                let mut word = next_word(words)?;
+            let (is_readable, has_order) =
+                sys::wait_readable(source.as_fd(), orders.as_fd(), limit)?;
+            if has_order {
+                let mut word = next_word(orders)?;
                 while word == Some(PARK) {
                     passage.close();
-                    parks.send_modify(|count| *count += 1);
-                    word = next_word(words)?;
+                    park_counter.send_modify(|count| *count += 1);
+                    word = next_word(orders)?;
                 }
-                ending = word.is_none();
-            } else if !readable {
+                is_ending = word.is_none();
+            } else if !is_readable {
                 passage.close();
                 continue;
             }
         }
-        match from.read(passage.room()) {
+        match source.read(passage.read_buffer()) {
             Ok(0) => break,
             Ok(length) => {
-                tail.lock().lines.add(passage.added(length));
-                passage.pass(length);
+                tail.lock().lines.push_bytes(passage.last_read(length));
+                passage.forward_bytes(length);
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && ending => break,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && is_ending => break,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => {
@@ -283,7 +297,7 @@ mod tests {
         let head = RecordHead::new("example", "stdout");
         let passage = StreamForwarder::new(StandardStream::Stdout, Some(into.into()), Some(head));
         let tail = OutputTail::default();
-        let pump = pump(StandardStream::Stdout, from, passage, tail.clone()).unwrap();
+        let pump = spawn_pump(StandardStream::Stdout, from, passage, tail.clone()).unwrap();
         tail.lock().pumps.push(pump);
         (to.into(), out.into(), tail)
     }
@@ -301,7 +315,7 @@ mod tests {
         assert_eq!((record.as_str(), partial), ("ask? ", true));
         to.write_all(b"yes").unwrap();
         let read = async {
-            while tail.lines() != ["ask? yes"] {
+            while tail.last_lines() != ["ask? yes"] {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
@@ -356,7 +370,7 @@ mod tests {
         let mut seen = tempfile::tempfile().unwrap();
         let reader = OutputTail::default();
         let out = seen.try_clone().unwrap();
-        let first = pump(StandardStream::Stdout, from, into(out), reader.clone()).unwrap();
+        let first = spawn_pump(StandardStream::Stdout, from, into(out), reader.clone()).unwrap();
         reader.lock().pumps.push(first);
         let mut parked_for_ever = Vec::new();
         for round in 0..50 {
@@ -370,7 +384,7 @@ mod tests {
             let from = reader.lock().pumps[0].from.try_clone().unwrap();
             let out = seen.try_clone().unwrap();
             let next =
-                pump(StandardStream::Stdout, from.into(), into(out), reader.clone()).unwrap();
+                spawn_pump(StandardStream::Stdout, from.into(), into(out), reader.clone()).unwrap();
             parked_for_ever.push(std::mem::replace(&mut reader.lock().pumps[0], next));
         }
         // Dropping the control would ask the thread to end before its writer does.
@@ -386,6 +400,6 @@ mod tests {
             assert_eq!(line, format!("line {number}"));
         }
         assert_eq!(text.lines().count(), 20_000);
-        assert_eq!(reader.lines().last().unwrap(), "line 19999");
+        assert_eq!(reader.last_lines().last().unwrap(), "line 19999");
     }
 }

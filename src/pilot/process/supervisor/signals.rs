@@ -49,12 +49,12 @@ pub(super) enum SignalEvent {
 ///
 /// # Errors
 /// When the kernel refuses.
-pub fn block() -> io::Result<()> {
-    caught().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
+pub fn block_signals() -> io::Result<()> {
+    forwarded_signals().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
     Ok(())
 }
 
-fn caught() -> SigSet {
+fn forwarded_signals() -> SigSet {
     let mut set = SigSet::all();
     for signal in KEPT {
         set.remove(signal);
@@ -67,13 +67,16 @@ fn caught() -> SigSet {
 pub struct SignalStream(AsyncFd<SignalFd>);
 
 impl SignalStream {
-    /// Opens the stream of signals. Call from within tokio, after [`block`].
+    /// Opens the stream of signals. Call from within tokio, after [`block_signals`].
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn new() -> io::Result<Self> {
         let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
-        Ok(Self(super::sys::register(SignalFd::with_flags(&caught(), flags)?)?))
+        Ok(Self(super::sys::register_descriptor(SignalFd::with_flags(
+            &forwarded_signals(),
+            flags,
+        )?)?))
     }
 
     /// Waits for the next signal. Cancel-safe: a signal is read and returned without an await in
@@ -104,8 +107,8 @@ impl SignalStream {
             }
             // A SIGPIPE from the pilot's own write, when the reader of its log is gone, is not
             // meant for the child.
-            let own = info.ssi_pid == std::process::id() && number == libc::SIGPIPE;
-            if !own && !DROPPED.contains(&number) {
+            let is_own_pipe_signal = info.ssi_pid == std::process::id() && number == libc::SIGPIPE;
+            if !is_own_pipe_signal && !DROPPED.contains(&number) {
                 return SignalEvent::Forward(ForwardedSignal { number });
             }
         }

@@ -26,7 +26,7 @@ pub(super) struct SpawnedChild {
 }
 
 /// Forks and executes. Call on the main thread only.
-pub(super) fn spawn(command: &ChildCommand) -> io::Result<SpawnedChild> {
+pub(super) fn spawn_child(command: &ChildCommand) -> io::Result<SpawnedChild> {
     let ChildCommand { program, args, env, working_directory, user, input, output } = command;
     #[expect(clippy::disallowed_methods, reason = "this is the one place that starts processes")]
     let mut process = std::process::Command::new(program);
@@ -49,7 +49,7 @@ pub(super) fn spawn(command: &ChildCommand) -> io::Result<SpawnedChild> {
     // SAFETY: the hook runs between fork and exec in a process that may have had threads, and
     // makes system calls only: no allocation, no lock.
     unsafe {
-        process.pre_exec(move || prepare(parent));
+        process.pre_exec(move || prepare_child(parent));
     }
     let mut child = process.spawn()?;
     Ok(SpawnedChild {
@@ -62,7 +62,7 @@ pub(super) fn spawn(command: &ChildCommand) -> io::Result<SpawnedChild> {
 
 /// Prepares the forked child for the exec, after its user and group were set: changing them clears
 /// PDEATHSIG.
-fn prepare(parent: u32) -> io::Result<()> {
+fn prepare_child(parent: u32) -> io::Result<()> {
     // SAFETY: plain system calls with constant or local arguments, in the forked child.
     unsafe {
         // Ignored signals survive exec: Rust ignores PIPE, a shell's `&` ignores INT, and a JVM
@@ -86,7 +86,7 @@ fn prepare(parent: u32) -> io::Result<()> {
 }
 
 /// Takes charge of a descriptor that an earlier program of this process left open by number.
-pub(super) fn inherit(number: RawFd) -> io::Result<OwnedFd> {
+pub(super) fn claim_descriptor(number: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: no memory is involved; a number that is not open is an error.
     if number <= 2 || unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } != 0 {
         return Err(io::Error::other(format!("descriptor {number} was not handed over")));
@@ -97,7 +97,7 @@ pub(super) fn inherit(number: RawFd) -> io::Result<OwnedFd> {
 }
 
 /// Drops the pages of a range; each comes back from its file when it is needed.
-pub(super) fn forget(range: std::ops::Range<usize>) -> io::Result<()> {
+pub(super) fn drop_pages(range: std::ops::Range<usize>) -> io::Result<()> {
     let start = std::ptr::without_provenance_mut(range.start);
     // SAFETY: the caller names a mapping of a file that cannot be written and none of whose
     // pages differs from the file, so nothing is lost.
@@ -124,7 +124,7 @@ pub(super) fn wait_any() -> Option<(i32, ExitStatus)> {
 }
 
 /// Sends any signal, also a real-time one. A negative target is a process group.
-pub(super) fn send(target: i32, signal: i32) -> io::Result<()> {
+pub(super) fn send_signal(target: i32, signal: i32) -> io::Result<()> {
     // SAFETY: no memory is involved.
     if unsafe { libc::kill(target, signal) } == 0 {
         Ok(())
@@ -134,7 +134,7 @@ pub(super) fn send(target: i32, signal: i32) -> io::Result<()> {
 }
 
 /// Makes tokio tell when `fd` can be read.
-pub(super) fn register<T: AsRawFd + AsFd>(fd: T) -> io::Result<AsyncFd<T>> {
+pub(super) fn register_descriptor<T: AsRawFd + AsFd>(fd: T) -> io::Result<AsyncFd<T>> {
     // SAFETY: `T` owns or borrows an open file for as long as it lives, and always the same.
     unsafe { AsyncFd::register(fd) }.map_err(io::Error::from)
 }

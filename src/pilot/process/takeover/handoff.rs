@@ -1,6 +1,6 @@
 //! What one program of a pilot leaves to the next: a contract between releases.
 //!
-//! JSON in a memfd whose number stands in [`HANDOFF_VARIABLE`]. Within one [`FORMAT`] fields are only
+//! JSON in a memfd whose number stands in [`HANDOFF_VARIABLE`](crate::pilot::process::HANDOFF_VARIABLE). Within one [`FORMAT`] fields are only
 //! added, and a reader fills in absent fields and passes over unknown ones; a change of a field's
 //! meaning raises the number. A program that does not know the number says so when it is checked,
 //! and never becomes the pilot: so a downgrade is as safe.
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     api::v1beta1::Pilot,
-    pilot::process::supervisor::{HandedChild, inherited},
+    pilot::process::supervisor::{HandedChild, inherit_descriptor},
     runtime::build_info,
 };
 
@@ -32,7 +32,7 @@ pub struct ProgramHandoff {
     pub format: u32,
     /// Version of the program that leaves.
     pub version: String,
-    /// Id of the process that is to go on: a process that inherited [`HANDOFF_VARIABLE`] by accident has
+    /// Id of the process that is to go on: a process that inherited [`HANDOFF_VARIABLE`](crate::pilot::process::HANDOFF_VARIABLE) by accident has
     /// another id.
     pub process: u32,
     /// What a candidate must print when it is checked; empty at the exec.
@@ -151,15 +151,15 @@ impl ProgramHandoff {
     }
 }
 
-/// Reads what the earlier program of this process left; `number` is what [`HANDOFF_VARIABLE`] says. Call
+/// Reads what the earlier program of this process left; `number` is what [`HANDOFF_VARIABLE`](crate::pilot::process::HANDOFF_VARIABLE) says. Call
 /// once and first: this takes charge of descriptors by their number.
 ///
 /// # Errors
 /// When there is no handoff, or it is for another process, or it cannot be understood. A program
 /// that passed its check never sees the last one.
-pub fn receive(number: &str) -> Result<ProgramHandoff, Error> {
+pub fn receive_handoff(number: &str) -> Result<ProgramHandoff, Error> {
     let number = number.parse().map_err(io::Error::other)?;
-    let mut file = File::from(inherited(number)?);
+    let mut file = File::from(inherit_descriptor(number)?);
     let mut text = Vec::new();
     file.rewind()?;
     file.read_to_end(&mut text)?;

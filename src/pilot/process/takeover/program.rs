@@ -26,7 +26,7 @@ pub(super) struct FileId {
 }
 
 impl FileId {
-    fn of(file: &Metadata) -> Self {
+    fn from_metadata(file: &Metadata) -> Self {
         Self {
             device: file.dev(),
             inode: file.ino(),
@@ -39,7 +39,7 @@ impl FileId {
 /// Tells one installation of a program from the next, also where both are of one version: the
 /// file's size and the time at which it was written, which are the same for every process that sees
 /// the file.
-pub fn installation(file: &Metadata) -> String {
+pub fn installation_id(file: &Metadata) -> String {
     format!("{:x}-{}.{:09}", file.size(), file.mtime(), file.mtime_nsec())
 }
 
@@ -66,22 +66,22 @@ impl RunningProgram {
     ///
     /// # Errors
     /// When `/proc` does not say what runs.
-    pub fn current(
+    pub fn for_current_process(
         arguments: Vec<OsString>,
         environment: Vec<(OsString, OsString)>,
         path: Option<PathBuf>,
     ) -> io::Result<Self> {
         // The metadata of the file itself, also when it has no name any more.
         let file = fs::metadata("/proc/self/exe")?;
-        let (running, installation) = (FileId::of(&file), installation(&file));
+        let (running, installation) = (FileId::from_metadata(&file), installation_id(&file));
         let path = match path {
             Some(path) => path,
-            None => called(&arguments, running).map_or_else(real, Ok)?,
+            None => path_from_arguments(&arguments, running).map_or_else(running_path, Ok)?,
         };
         Ok(Self { path, running, installation, arguments, environment })
     }
 
-    /// The [`installation`] of the file that runs.
+    /// The [`installation_id`] of the file that runs.
     pub fn installation(&self) -> &str {
         &self.installation
     }
@@ -92,20 +92,20 @@ impl RunningProgram {
 
     /// Opens the file at the path, when it is not the one that runs. `None` also when there is no
     /// file.
-    pub(super) fn other(&self) -> Option<CandidateProgram> {
-        let found = FileId::of(&fs::metadata(&self.path).ok()?);
-        if found == self.running {
+    pub(super) fn open_other(&self) -> Option<CandidateProgram> {
+        let file_id = FileId::from_metadata(&fs::metadata(&self.path).ok()?);
+        if file_id == self.running {
             return None;
         }
         let file = File::open(&self.path).ok()?;
-        let about = file.metadata().ok()?;
-        let id = FileId::of(&about);
-        (about.is_file() && id != self.running)
+        let metadata = file.metadata().ok()?;
+        let id = FileId::from_metadata(&metadata);
+        (metadata.is_file() && id != self.running)
             .then(|| CandidateProgram { id, file: Arc::new(file) })
     }
 
     /// Opens the file that runs, also when it has no name any more.
-    pub(super) fn itself(&self) -> io::Result<CandidateProgram> {
+    pub(super) fn open_running(&self) -> io::Result<CandidateProgram> {
         let file = File::open("/proc/self/exe")?;
         Ok(CandidateProgram { id: self.running, file: Arc::new(file) })
     }
@@ -126,18 +126,21 @@ impl RunningProgram {
         kept: &[BorrowedFd<'_>],
     ) -> io::Error {
         let words = self.arguments.iter().map(|word| CString::new(word.clone().into_vec()));
-        let own = (OsString::from(HANDOFF_VARIABLE), OsString::from(handoff.to_string()));
-        let variables =
-            self.environment.iter().filter(|(name, _)| name != HANDOFF_VARIABLE).chain([&own]).map(
-                |(name, value)| {
-                    let mut line = name.clone();
-                    line.push("=");
-                    line.push(value);
-                    CString::new(line.into_vec())
-                },
-            );
-        let collected = words.collect::<Result<Vec<_>, _>>();
-        let (words, variables) = match (collected, variables.collect::<Result<Vec<_>, _>>()) {
+        let handoff_variable =
+            (OsString::from(HANDOFF_VARIABLE), OsString::from(handoff.to_string()));
+        let variables = self
+            .environment
+            .iter()
+            .filter(|(name, _)| name != HANDOFF_VARIABLE)
+            .chain([&handoff_variable])
+            .map(|(name, value)| {
+                let mut line = name.clone();
+                line.push("=");
+                line.push(value);
+                CString::new(line.into_vec())
+            });
+        let collected_words = words.collect::<Result<Vec<_>, _>>();
+        let (words, variables) = match (collected_words, variables.collect::<Result<Vec<_>, _>>()) {
             (Ok(words), Ok(variables)) => (words, variables),
             (Err(error), _) | (_, Err(error)) => return error.into(),
         };
@@ -151,7 +154,7 @@ impl RunningProgram {
         // Children must not inherit these descriptors.
         match keep_open(kept, FdFlag::FD_CLOEXEC) {
             Ok(()) => error,
-            Err(worse) => worse,
+            Err(close_error) => close_error,
         }
     }
 }
@@ -165,15 +168,16 @@ fn keep_open(fds: &[BorrowedFd<'_>], flag: FdFlag) -> io::Result<()> {
 
 /// Returns the path in the first argument, where it leads to the file that runs: it may be a link
 /// that an update lets point elsewhere.
-fn called(arguments: &[OsString], running: FileId) -> Option<PathBuf> {
-    let first = Path::new(arguments.first()?);
-    let named = first.parent().is_some_and(|folder| !folder.as_os_str().is_empty());
-    let path = std::path::absolute(first).ok().filter(|_| named)?;
-    (FileId::of(&fs::metadata(&path).ok()?) == running).then_some(path)
+fn path_from_arguments(arguments: &[OsString], running: FileId) -> Option<PathBuf> {
+    let first_argument = Path::new(arguments.first()?);
+    let has_directory =
+        first_argument.parent().is_some_and(|folder| !folder.as_os_str().is_empty());
+    let path = std::path::absolute(first_argument).ok().filter(|_| has_directory)?;
+    (FileId::from_metadata(&fs::metadata(&path).ok()?) == running).then_some(path)
 }
 
 /// Returns the path at which the running file is, or was.
-fn real() -> io::Result<PathBuf> {
+fn running_path() -> io::Result<PathBuf> {
     let path = fs::read_link("/proc/self/exe")?.into_os_string().into_vec();
     let path = path.strip_suffix(b" (deleted)").unwrap_or(&path).to_vec();
     Ok(OsString::from_vec(path).into())
@@ -187,8 +191,8 @@ mod tests {
         let file = fs::metadata(path).unwrap();
         RunningProgram {
             path: path.to_owned(),
-            running: FileId::of(&file),
-            installation: installation(&file),
+            running: FileId::from_metadata(&file),
+            installation: installation_id(&file),
             arguments: vec![],
             environment: vec![],
         }
@@ -202,30 +206,30 @@ mod tests {
         let write = |path: &Path, text: &str| fs::write(path, text).unwrap();
         write(&path, "one");
         let running = program(&path);
-        assert!(running.other().is_none());
+        assert!(running.open_other().is_none());
         write(&next, "two");
         fs::rename(&next, &path).unwrap();
-        let seen = running.other().unwrap();
+        let seen = running.open_other().unwrap();
         assert_eq!(program(&path).running, seen.id);
         write(&path, "three");
-        assert_ne!(running.other().unwrap().id, seen.id);
+        assert_ne!(running.open_other().unwrap().id, seen.id);
         fs::remove_file(&path).unwrap();
-        assert!(running.other().is_none());
+        assert!(running.open_other().is_none());
         // A link that points elsewhere.
         let link = folder.path().join("link");
         write(&path, "one");
         std::os::unix::fs::symlink(&path, &link).unwrap();
         let linked = program(&link);
-        assert!(linked.other().is_none());
+        assert!(linked.open_other().is_none());
         write(&next, "two");
         fs::remove_file(&link).unwrap();
         std::os::unix::fs::symlink(&next, &link).unwrap();
-        assert!(linked.other().is_some());
+        assert!(linked.open_other().is_some());
     }
 
     #[test]
     fn the_program_of_this_process_is_not_another_one() {
-        let current = RunningProgram::current(vec!["it".into()], vec![], None).unwrap();
-        assert!(current.other().is_none(), "{}", current.path().display());
+        let current = RunningProgram::for_current_process(vec!["it".into()], vec![], None).unwrap();
+        assert!(current.open_other().is_none(), "{}", current.path().display());
     }
 }

@@ -34,7 +34,7 @@ fn sign(
     key: &PrivateKey,
     (usage, name, address): (CertificateUse, &str, &str),
 ) -> NodeCertificate {
-    let request = KeyRequest::read(&KeyRequest::create(key).unwrap()).unwrap();
+    let request = KeyRequest::from_pem(&KeyRequest::create(key).unwrap()).unwrap();
     let order = LeafOrder {
         common_name: name,
         dns_names: &[name.to_owned()],
@@ -42,8 +42,8 @@ fn sign(
         usage,
         life: Duration::from_secs(LIFE.unsigned_abs()),
     };
-    let chain = ca.sign(&request, &order, now()).unwrap();
-    NodeCertificate { chain, trust: ca.trust().to_pem(), ..NodeCertificate::default() }
+    let chain = ca.issue_certificate(&request, &order, now()).unwrap();
+    NodeCertificate { chain, trust: ca.trust_bundle().to_pem(), ..NodeCertificate::default() }
 }
 
 impl Signer {
@@ -57,7 +57,11 @@ impl Signer {
         PilotSecurity {
             internode: InternodeTls::Required,
             client: ClientTls::Required,
-            key: Some(SignedKey { sha256: self.key.sha256(), volume: "v".to_owned(), since: None }),
+            key: Some(SignedKey {
+                sha256: self.key.public_key_sha256(),
+                volume: "v".to_owned(),
+                since: None,
+            }),
             internode_certificate: of(&self.internode, CertificateUse::Internode),
             client_certificate: of(&self.client, CertificateUse::Client),
             ..PilotSecurity::default()
@@ -84,9 +88,9 @@ impl Signer {
         in_use: Option<&NodeCertificates>,
         mounted: Option<&str>,
     ) -> CertificateFindings {
-        find(&CertificateQuestion {
+        build_findings(&CertificateQuestion {
             security,
-            key_sha256: &self.key.sha256(),
+            key_sha256: &self.key.public_key_sha256(),
             mounted_sha256: mounted,
             pilot: "es-a-0",
             address: "10.0.0.7".parse().unwrap(),
@@ -139,7 +143,7 @@ fn each_thing_that_is_wrong_has_its_name_and_keeps_the_certificates_out() {
     let mut bad_chain = good.client_certificate.clone().unwrap();
     bad_chain.chain.truncate(100);
     let mut untrusted = good.client_certificate.clone().unwrap();
-    untrusted.trust = signer.internode.trust().to_pem();
+    untrusted.trust = signer.internode.trust_bundle().to_pem();
     let anothers_key = other.signed().client_certificate;
     let elsewhere =
         sign(&signer.client, &signer.key, (CertificateUse::Client, "es-a-0", "10.0.0.8"));
@@ -201,7 +205,7 @@ fn what_is_not_encrypted_needs_no_certificate() {
         in_use: None,
         now: now(),
     };
-    assert_eq!(find(&question), None);
+    assert_eq!(build_findings(&question), None);
 }
 
 #[test]
@@ -212,18 +216,18 @@ fn a_certificate_that_was_given_is_used_with_the_key_that_is_mounted() {
     let (given, key) = (authority(), PrivateKey::generate().unwrap());
     let mut security = signed.clone();
     security.client_certificate = Some(NodeCertificate {
-        mounted_key: Some(key.sha256()),
+        mounted_key: Some(key.public_key_sha256()),
         // Neither the node's name nor its address.
         ..sign(&given, &key, (CertificateUse::Client, "db.example.org", "10.9.9.9"))
     });
-    let other = signer.key.sha256();
+    let other = signer.key.public_key_sha256();
     for mounted in [None, Some(other.as_str())] {
         let found = signer.find_with(&security, now(), Some(&in_use), mounted);
         assert_eq!((found.reading.reason, &found.usable), ("KeyAwaited", &None));
         assert!(found.awaits_key, "it is looked for again soon");
         assert_eq!(found.request, RequestReason::Standing, "nothing is to be signed for it");
     }
-    let mounted = key.sha256();
+    let mounted = key.public_key_sha256();
     let find = |security: &PilotSecurity, at, in_use: &NodeCertificates| {
         signer.find_with(security, at, Some(in_use), Some(&mounted))
     };
@@ -259,7 +263,7 @@ fn a_bundle_that_lacks_the_ca_in_use_is_kept_from_a_database_that_runs() {
         (&mut both.internode_certificate, &signer.internode),
         (&mut both.client_certificate, &signer.client),
     ] {
-        one.as_mut().unwrap().trust += &ca.trust().to_pem();
+        one.as_mut().unwrap().trust += &ca.trust_bundle().to_pem();
     }
     assert!(next.find_for(&both, now(), Some(&in_use)).reading.good);
 }

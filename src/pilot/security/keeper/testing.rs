@@ -87,11 +87,11 @@ impl SecuredDatabase for FakeDatabase {
         Ok(())
     }
 
-    fn running(&self) -> RunningSecurity {
+    fn running_security(&self) -> RunningSecurity {
         RunningSecurity { ports: self.ports.clone(), takes_users: true, serves_both: false }
     }
 
-    fn pins(&self) -> &PinnedLeaves {
+    fn pinned_leaves(&self) -> &PinnedLeaves {
         &self.pins
     }
 
@@ -101,7 +101,7 @@ impl SecuredDatabase for FakeDatabase {
                 && *self.takes_certificates.lock().unwrap()
             {
                 let read = |name| fs::read(node.config.join(TLS_FOLDER).join(name)).unwrap();
-                let key = PrivateKey::read(&read("node.key")).unwrap();
+                let key = PrivateKey::from_pem(&read("node.key")).unwrap();
                 server.reload(&String::from_utf8(read("node.crt")).unwrap(), &key);
             }
             Ok(())
@@ -133,7 +133,7 @@ impl Driver for FakeDatabase {
         Box::pin(async { Ok(NodeObservation::default()) })
     }
 
-    fn lives(&self) -> BoxFuture<'_, bool> {
+    fn is_alive(&self) -> BoxFuture<'_, bool> {
         Box::pin(async { true })
     }
 
@@ -141,7 +141,7 @@ impl Driver for FakeDatabase {
         Box::pin(async { Ok(DecommissionState::Done) })
     }
 
-    fn security(&self) -> Option<&dyn SecuredDatabase> {
+    fn secured_database(&self) -> Option<&dyn SecuredDatabase> {
         self.can.then_some(self)
     }
 }

@@ -37,11 +37,11 @@ impl RunningPlace {
         for folder in ["data", "config", "users"] {
             fs::create_dir(place.path().join(folder)).unwrap();
         }
-        let files = PilotFiles::of(&place.path().join("data"));
+        let files = PilotFiles::for_directory(&place.path().join("data"));
         let config = place.path().join("config");
         let own = NodeSecurity::new(files, config, place.path().join("users"), None);
         let ca = CertificateAuthority::create("CA", Timestamp::now()).unwrap();
-        let key = own.key().unwrap();
+        let key = own.ensure_key().unwrap();
         let chain = sign(&ca, &key.key);
         let server = TlsServer::show(chain.clone(), &key.key, None).await;
         let port = SecuredPort::new(CertificateUse::Internode, server.address);
@@ -52,10 +52,14 @@ impl RunningPlace {
             internode: InternodeTls::Required,
             client: ClientTls::Off,
             authentication: Authentication::Password,
-            key: Some(SignedKey { sha256: key.key.sha256(), volume: "v".to_owned(), since: None }),
+            key: Some(SignedKey {
+                sha256: key.key.public_key_sha256(),
+                volume: "v".to_owned(),
+                since: None,
+            }),
             internode_certificate: Some(NodeCertificate {
                 chain,
-                trust: ca.trust().to_pem(),
+                trust: ca.trust_bundle().to_pem(),
                 ..NodeCertificate::default()
             }),
             ..PilotSecurity::default()
@@ -73,13 +77,13 @@ impl RunningPlace {
     }
 
     async fn turn(&mut self) -> SecurityReport {
-        self.keeper.turn(&self.node).await.unwrap().0
+        self.keeper.reconcile(&self.node).await.unwrap().0
     }
 
     /// Signs the node's key again, and returns the SHA-256 of that.
     fn renew(&mut self) -> String {
-        let chain = sign(&self.ca, &self.keeper.own.key().unwrap().key);
-        let sha256 = crate::machinery::x509::CertificateDetails::read(&chain).unwrap().sha256;
+        let chain = sign(&self.ca, &self.keeper.own.ensure_key().unwrap().key);
+        let sha256 = crate::machinery::x509::CertificateDetails::from_pem(&chain).unwrap().sha256;
         self.security().internode_certificate.as_mut().unwrap().chain = chain;
         sha256
     }
@@ -111,7 +115,8 @@ async fn a_renewed_certificate_counts_once_it_is_shown() {
     let renewed = running.renew();
     let after = running.turn().await;
     assert_eq!(served_by(&after), Some(renewed.clone()));
-    let kept = PilotFiles::of(&running.place.path().join("data")).certificates().unwrap();
+    let kept =
+        PilotFiles::for_directory(&running.place.path().join("data")).read_certificates().unwrap();
     assert_eq!(kept, running.keeper.installed, "it is there for a later start");
     assert_ne!(first, renewed);
     assert_eq!(reading(&after), (true, "CertificatesCurrent"));
@@ -120,8 +125,9 @@ async fn a_renewed_certificate_counts_once_it_is_shown() {
 #[tokio::test]
 async fn a_new_key_takes_the_place_of_the_former_one_once_the_database_shows_it() {
     let mut running = RunningPlace::new().await;
-    let files = PilotFiles::of(&running.place.path().join("data"));
-    let on_volume = || PrivateKey::read(&files.node_key().unwrap().unwrap()).unwrap().sha256();
+    let files = PilotFiles::for_directory(&running.place.path().join("data"));
+    let on_volume =
+        || PrivateKey::from_pem(&files.node_key().unwrap().unwrap()).unwrap().public_key_sha256();
     let request = |report: &SecurityReport| report.request.clone().unwrap();
     assert_eq!(request(&running.turn().await).new_key, None);
     let first = on_volume();
@@ -130,7 +136,7 @@ async fn a_new_key_takes_the_place_of_the_former_one_once_the_database_shows_it(
     running.security().new_key_at = asked_at(7);
     let made = request(&running.turn().await);
     let new = made.new_key.clone().unwrap();
-    let csr = KeyRequest::read(&new.csr).unwrap();
+    let csr = KeyRequest::from_pem(&new.csr).unwrap();
     assert_eq!(new.asked_at, asked_at(7));
     assert_eq!(check_proof(&new.proof, &csr, &first, &chain), Ok(()));
     // The pilot ends, and the next one has the same key to be signed.
@@ -144,18 +150,18 @@ async fn a_new_key_takes_the_place_of_the_former_one_once_the_database_shows_it(
     running.keeper = SecurityKeeper::new(again, running.database.clone(), Volume::default());
     running.keeper.reload_limit = Duration::from_millis(50);
     let after = request(&running.turn().await).new_key.unwrap();
-    assert_eq!(KeyRequest::read(&after.csr).unwrap().key_sha256(), csr.key_sha256());
+    assert_eq!(KeyRequest::from_pem(&after.csr).unwrap().key_sha256(), csr.key_sha256());
     // A later request has another key made.
     running.security().new_key_at = asked_at(8);
     let new = request(&running.turn().await).new_key.unwrap();
-    assert_ne!(KeyRequest::read(&new.csr).unwrap().key_sha256(), csr.key_sha256());
+    assert_ne!(KeyRequest::from_pem(&new.csr).unwrap().key_sha256(), csr.key_sha256());
 
-    let next = PrivateKey::read(&files.next_key().unwrap().unwrap()).unwrap();
+    let next = PrivateKey::from_pem(&files.next_key().unwrap().unwrap()).unwrap();
     let before = running.installed();
     let chain = sign(&running.ca, &next);
     let security = running.security();
     security.new_key_at = None;
-    security.key.as_mut().unwrap().sha256 = next.sha256();
+    security.key.as_mut().unwrap().sha256 = next.public_key_sha256();
     security.internode_certificate.as_mut().unwrap().chain.clone_from(&chain);
     *running.database.takes_certificates.lock().unwrap() = false;
     let report = running.turn().await;
@@ -166,10 +172,13 @@ async fn a_new_key_takes_the_place_of_the_former_one_once_the_database_shows_it(
     let report = running.turn().await;
     assert_eq!(reading(&report), (true, "CertificatesCurrent"));
     assert_eq!(running.installed(), chain);
-    assert_eq!((on_volume(), files.next_key().unwrap()), (next.sha256(), None));
+    assert_eq!((on_volume(), files.next_key().unwrap()), (next.public_key_sha256(), None));
     let report = running.turn().await;
-    assert_eq!(KeyRequest::read(&request(&report).csr).unwrap().key_sha256(), next.sha256());
-    assert_ne!(next.sha256(), first);
+    assert_eq!(
+        KeyRequest::from_pem(&request(&report).csr).unwrap().key_sha256(),
+        next.public_key_sha256()
+    );
+    assert_ne!(next.public_key_sha256(), first);
 }
 
 #[tokio::test]
@@ -210,7 +219,7 @@ async fn certificates_that_are_refused_touch_nothing_and_the_next_program_goes_o
     let first = served_by(&running.turn().await);
     let before = running.installed();
     running.security().internode_certificate.as_mut().unwrap().trust =
-        CertificateAuthority::create("other", Timestamp::now()).unwrap().trust().to_pem();
+        CertificateAuthority::create("other", Timestamp::now()).unwrap().trust_bundle().to_pem();
     let report = running.turn().await;
     assert_eq!((reading(&report), served_by(&report)), ((false, "TrustRejected"), first.clone()));
     assert_eq!(running.installed(), before);

@@ -27,7 +27,7 @@ impl StartPlace {
         for folder in ["data", "config"] {
             std::fs::create_dir(place.path().join(folder)).unwrap();
         }
-        let files = PilotFiles::of(&place.path().join("data"));
+        let files = PilotFiles::for_directory(&place.path().join("data"));
         let config = place.path().join("config");
         let security = NodeSecurity::new(files, config, place.path().join("users"), None);
         let ca = CertificateAuthority::create("CA", Timestamp::now()).unwrap();
@@ -44,12 +44,16 @@ impl StartPlace {
     }
 
     fn signed(&self) -> PilotSecurity {
-        let key = self.security.key().unwrap();
+        let key = self.security.ensure_key().unwrap();
         PilotSecurity {
-            key: Some(SignedKey { sha256: key.key.sha256(), volume: "v".to_owned(), since: None }),
+            key: Some(SignedKey {
+                sha256: key.key.public_key_sha256(),
+                volume: "v".to_owned(),
+                since: None,
+            }),
             internode_certificate: Some(NodeCertificate {
                 chain: sign(&self.ca, &key.key),
-                trust: self.ca.trust().to_pem(),
+                trust: self.ca.trust_bundle().to_pem(),
                 ..NodeCertificate::default()
             }),
             ..Self::wanted()
@@ -73,7 +77,7 @@ async fn a_node_asks_for_a_certificate_and_starts_with_it() {
     assert_eq!(again.unwrap().request, Some(request.clone()));
 
     node.pilot.spec.security = Some(start.signed());
-    let key = KeyRequest::read(&request.csr).unwrap().key_sha256();
+    let key = KeyRequest::from_pem(&request.csr).unwrap().key_sha256();
     assert_eq!(node.pilot.spec.security.as_ref().unwrap().key.as_ref().unwrap().sha256, key);
     let (report, ready) = start.security.before_start(&database, &node);
     assert!(report.unwrap().certificates.unwrap().good);
@@ -163,17 +167,20 @@ async fn a_node_starts_with_whichever_of_its_keys_is_on_record() {
     let config = start.place.path().join("config");
     let fresh = || NodeSecurity::new(files.clone(), config.clone(), "users".into(), None);
     assert!(fresh().before_start(&database, &node).1.is_ok());
-    let next = PrivateKey::read(&files.next_key().unwrap().unwrap()).unwrap();
+    let next = PrivateKey::from_pem(&files.next_key().unwrap().unwrap()).unwrap();
     // The controller signed it, and the pilot ended before it knew.
     signed.new_key_at = None;
-    signed.key.as_mut().unwrap().sha256 = next.sha256();
+    signed.key.as_mut().unwrap().sha256 = next.public_key_sha256();
     signed.internode_certificate.as_mut().unwrap().chain = sign(&start.ca, &next);
     node.pilot.spec.security = Some(signed);
     let security = fresh();
     let ready = security.before_start(&database, &node).1.unwrap().unwrap();
     security.lay_out(&database, &node, &ready).await.unwrap();
     let installed = std::fs::read(config.join("tls/node.key")).unwrap();
-    assert_eq!(PrivateKey::read(&installed).unwrap().sha256(), next.sha256());
+    assert_eq!(
+        PrivateKey::from_pem(&installed).unwrap().public_key_sha256(),
+        next.public_key_sha256()
+    );
 }
 
 /// A certificate for this key that is valid in a year.
@@ -187,7 +194,7 @@ fn from_a_clock_that_is_ahead(ca: &CertificateAuthority, key: &NodeKey) -> Strin
         life: Duration::from_secs(3600),
     };
     let ahead = Timestamp::now() + Duration::from_secs(365 * 24 * 3600);
-    ca.sign(&KeyRequest::read(&key.request).unwrap(), &order, ahead).unwrap()
+    ca.issue_certificate(&KeyRequest::from_pem(&key.request).unwrap(), &order, ahead).unwrap()
 }
 
 #[tokio::test]
@@ -197,7 +204,7 @@ async fn a_start_uses_the_certificates_of_the_last_run_where_the_spec_has_none_t
     let mut node = node(start.place.path());
     let good = start.signed();
     let mut ahead = good.clone();
-    let key = start.security.key().unwrap();
+    let key = start.security.ensure_key().unwrap();
     let chain = from_a_clock_that_is_ahead(&start.ca, &key);
     ahead.internode_certificate.as_mut().unwrap().chain = chain;
     node.pilot.spec.security = Some(ahead.clone());
@@ -209,12 +216,12 @@ async fn a_start_uses_the_certificates_of_the_last_run_where_the_spec_has_none_t
     assert_eq!(report.unwrap().certificates.unwrap().reason, "ClockSkew");
     let ready = ready.unwrap().unwrap();
     start.security.lay_out(&database, &node, &ready).await.unwrap();
-    assert_eq!(start.security.tls().current().unwrap(), Some(shown));
+    assert_eq!(start.security.tls_folder().read_current().unwrap(), Some(shown));
 
     // A CA that is none, and a key that is not on record.
     let mut foreign = good.clone();
     foreign.internode_certificate.as_mut().unwrap().trust =
-        CertificateAuthority::create("other", Timestamp::now()).unwrap().trust().to_pem();
+        CertificateAuthority::create("other", Timestamp::now()).unwrap().trust_bundle().to_pem();
     node.pilot.spec.security = Some(foreign);
     assert!(start.security.before_start(&database, &node).1.is_ok());
     let mut of_another_key = ahead;

@@ -7,7 +7,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 
 fn pinned(server: &TlsServer) -> PinnedLeaves {
     let pins = PinnedLeaves::default();
-    pins.set([server.leaf()]);
+    pins.set_leaves([server.leaf()]);
     pins
 }
 
@@ -46,10 +46,11 @@ async fn where_nodes_must_show_a_certificate_the_nodes_own_is_shown() {
     let seen = shake_hands(server.address, &pins, own, LIMIT).await.unwrap();
     assert!(server.took_a_client().await);
     // It says whose certificates it accepts.
-    let trust = ca.trust();
+    let trust = ca.trust_bundle();
     assert_eq!(trust.with_subjects(&seen.accepts), trust.key_sha256s());
     assert!(trust.has_just_subjects(&seen.accepts));
-    let other = CertificateAuthority::create("other", jiff::Timestamp::now()).unwrap().trust();
+    let other =
+        CertificateAuthority::create("other", jiff::Timestamp::now()).unwrap().trust_bundle();
     let both = TrustBundle::join([&trust, &other]).unwrap();
     assert!(!both.has_just_subjects(&seen.accepts), "one of the two is not accepted");
     assert!(!other.has_just_subjects(&seen.accepts));

@@ -12,7 +12,7 @@ const FAR: u64 = 100;
 
 async fn advanced(store: &dyn Storage) -> (Revision, Revision) {
     let past = Revision(store.current_revision().await.expect("answers").0 + FAR);
-    (past, store.advance(past).await.expect("advances"))
+    (past, store.advance_revision(past).await.expect("advances"))
 }
 
 async fn watch_error(store: &dyn Storage, from: Revision) -> Option<Error> {
@@ -62,10 +62,10 @@ pub(crate) async fn an_advance_forgets_the_history(store: &dyn Storage) {
 }
 
 pub(crate) async fn an_advance_keeps_the_id(store: &dyn Storage) {
-    let id = store.id().await.expect("answers");
+    let id = store.store_id().await.expect("answers");
     advanced(store).await;
-    assert_eq!(store.id().await.expect("answers"), id);
-    let sight = store.sight().await.expect("answers");
+    assert_eq!(store.store_id().await.expect("answers"), id);
+    let sight = store.store_status().await.expect("answers");
     assert_eq!((sight.id, sight.other, sight.lost), (Some(id), None, None));
 }
 

@@ -27,7 +27,8 @@ pub(crate) async fn a_list_shows_its_own_range_only(store: &dyn Storage) {
         let other = Key::new(group, resource, "n", "d").expect("the names are valid");
         store.create(&other, bytes("1")).await.expect("creates");
     }
-    let of_namespace = KeyPrefix::namespace("group", "pilots", "n").expect("the names are valid");
+    let of_namespace =
+        KeyPrefix::for_namespace("group", "pilots", "n").expect("the names are valid");
     let page = store.list(&of_namespace, PageRequest::default()).await.expect("lists");
     assert_eq!(shown(&page.entries), ["a=1"]);
     let page = list(store, PageRequest::default()).await;

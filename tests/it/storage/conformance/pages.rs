@@ -30,7 +30,7 @@ pub(crate) async fn a_list_of_a_group_shows_all_its_resources(store: &dyn Storag
     store.create(&lease, bytes("2")).await.expect("creates");
     let foreign = Key::new("group2", "leases", "ns", "c").expect("the names are valid");
     store.create(&foreign, bytes("3")).await.expect("creates");
-    let group = KeyPrefix::group("group").expect("the name is valid");
+    let group = KeyPrefix::for_group("group").expect("the name is valid");
     let page = store.list(&group, PageRequest::default()).await.expect("lists");
     assert_eq!(shown(&page.entries), ["b=2", "a=1"]);
     assert_eq!(paged(store, &group, 1).await.0, ["b=2", "a=1"]);
@@ -39,7 +39,7 @@ pub(crate) async fn a_list_of_a_group_shows_all_its_resources(store: &dyn Storag
 pub(crate) async fn a_key_before_the_range_hides_nothing(store: &dyn Storage) {
     create_in(store, "n", "a", "1").await;
     create_in(store, "n", "b", "1").await;
-    let range = KeyPrefix::namespace("group", "pilots", "n").expect("the names are valid");
+    let range = KeyPrefix::for_namespace("group", "pilots", "n").expect("the names are valid");
     let after = PageRequest { after: Some(key("m", "z")), ..PageRequest::default() };
     let page = store.list(&range, after).await.expect("lists");
     assert_eq!(shown(&page.entries), ["a=1", "b=1"]);
@@ -91,8 +91,9 @@ pub(crate) async fn two_lists_are_paged_side_by_side(store: &dyn Storage) {
         create_in(store, "one", &format!("a{n}"), "1").await;
         create_in(store, "two", &format!("b{n}"), "1").await;
     }
-    let [one, two] = ["one", "two"]
-        .map(|name| KeyPrefix::namespace("group", "pilots", name).expect("the names are valid"));
+    let [one, two] = ["one", "two"].map(|name| {
+        KeyPrefix::for_namespace("group", "pilots", name).expect("the names are valid")
+    });
     let ((left, _), (right, _)) = join(paged(store, &one, 2), paged(store, &two, 3)).await;
     assert_eq!(left, (0..9).map(|n| format!("a{n}=1")).collect::<Vec<_>>());
     assert_eq!(right, (0..9).map(|n| format!("b{n}=1")).collect::<Vec<_>>());

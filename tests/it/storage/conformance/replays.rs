@@ -11,7 +11,7 @@ async fn now(store: &dyn Storage) -> Revision {
 }
 
 pub(crate) async fn a_watch_of_a_group_sees_all_its_resources(store: &dyn Storage) {
-    let group = KeyPrefix::group("group").expect("the name is valid");
+    let group = KeyPrefix::for_group("group").expect("the name is valid");
     let mut watch = Watch::of(store, &group, now(store).await).await;
     create(store, "a", "1").await;
     for (group, resource, name) in [("group2", "pilots", "b"), ("group", "leases", "c")] {
@@ -24,8 +24,9 @@ pub(crate) async fn a_watch_of_a_group_sees_all_its_resources(store: &dyn Storag
 
 pub(crate) async fn watchers_of_two_ranges_see_their_own(store: &dyn Storage) {
     let start = now(store).await;
-    let [one, two] = ["one", "two"]
-        .map(|name| KeyPrefix::namespace("group", "pilots", name).expect("the names are valid"));
+    let [one, two] = ["one", "two"].map(|name| {
+        KeyPrefix::for_namespace("group", "pilots", name).expect("the names are valid")
+    });
     let mut all = Watch::start(store, start).await;
     let (mut one, mut two) =
         (Watch::of(store, &one, start).await, Watch::of(store, &two, start).await);
@@ -143,7 +144,7 @@ pub(crate) async fn every_watcher_reports_progress(store: &dyn Storage) {
     let start = now(store).await;
     let mut watches = Vec::new();
     for name in ["one", "two", "three"] {
-        let range = KeyPrefix::namespace("group", "pilots", name).expect("the names are valid");
+        let range = KeyPrefix::for_namespace("group", "pilots", name).expect("the names are valid");
         watches.push(Watch::of(store, &range, start).await);
     }
     watches.push(Watch::start(store, start).await);

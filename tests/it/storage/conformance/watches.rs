@@ -63,7 +63,8 @@ pub(crate) async fn a_watch_does_not_repeat_its_start(store: &dyn Storage) {
 }
 
 pub(crate) async fn a_watch_sees_its_own_range_only(store: &dyn Storage) {
-    let of_namespace = KeyPrefix::namespace("group", "pilots", "n").expect("the names are valid");
+    let of_namespace =
+        KeyPrefix::for_namespace("group", "pilots", "n").expect("the names are valid");
     let mut watch = Watch::of(store, &of_namespace, now(store).await).await;
     let other = Key::new("group", "pilots2", "n", "a").expect("the names are valid");
     store.create(&other, bytes("1")).await.expect("creates");

@@ -230,8 +230,8 @@ async fn increment(store: &dyn Storage) {
 }
 
 pub(crate) async fn the_id_stays(store: &dyn Storage) {
-    let id = store.id().await.expect("answers");
+    let id = store.store_id().await.expect("answers");
     assert!(id.len() >= 32, "{id:?}");
     create(store, "a", "1").await;
-    assert_eq!(store.id().await.expect("answers"), id);
+    assert_eq!(store.store_id().await.expect("answers"), id);
 }

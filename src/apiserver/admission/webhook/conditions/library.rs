@@ -32,7 +32,7 @@ const PATTERN: usize = 64 * 1024;
 const COMPILE: u64 = 20_000;
 const STATES: u64 = 100;
 
-/// Name of our function in place of CEL's `matches`, which compiles its pattern each time.
+/// Name of our function that replaces CEL's `matches`, which compiles its pattern each time.
 const MATCHES: &str = "@matches";
 
 /// Regular expressions that were compiled with the conditions, by pattern.
@@ -42,19 +42,19 @@ pub(super) type CompiledPatterns = BTreeMap<String, Result<Regex, String>>;
 pub(super) static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
     let mut env = Env::stdlib();
     extensions::strings(&mut env).expect("no function has the name of another");
-    quantity::extension(&mut env).expect("no function has the name of another");
+    quantity::register_functions(&mut env).expect("no function has the name of another");
     Arc::new(env)
 });
 
 /// Returns the namespace in front of a function's name, such as `sets`, if `part` is one and no
 /// value.
-pub(super) fn namespace(part: &IdedExpr) -> Option<&'static str> {
+pub(super) fn function_namespace(part: &IdedExpr) -> Option<&'static str> {
     let Expr::Ident(name) = &part.expr else { return None };
     ["optional", "sets", "strings"].into_iter().find(|namespace| name == namespace)
 }
 
 /// Returns the name of our function that replaces the library's and spends its own price, if any.
-pub(super) fn own(namespace: Option<&str>, function: &str) -> Option<&'static str> {
+pub(super) fn metered_function(namespace: Option<&str>, function: &str) -> Option<&'static str> {
     match (namespace, function) {
         (None, "matches") => Some(MATCHES),
         (Some("sets"), "contains") => Some("contains"),
@@ -65,7 +65,7 @@ pub(super) fn own(namespace: Option<&str>, function: &str) -> Option<&'static st
 }
 
 /// Returns how much of its operands a call of `function` looks at.
-pub(super) fn price(namespace: Option<&str>, function: &str) -> CallPrice {
+pub(super) fn call_price(namespace: Option<&str>, function: &str) -> CallPrice {
     match (namespace, function) {
         (
             None,
@@ -87,39 +87,40 @@ pub(super) fn add_to(
     meter: &Arc<CostMeter>,
     patterns: &Arc<CompiledPatterns>,
 ) -> Result<(), String> {
-    for (name, holds) in [
-        ("sets.contains", contains as fn(&CelList<'_>, &CelList<'_>) -> bool),
-        ("sets.intersects", intersects),
-        ("sets.equivalent", |one, other| contains(one, other) && contains(other, one)),
+    for (name, predicate) in [
+        ("sets.contains", has_all_items as fn(&CelList<'_>, &CelList<'_>) -> bool),
+        ("sets.intersects", has_any_item),
+        ("sets.equivalent", |one, other| has_all_items(one, other) && has_all_items(other, one)),
     ] {
         let meter = Arc::clone(meter);
-        meter::add(context, name, move |call| {
-            let (list, others) = two::<CelList<'_>>(call)?;
+        meter::add_function(context, name, move |call| {
+            let (list, others) = two_operands::<CelList<'_>>(call)?;
             // Each item of one list is compared with each of the other, perhaps both ways round.
-            let turns = meter::units(2 * others.inner().len());
-            meter.spend(meter::weigh(list, meter.left()).saturating_mul(turns))?;
-            Ok(CowVal::owned(CelBool::from(holds(list, others))))
+            let comparisons = meter::to_units(2 * others.inner().len());
+            meter.spend(meter::weigh_value(list, meter.remaining()).saturating_mul(comparisons))?;
+            Ok(CowVal::owned(CelBool::from(predicate(list, others))))
         })?;
     }
     let (meter, patterns) = (Arc::clone(meter), Arc::clone(patterns));
-    meter::add(context, MATCHES, move |call| {
-        let (text, pattern) = two::<CelString<'_>>(call)?;
+    meter::add_function(context, MATCHES, move |call| {
+        let (text, pattern) = two_operands::<CelString<'_>>(call)?;
         let (text, pattern) = (text.inner(), pattern.inner());
-        let bytes = |text: &str| meter::units(text.len());
+        let bytes = |text: &str| meter::to_units(text.len());
         meter.spend(bytes(text).saturating_mul(bytes(pattern).max(STATES)))?;
-        let found = if let Some(known) = patterns.get(pattern) {
-            known.as_ref().map(|known| known.is_match(text)).map_err(Clone::clone)
+        let match_result = if let Some(compile_result) = patterns.get(pattern) {
+            compile_result.as_ref().map(|regex| regex.is_match(text)).map_err(Clone::clone)
         } else {
             meter.spend(bytes(pattern).saturating_add(COMPILE))?;
-            compile(pattern).map(|compiled| compiled.is_match(text))
+            compile_pattern(pattern).map(|regex| regex.is_match(text))
         };
-        let found = found.map_err(|why| ExecutionError::function_error("matches", why))?;
-        Ok(CowVal::owned(CelBool::from(found)))
+        let is_match =
+            match_result.map_err(|message| ExecutionError::function_error("matches", message))?;
+        Ok(CowVal::owned(CelBool::from(is_match)))
     })
 }
 
 /// Returns the two operands of a call; the receiver of a method call is the first of them.
-fn two<'a, 'v, T: FromVal<'a, 'v>>(
+fn two_operands<'a, 'v, T: FromVal<'a, 'v>>(
     call: &'a FunctionContext<'_, 'v>,
 ) -> Result<(&'a T, &'a T), ExecutionError> {
     let operands: Vec<_> = call.this.iter().chain(&call.args).collect();
@@ -133,15 +134,15 @@ fn two<'a, 'v, T: FromVal<'a, 'v>>(
     Ok((one, other))
 }
 
-pub(super) fn compile(pattern: &str) -> Result<Regex, String> {
-    let mut builder = RegexBuilder::new(&ascii(pattern));
+pub(super) fn compile_pattern(pattern: &str) -> Result<Regex, String> {
+    let mut builder = RegexBuilder::new(&to_ascii_classes(pattern));
     builder.size_limit(PATTERN).dfa_size_limit(PATTERN);
     builder.build().map_err(|error| error.to_string())
 }
 
 /// Rewrites a pattern so that `\d`, `\s`, `\w` and `\b` mean ASCII only, as upstream's do; for
 /// `regex` they mean Unicode.
-fn ascii(pattern: &str) -> String {
+fn to_ascii_classes(pattern: &str) -> String {
     let mut plain = String::with_capacity(pattern.len());
     let mut rest = pattern.chars();
     while let Some(char) = rest.next() {
@@ -165,16 +166,16 @@ fn ascii(pattern: &str) -> String {
 }
 
 /// Tells whether `list` has each item of `others`. Order and duplicates count for nothing in sets.
-fn contains(list: &CelList<'_>, others: &CelList<'_>) -> bool {
-    others.inner().iter().all(|item| has(list, item.as_ref()))
+fn has_all_items(list: &CelList<'_>, others: &CelList<'_>) -> bool {
+    others.inner().iter().all(|item| has_item(list, item.as_ref()))
 }
 
-fn intersects(list: &CelList<'_>, others: &CelList<'_>) -> bool {
-    others.inner().iter().any(|item| has(list, item.as_ref()))
+fn has_any_item(list: &CelList<'_>, others: &CelList<'_>) -> bool {
+    others.inner().iter().any(|item| has_item(list, item.as_ref()))
 }
 
-fn has(list: &CelList<'_>, item: &dyn Val) -> bool {
-    list.inner().iter().any(|own| own.equals(item))
+fn has_item(list: &CelList<'_>, item: &dyn Val) -> bool {
+    list.inner().iter().any(|element| element.equals(item))
 }
 
 #[cfg(test)]
@@ -192,10 +193,14 @@ mod tests {
             (r"\\d", r"\d", true),
             (r"\bpilots\b", "all pilots", true),
         ] {
-            assert_eq!(compile(pattern).map(|known| known.is_match(text)), Ok(found), "{pattern}");
+            assert_eq!(
+                compile_pattern(pattern).map(|known| known.is_match(text)),
+                Ok(found),
+                "{pattern}"
+            );
         }
         for pattern in ["(", r"((a{100}){100}){100}", r"\pL{500}", r"(?<=a)b"] {
-            assert!(compile(pattern).is_err(), "{pattern}");
+            assert!(compile_pattern(pattern).is_err(), "{pattern}");
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Budget of the evaluation of expressions.
 //!
 //! Expressions come from administrators, but the objects that they go through from any client. A
-//! function that takes longer the larger a value is pays for that value first, and so do the turns
+//! function that takes longer the larger a value is pays for that value first. So do the iterations
 //! of loops such as `all` and `exists`: see `priced`, which puts the calls of these functions into
-//! expressions. Once the budget is spent, each further payment is an error, and so no loop begins
-//! any more.
+//! expressions. Once the budget is spent, each further payment is an error, and so no further loop
+//! begins.
 //!
 //! A unit is about a byte of text. To spend all of [`BUDGET`] takes about a tenth of a second. The
 //! budget bounds memory, too, since copies pay for what they copy.
@@ -59,7 +59,7 @@ impl CallPrice {
     const ALL: [Self; 6] =
         [Self::Whole, Self::Search, Self::Text, Self::Pieces, Self::Held, Self::Squared];
 
-    pub(super) fn function(self) -> &'static str {
+    pub(super) fn function_name(self) -> &'static str {
         match self {
             Self::Whole => "@whole",
             Self::Search => "@search",
@@ -70,17 +70,17 @@ impl CallPrice {
         }
     }
 
-    fn of(self, value: &dyn Val, most: u64) -> u64 {
+    fn units_for(self, value: &dyn Val, max_units: u64) -> u64 {
         match self {
             Self::Search if value.downcast_ref::<CelMap<'_>>().is_some() => STEP,
             Self::Text if is_container(value) => STEP,
             Self::Held if value.downcast_ref::<CelOptional<'_>>().is_none() => 0,
-            Self::Pieces => weigh(value, most).saturating_mul(2 * STEP),
+            Self::Pieces => weigh_value(value, max_units).saturating_mul(2 * STEP),
             Self::Squared => {
-                let weight = weigh(value, most);
+                let weight = weigh_value(value, max_units);
                 weight.saturating_mul(weight)
             }
-            Self::Whole | Self::Search | Self::Text | Self::Held => weigh(value, most),
+            Self::Whole | Self::Search | Self::Text | Self::Held => weigh_value(value, max_units),
         }
     }
 }
@@ -113,17 +113,17 @@ impl CostMeter {
             self.payments.fetch_add(1, Ordering::Relaxed);
             self.refused.fetch_add(u64::from(self.is_spent()), Ordering::Relaxed);
         }
-        let left = self.left().saturating_sub(units);
-        self.left.store(left, Ordering::Relaxed);
-        if left == 0 { Err(over()) } else { Ok(()) }
+        let remaining_units = self.remaining().saturating_sub(units);
+        self.left.store(remaining_units, Ordering::Relaxed);
+        if remaining_units == 0 { Err(budget_error()) } else { Ok(()) }
     }
 
     /// Tells whether the budget is spent. Then the outcome of the evaluation is no answer.
     pub(super) fn is_spent(&self) -> bool {
-        self.left() == 0
+        self.remaining() == 0
     }
 
-    pub(super) fn left(&self) -> u64 {
+    pub(super) fn remaining(&self) -> u64 {
         self.left.load(Ordering::Relaxed)
     }
 
@@ -131,24 +131,28 @@ impl CostMeter {
     pub(super) fn add_to(self: &Arc<Self>, context: &mut Context<'_, '_>) -> Result<(), String> {
         for price in CallPrice::ALL {
             let meter = Arc::clone(self);
-            add(context, price.function(), move |call| {
+            add_function(context, price.function_name(), move |call| {
                 let value = call.args.pop().ok_or(ExecutionError::MissingArgumentOrTarget)?;
-                meter.spend(price.of(value.as_ref(), meter.left()))?;
+                meter.spend(price.units_for(value.as_ref(), meter.remaining()))?;
                 Ok(value)
             })?;
         }
         let meter = Arc::clone(self);
-        add(context, TURN, move |_| {
+        add_function(context, TURN, move |_| {
             meter.spend(STEP)?;
             Ok(CowVal::owned(CelBool::from(true)))
         })?;
         let meter = Arc::clone(self);
-        add(context, INDEX, move |call| {
+        add_function(context, INDEX, move |call| {
             let value = call.args.pop().ok_or(ExecutionError::MissingArgumentOrTarget)?;
-            meter.spend(CallPrice::Whole.of(value.as_ref(), meter.left()))?;
+            meter.spend(CallPrice::Whole.units_for(value.as_ref(), meter.remaining()))?;
             // The library's error for any other number would hold a copy of the list.
-            let fits = |number: f64| number.fract() == 0.0 && number.abs() < LARGEST_INDEX;
-            if value.downcast_ref::<CelDouble>().is_some_and(|number| !fits(*number.inner())) {
+            let is_valid_index =
+                |number: f64| number.fract() == 0.0 && number.abs() < LARGEST_INDEX;
+            if value
+                .downcast_ref::<CelDouble>()
+                .is_some_and(|number| !is_valid_index(*number.inner()))
+            {
                 return Err(ExecutionError::function_error("_[_]", "no index is such a number"));
             }
             Ok(value)
@@ -156,12 +160,12 @@ impl CostMeter {
     }
 }
 
-fn over() -> ExecutionError {
+fn budget_error() -> ExecutionError {
     ExecutionError::InternalError(super::OVER.to_owned())
 }
 
 /// Adds a function that gets its arguments as they are, without copies.
-pub(super) fn add(
+pub(super) fn add_function(
     context: &mut Context<'_, '_>,
     name: &str,
     function: impl for<'c, 'v> Fn(
@@ -181,7 +185,7 @@ pub(super) fn add(
 }
 
 /// Converts a count of bytes, or of turns at one unit each, to units.
-pub(super) fn units(count: usize) -> u64 {
+pub(super) fn to_units(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
 
@@ -191,30 +195,31 @@ fn is_container(value: &dyn Val) -> bool {
 
 /// Returns about how many units a value weighs. A value heavier than `most` may be found lighter
 /// than it is, but not lighter than `most`.
-pub(super) fn weigh(value: &dyn Val, most: u64) -> u64 {
+pub(super) fn weigh_value(value: &dyn Val, max_units: u64) -> u64 {
     let mut weight = STEP;
     if let Some(text) = value.downcast_ref::<CelString<'_>>() {
-        weight += units(text.inner().len());
+        weight += to_units(text.inner().len());
     } else if let Some(bytes) = value.downcast_ref::<CelBytes<'_>>() {
-        weight += units(bytes.inner().len());
+        weight += to_units(bytes.inner().len());
     } else if let Some(list) = value.downcast_ref::<CelList<'_>>() {
         for item in list.inner() {
-            if weight >= most {
+            if weight >= max_units {
                 break;
             }
-            weight += weigh(item.as_ref(), most - weight);
+            weight += weigh_value(item.as_ref(), max_units - weight);
         }
     } else if let Some(map) = value.downcast_ref::<CelMap<'_>>() {
         for (key, value) in map.inner() {
-            if weight >= most {
+            if weight >= max_units {
                 break;
             }
-            weight += weigh(key.inner(), most);
-            weight += weigh(value.as_ref(), most.saturating_sub(weight));
+            weight += weigh_value(key.inner(), max_units);
+            weight += weigh_value(value.as_ref(), max_units.saturating_sub(weight));
         }
-    } else if let Some(held) = value.downcast_ref::<CelOptional<'_>>().and_then(CelOptional::option)
+    } else if let Some(inner_value) =
+        value.downcast_ref::<CelOptional<'_>>().and_then(CelOptional::option)
     {
-        weight += weigh(held, most);
+        weight += weigh_value(inner_value, max_units);
     }
     weight
 }
@@ -230,9 +235,9 @@ mod tests {
         let list: Vec<Box<dyn Val>> =
             (0..1000).map(|number| Box::new(CelInt::from(number)) as _).collect();
         let list = CelList::from(list);
-        assert_eq!(weigh(&list, u64::MAX), 1001 * STEP);
-        assert_eq!(weigh(&list, 10 * STEP), 10 * STEP);
-        assert_eq!(CallPrice::Text.of(&list, u64::MAX), STEP);
+        assert_eq!(weigh_value(&list, u64::MAX), 1001 * STEP);
+        assert_eq!(weigh_value(&list, 10 * STEP), 10 * STEP);
+        assert_eq!(CallPrice::Text.units_for(&list, u64::MAX), STEP);
         let meter = CostMeter::new(10 * STEP);
         assert!(meter.spend(9 * STEP).is_ok() && !meter.is_spent());
         assert!(meter.spend(STEP).is_err() && meter.is_spent());

@@ -39,7 +39,7 @@ pub(super) struct ExpressionAnalysis {
 }
 
 /// Puts prices into an expression. Fails when the expression is nested too deeply.
-pub(super) fn price(expression: &mut IdedExpr) -> Result<ExpressionAnalysis, String> {
+pub(super) fn price_expression(expression: &mut IdedExpr) -> Result<ExpressionAnalysis, String> {
     let mut pricing = PricingVisitor { known: ExpressionAnalysis::default(), depth: 0, loops: 0 };
     pricing.visit(expression)?;
     Ok(pricing.known)
@@ -65,19 +65,19 @@ impl PricingVisitor {
             }
             Expr::Select(select) => {
                 self.visit(&mut select.operand)?;
-                hold(&mut select.operand);
+                charge_field(&mut select.operand);
             }
             Expr::Call(call) => {
-                self.call(call)?;
+                self.visit_call(call)?;
                 // The call copies the value that it finds.
                 if matches!(call.func_name.as_str(), OPT_INDEX | OPT_SELECT) {
-                    charge(expression, CallPrice::Whole);
+                    charge_part(expression, CallPrice::Whole);
                 }
             }
             Expr::List(list) => {
                 for element in &mut list.elements {
                     self.visit(element)?;
-                    charge(element, CallPrice::Whole);
+                    charge_part(element, CallPrice::Whole);
                 }
             }
             Expr::Map(map) => {
@@ -85,35 +85,38 @@ impl PricingVisitor {
                     let EntryExpr::MapEntry(entry) = &mut entry.expr else { continue };
                     for part in [&mut entry.key, &mut entry.value] {
                         self.visit(part)?;
-                        charge(part, CallPrice::Whole);
+                        charge_part(part, CallPrice::Whole);
                     }
                 }
             }
-            Expr::Comprehension(comprehension) => self.comprehension(comprehension)?,
-            Expr::Struct(of) => return Err(format!("there is no type {:?}", of.type_name)),
+            Expr::Comprehension(comprehension) => self.visit_comprehension(comprehension)?,
+            Expr::Struct(struct_expression) => {
+                return Err(format!("there is no type {:?}", struct_expression.type_name));
+            }
         }
         self.depth -= 1;
         Ok(())
     }
 
-    fn call(&mut self, call: &mut CallExpr) -> Result<(), String> {
+    fn visit_call(&mut self, call: &mut CallExpr) -> Result<(), String> {
         // In `sets.contains(a, b)`, `sets` is no value.
         let target = call.target.as_deref_mut();
-        let (target, namespace) = match target.map(|target| (library::namespace(target), target)) {
-            Some((Some(namespace), _)) => (None, Some(namespace)),
-            Some((None, target)) => (Some(target), None),
-            None => (None, None),
-        };
+        let (target, namespace) =
+            match target.map(|target| (library::function_namespace(target), target)) {
+                Some((Some(namespace), _)) => (None, Some(namespace)),
+                Some((None, target)) => (Some(target), None),
+                None => (None, None),
+            };
         let mut operands: Vec<&mut IdedExpr> = target.into_iter().chain(&mut call.args).collect();
         for operand in &mut operands {
             self.visit(operand)?;
         }
         match (call.func_name.as_str(), operands.as_mut_slice()) {
             (CONDITIONAL | LOGICAL_AND | LOGICAL_OR | LOGICAL_NOT | NOT_STRICTLY_FALSE, _) => {}
-            (INDEX | OPT_INDEX | OPT_SELECT, [of, index]) => {
-                hold(of);
+            (INDEX | OPT_INDEX | OPT_SELECT, [container, index]) => {
+                charge_field(container);
                 if !is_plain_index(index) {
-                    wrap(index, meter::INDEX);
+                    wrap_in_call(index, meter::INDEX);
                 }
             }
             // How loops count and collect: the library knows these calls by their form.
@@ -121,42 +124,46 @@ impl PricingVisitor {
             // A comparison goes no further than the smaller side, so the price of one side is
             // enough. Compared with a literal, a list or a map is not looked into.
             (EQUALS | NOT_EQUALS, [left, right]) => {
-                charge(left, if is_literal(right) { CallPrice::Text } else { CallPrice::Whole });
+                charge_part(
+                    left,
+                    if is_literal(right) { CallPrice::Text } else { CallPrice::Whole },
+                );
             }
-            (IN, [sought, container]) => {
-                charge(sought, CallPrice::Whole);
-                charge(container, CallPrice::Search);
+            (IN, [item, container]) => {
+                charge_part(item, CallPrice::Whole);
+                charge_part(container, CallPrice::Search);
             }
             (
                 ADD | SUBSTRACT | MULTIPLY | DIVIDE | MODULO | NEGATE | LESS | LESS_EQUALS
                 | GREATER | GREATER_EQUALS,
                 operands,
-            ) => operands.iter_mut().for_each(|operand| charge(operand, CallPrice::Whole)),
+            ) => operands.iter_mut().for_each(|operand| charge_part(operand, CallPrice::Whole)),
             (name, operands) => {
                 // Our functions in `library` spend their price themselves.
-                if let Some(own) = library::own(namespace, name) {
+                if let Some(metered_name) = library::metered_function(namespace, name) {
                     if let [.., pattern] = operands
                         && let Expr::Literal(LiteralValue::String(pattern)) = &pattern.expr
                     {
                         self.known.patterns.insert(pattern.inner().to_owned());
                     }
-                    own.clone_into(&mut call.func_name);
+                    metered_name.clone_into(&mut call.func_name);
                     return Ok(());
                 }
-                let open = operands.iter().filter(|operand| !is_literal(operand)).count();
-                let price = match library::price(namespace, name) {
-                    CallPrice::Squared if open < 2 => CallPrice::Whole,
+                let variable_operands =
+                    operands.iter().filter(|operand| !is_literal(operand)).count();
+                let price = match library::call_price(namespace, name) {
+                    CallPrice::Squared if variable_operands < 2 => CallPrice::Whole,
                     price => price,
                 };
                 for operand in operands {
-                    charge(operand, price);
+                    charge_part(operand, price);
                 }
             }
         }
         Ok(())
     }
 
-    fn comprehension(&mut self, comprehension: &mut ComprehensionExpr) -> Result<(), String> {
+    fn visit_comprehension(&mut self, comprehension: &mut ComprehensionExpr) -> Result<(), String> {
         let ComprehensionExpr {
             iter_range,
             iter_var: _,
@@ -169,10 +176,10 @@ impl PricingVisitor {
         } = comprehension;
         self.visit(iter_range)?;
         // The loop copies each item.
-        charge(iter_range, CallPrice::Whole);
+        charge_part(iter_range, CallPrice::Whole);
         self.visit(accu_init)?;
         if !matches!(accu_init.expr, Expr::List(_)) {
-            charge(accu_init, CallPrice::Whole);
+            charge_part(accu_init, CallPrice::Whole);
         }
         if self.loops == DEEPEST_LOOPS {
             return Err(format!("its loops are nested more than {DEEPEST_LOOPS} levels deep"));
@@ -183,46 +190,46 @@ impl PricingVisitor {
         // After an error of a step, `all` and `exists` go on; an error of the loop's condition ends
         // the loop.
         if !is_literal(loop_cond) {
-            let turn = call(meter::TURN, Vec::new());
+            let turn = build_call(meter::TURN, Vec::new());
             let condition = std::mem::take(loop_cond);
-            let stop = literal(LiteralValue::Boolean(false.into()));
-            *loop_cond = call(CONDITIONAL, vec![turn, condition, stop]);
+            let stop = build_literal(LiteralValue::Boolean(false.into()));
+            *loop_cond = build_call(CONDITIONAL, vec![turn, condition, stop]);
         }
         self.visit(loop_step)?;
         self.loops -= 1;
         self.visit(result)?;
-        charge(result, CallPrice::Whole);
+        charge_part(result, CallPrice::Whole);
         Ok(())
     }
 }
 
 /// Makes a part of an expression pay for its value. A literal is free: it is no heavier than the
 /// expression.
-fn charge(part: &mut IdedExpr, price: CallPrice) {
+fn charge_part(part: &mut IdedExpr, price: CallPrice) {
     if !is_literal(part) && !is_own_name(part) {
-        wrap(part, price.function());
+        wrap_in_call(part, price.function_name());
     }
 }
 
 /// Makes a part of an expression pay for a field that is read from it. For a field of a field, the
 /// outer value has paid.
-fn hold(part: &mut IdedExpr) {
+fn charge_field(part: &mut IdedExpr) {
     if !matches!(part.expr, Expr::Select(_)) {
-        charge(part, CallPrice::Held);
+        charge_part(part, CallPrice::Held);
     }
 }
 
-fn wrap(part: &mut IdedExpr, function: &str) {
-    let inner = std::mem::take(part);
-    *part = call(function, vec![inner]);
+fn wrap_in_call(part: &mut IdedExpr, function: &str) {
+    let argument = std::mem::take(part);
+    *part = build_call(function, vec![argument]);
 }
 
-fn call(function: &str, args: Vec<IdedExpr>) -> IdedExpr {
+fn build_call(function: &str, args: Vec<IdedExpr>) -> IdedExpr {
     let call = CallExpr { func_name: function.to_owned(), target: None, args };
     IdedExpr { id: 0, expr: Expr::Call(call) }
 }
 
-fn literal(value: LiteralValue) -> IdedExpr {
+fn build_literal(value: LiteralValue) -> IdedExpr {
     IdedExpr { id: 0, expr: Expr::Literal(value) }
 }
 
@@ -230,7 +237,7 @@ fn is_literal(part: &IdedExpr) -> bool {
     matches!(part.expr, Expr::Literal(_))
 }
 
-/// Tells whether an index is a literal that finds an item without a look at the others.
+/// Returns whether an index is a literal that finds an item without comparing it with the others.
 fn is_plain_index(part: &IdedExpr) -> bool {
     use LiteralValue::{Boolean, Int, String, UInt};
     matches!(part.expr, Expr::Literal(String(_) | Int(_) | UInt(_) | Boolean(_)))

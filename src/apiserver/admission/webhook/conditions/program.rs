@@ -42,22 +42,22 @@ impl ConditionProgram {
         }
         thread::scope(|scope| {
             let thread = thread::Builder::new().name("cel".into()).stack_size(STACK);
-            let compiling = thread.spawn_scoped(scope, || Self::parse(text));
-            let compiling = compiling.map_err(|error| error.to_string())?;
-            compiling.join().unwrap_or_else(|_| Err("the parser panicked".to_owned()))
+            let parser_thread = thread.spawn_scoped(scope, || Self::parse(text));
+            let parser_thread = parser_thread.map_err(|error| error.to_string())?;
+            parser_thread.join().unwrap_or_else(|_| Err("the parser panicked".to_owned()))
         })
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        let parsed = ENV.parser().parse(text);
-        let mut expression = parsed.map_err(|errors| brief(&errors))?;
+        let parse_result = ENV.parser().parse(text);
+        let mut expression = parse_result.map_err(|errors| truncate_error(&errors))?;
         let pricing::ExpressionAnalysis { names, patterns, nesting } =
-            pricing::price(&mut expression)?;
-        let compiled = |pattern: String| {
-            let compiled = library::compile(&pattern);
-            (pattern, compiled)
+            pricing::price_expression(&mut expression)?;
+        let compile_pattern = |pattern: String| {
+            let regex = library::compile_pattern(&pattern);
+            (pattern, regex)
         };
-        let patterns = patterns.into_iter().map(compiled).collect();
+        let patterns = patterns.into_iter().map(compile_pattern).collect();
         Ok(Self { expression, names, patterns, nesting })
     }
 
@@ -70,7 +70,7 @@ impl ConditionProgram {
     ) -> Result<bool, String> {
         let evaluate = || {
             let value = Value::resolve_val(&self.expression, context);
-            let value = value.map_err(|error| brief(&error))?;
+            let value = value.map_err(|error| truncate_error(&error))?;
             let is_true = value.downcast_ref::<CelBool>().map(|value| *value.inner());
             is_true.ok_or_else(|| format!("it is {}, no bool", value.get_type().name()))
         };
@@ -82,25 +82,25 @@ impl ConditionProgram {
 }
 
 /// Returns the beginning of a text that may be long, up to [`LONGEST_ERROR`] bytes.
-fn brief(text: &dyn fmt::Display) -> String {
+fn truncate_error(text: &dyn fmt::Display) -> String {
     struct TruncatingWriter(String);
 
     impl fmt::Write for TruncatingWriter {
-        fn write_str(&mut self, more: &str) -> fmt::Result {
+        fn write_str(&mut self, chunk: &str) -> fmt::Result {
             let room = LONGEST_ERROR - self.0.len();
-            let fits = |end: &usize| more.is_char_boundary(*end);
-            let end = (0..=more.len().min(room)).rev().find(fits).unwrap_or_default();
-            self.0.push_str(&more[..end]);
-            if end < more.len() { Err(fmt::Error) } else { Ok(()) }
+            let is_boundary = |end: &usize| chunk.is_char_boundary(*end);
+            let end = (0..=chunk.len().min(room)).rev().find(is_boundary).unwrap_or_default();
+            self.0.push_str(&chunk[..end]);
+            if end < chunk.len() { Err(fmt::Error) } else { Ok(()) }
         }
     }
 
-    let mut brief = TruncatingWriter(String::new());
-    // `write!` stops at the first error: as soon as there is no more room.
-    if write!(brief, "{text}").is_err() {
-        brief.0.push('…');
+    let mut writer = TruncatingWriter(String::new());
+    // `write!` stops at the first error: as soon as no room is left.
+    if write!(writer, "{text}").is_err() {
+        writer.0.push('…');
     }
-    brief.0
+    writer.0
 }
 
 #[cfg(test)]
@@ -108,7 +108,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::{
-        super::meter::{BUDGET, add},
+        super::meter::{BUDGET, add_function},
         *,
     };
 
@@ -117,7 +117,7 @@ mod tests {
         let mut context = Context::with_env(Arc::clone(&ENV));
         let meter = CostMeter::new(BUDGET);
         meter.add_to(&mut context).unwrap();
-        add(&mut context, "broken", |_| panic!("a bug of the library")).unwrap();
+        add_function(&mut context, "broken", |_| panic!("a bug of the library")).unwrap();
         let program = ConditionProgram::compile("broken() || true").unwrap();
         let outcome = program.evaluate(&context, &meter);
         assert_eq!(outcome, Err("the evaluation panicked".to_owned()));

@@ -10,7 +10,7 @@ use cel::{
     },
 };
 
-use crate::machinery::quantity::nanos;
+use crate::machinery::quantity::parse_nanos;
 
 static TYPE: Type = Type::new_unspecified_type("kubernetes.Quantity");
 
@@ -44,7 +44,7 @@ impl Val for CelQuantity {
 
 impl StaticVal for CelQuantity {}
 
-pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
+pub(super) fn register_functions(env: &mut Env) -> Result<(), DeclarationError> {
     add_overload!(env, fn quantity: (CelString<'_>) -> Result<CelQuantity>)?;
     add_member_overload!(env, fn is_greater_than: (CelQuantity, CelQuantity) -> CelBool)?;
     add_member_overload!(env, fn is_less_than: (CelQuantity, CelQuantity) -> CelBool)?;
@@ -56,8 +56,9 @@ pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
 }
 
 fn quantity(text: &CelString<'_>) -> Result<CelQuantity, ExecutionError> {
-    let none = || ExecutionError::function_error("quantity", "it is no quantity, or too large");
-    nanos(text.inner()).map(CelQuantity).ok_or_else(none)
+    let parse_error =
+        || ExecutionError::function_error("quantity", "it is no quantity, or too large");
+    parse_nanos(text.inner()).map(CelQuantity).ok_or_else(parse_error)
 }
 
 fn is_greater_than(one: &CelQuantity, other: &CelQuantity) -> CelBool {
@@ -76,17 +77,18 @@ fn compare_to(one: &CelQuantity, other: &CelQuantity) -> CelInt {
     })
 }
 
-fn integer(quantity: CelQuantity) -> Option<i64> {
+fn to_integer(quantity: CelQuantity) -> Option<i64> {
     (quantity.0 % UNIT == 0).then(|| i64::try_from(quantity.0 / UNIT).ok()).flatten()
 }
 
 fn is_integer(quantity: &CelQuantity) -> CelBool {
-    integer(*quantity).is_some().into()
+    to_integer(*quantity).is_some().into()
 }
 
 fn as_integer(quantity: &CelQuantity) -> Result<CelInt, ExecutionError> {
-    let none = || ExecutionError::function_error("asInteger", "cannot convert value to integer");
-    integer(*quantity).map(CelInt::from).ok_or_else(none)
+    let convert_error =
+        || ExecutionError::function_error("asInteger", "cannot convert value to integer");
+    to_integer(*quantity).map(CelInt::from).ok_or_else(convert_error)
 }
 
 fn add(one: &CelQuantity, other: &CelQuantity) -> Result<CelQuantity, ExecutionError> {

@@ -37,7 +37,7 @@ fn judge(expressions: &[&str]) -> MatchResult {
     })
     .to_string();
     let seen = ConditionVariables { object: Some(&object), old: None, request: &request };
-    conditions(expressions).judge(seen)
+    conditions(expressions).evaluate(seen)
 }
 
 fn outcome(expression: &str) -> Result<bool, String> {
@@ -218,7 +218,7 @@ fn a_large_object_is_gone_through_once_or_so_and_not_more() {
         ("object.list.exists(x, object.list.exists(y, false)) || true", None),
     ] {
         let meter = CostMeter::new(meter::BUDGET);
-        let verdict = conditions(&[expression]).judge_within(&meter, seen);
+        let verdict = conditions(&[expression]).evaluate_within(&meter, seen);
         payments = payments.max((meter.payments.load(Relaxed), expression));
         refused = refused.max((meter.refused.load(Relaxed), expression));
         if let Some(expected) = expected {
@@ -246,7 +246,7 @@ fn a_user_may_have_many_groups() {
         "request.userInfo.groups.exists(g, g.matches('^oidc:.*9$'))",
         "!request.userInfo.groups.exists(g, g.startsWith('system:'))",
     ])
-    .judge(seen);
+    .evaluate(seen);
     assert_eq!(verdict.holds, Ok(true));
 }
 
@@ -256,7 +256,7 @@ fn conditions_share_what_they_may_cost() {
     let seen = ConditionVariables { object: Some(&object), old: None, request: "{}" };
     let dear = "object.list.exists(x, object.list.exists(y, y == 2)) || true";
     let judge = |expressions: &[&str]| {
-        conditions(expressions).judge_within(&CostMeter::new(2_000_000), seen)
+        conditions(expressions).evaluate_within(&CostMeter::new(2_000_000), seen)
     };
     assert_eq!(judge(&[dear]), MatchResult { holds: Ok(true), errors: 0 });
     let together = judge(&[dear, dear, dear]);
@@ -285,7 +285,7 @@ fn what_is_nested_deeply_is_refused_before_it_takes_the_stack() {
         let seen = ConditionVariables { object: Some(&object), old: Some(&object), request: "{}" };
         let mut evaluated = 0;
         for n in (1..40).chain([90, 10_000]) {
-            let verdict = conditions(&[&shape(n), "object == oldObject"]).judge(seen);
+            let verdict = conditions(&[&shape(n), "object == oldObject"]).evaluate(seen);
             let error = verdict.holds.err().unwrap_or_default();
             if !error.starts_with("compilation error") {
                 evaluated = n;
@@ -303,9 +303,9 @@ fn what_is_nested_deeply_is_refused_before_it_takes_the_stack() {
     // A row of operands is no nesting.
     let row = vec!["object.missing == 1"; 500].join(" || ");
     let seen = ConditionVariables { object: Some("{}"), old: None, request: "{}" };
-    let error = conditions(&[&row]).judge(seen).holds.unwrap_err();
+    let error = conditions(&[&row]).evaluate(seen).holds.unwrap_err();
     assert!(error.ends_with("No such key: missing"), "{error}");
-    let error = conditions(&[&"true || ".repeat(10_000)]).judge(seen).holds.unwrap_err();
+    let error = conditions(&[&"true || ".repeat(10_000)]).evaluate(seen).holds.unwrap_err();
     assert!(error.ends_with("it has more than 16384 bytes"), "{error}");
 }
 
@@ -313,6 +313,6 @@ fn what_is_nested_deeply_is_refused_before_it_takes_the_stack() {
 fn an_error_holds_no_more_of_the_object_than_people_read() {
     let object = json!({"text": "é".repeat(1_000_000)}).to_string();
     let seen = ConditionVariables { object: Some(&object), old: None, request: "{}" };
-    let error = conditions(&["object.text - 1 == 2"]).judge(seen).holds.unwrap_err();
+    let error = conditions(&["object.text - 1 == 2"]).evaluate(seen).holds.unwrap_err();
     assert!(error.len() < 1200 && error.ends_with('…'), "{error}");
 }

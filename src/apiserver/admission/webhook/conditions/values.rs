@@ -15,7 +15,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 pub(super) type BoxedCelValue<'v> = Box<dyn Val + 'v>;
 
 /// Reads a JSON text; CEL's `null` when there is no text.
-pub(super) fn read(json: Option<&str>) -> Result<BoxedCelValue<'_>, serde_json::Error> {
+pub(super) fn parse_json(json: Option<&str>) -> Result<BoxedCelValue<'_>, serde_json::Error> {
     let Some(json) = json else { return Ok(Box::new(CelNull)) };
     JsonValueSeed.deserialize(&mut serde_json::Deserializer::from_str(json))
 }

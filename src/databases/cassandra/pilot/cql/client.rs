@@ -11,9 +11,9 @@ use tokio_rustls::TlsConnector;
 
 use super::{
     error::CqlError,
-    frame::{AnswerFrame, CqlStream, FrameReader, exchange, opcode, put_bytes},
+    frame::{AnswerFrame, CqlStream, FrameReader, exchange_frames, opcode, put_bytes},
     rows::CqlRows,
-    statement::{CqlStatement, startup},
+    statement::{CqlStatement, startup_body},
     tls::CqlTls,
 };
 use crate::databases::cassandra::names::port;
@@ -46,7 +46,7 @@ pub struct CqlTarget {
 
 impl CqlTarget {
     /// The port for clients at `host`, in plain text and without a login.
-    pub fn plain(host: IpAddr) -> Self {
+    pub fn without_tls(host: IpAddr) -> Self {
         const LIMIT: Duration = Duration::from_secs(10);
         Self { address: (host, port::CQL).into(), tls: None, login: None, timeout: LIMIT }
     }
@@ -69,12 +69,12 @@ impl CqlClient {
     /// 0x0100 when name or password are wrong.
     pub async fn connect(target: &CqlTarget) -> Result<Self, CqlError> {
         let CqlTarget { address: _, tls: _, login, timeout: limit } = target;
-        let connected = async {
-            let (mut stream, local) = open(target).await?;
+        let connection = async {
+            let (mut stream, local) = open_stream(target).await?;
             let asked_for_login = log_in(&mut *stream, login.as_ref()).await?;
             Ok(Self { stream: Some(stream), timeout: *limit, asked_for_login, local })
         };
-        timeout(*limit, connected).await.unwrap_or(Err(CqlError::TimedOut(*limit)))
+        timeout(*limit, connection).await.unwrap_or(Err(CqlError::TimedOut(*limit)))
     }
 
     /// Whether the node asked who its client is.
@@ -83,7 +83,7 @@ impl CqlClient {
     }
 
     /// This end of the connection, as the node lists it.
-    pub fn local(&self) -> SocketAddr {
+    pub fn local_address(&self) -> SocketAddr {
         self.local
     }
 
@@ -93,23 +93,25 @@ impl CqlClient {
     /// # Errors
     /// When there is no answer, or a refusal. After a refusal of the database the connection is
     /// usable as before.
-    pub async fn run(&mut self, statement: &CqlStatement) -> Result<CqlRows, CqlError> {
-        let body = statement.body()?;
+    pub async fn run_statement(&mut self, statement: &CqlStatement) -> Result<CqlRows, CqlError> {
+        let body = statement.encode_body()?;
         // Comes back only with a whole answer; also when this future is dropped in the middle.
         let mut stream = self.stream.take().ok_or(CqlError::Unusable)?;
-        let asked = timeout(self.timeout, exchange(&mut *stream, opcode::QUERY, &body));
-        let answer = asked.await.unwrap_or(Err(CqlError::TimedOut(self.timeout)))?;
+        let query = timeout(self.timeout, exchange_frames(&mut *stream, opcode::QUERY, &body));
+        let answer = query.await.unwrap_or(Err(CqlError::TimedOut(self.timeout)))?;
         self.stream = Some(stream);
         match answer.opcode {
-            opcode::RESULT => CqlRows::read(&answer.body),
-            opcode::ERROR => Err(refusal(&answer)),
+            opcode::RESULT => CqlRows::parse(&answer.body),
+            opcode::ERROR => Err(parse_error(&answer)),
             _ => Err(CqlError::Malformed("the answer to a statement is no result")),
         }
     }
 }
 
 /// Opens a connection, and says from where. Sets no time limit of its own.
-pub(super) async fn open(target: &CqlTarget) -> Result<(Box<dyn CqlStream>, SocketAddr), CqlError> {
+pub(super) async fn open_stream(
+    target: &CqlTarget,
+) -> Result<(Box<dyn CqlStream>, SocketAddr), CqlError> {
     let stream = TcpStream::connect(target.address).await.map_err(CqlError::Transport)?;
     stream.set_nodelay(true).map_err(CqlError::Transport)?;
     let local = stream.local_addr().map_err(CqlError::Transport)?;
@@ -117,21 +119,21 @@ pub(super) async fn open(target: &CqlTarget) -> Result<(Box<dyn CqlStream>, Sock
         return Ok((Box::new(stream), local));
     };
     let connector = TlsConnector::from(config.clone());
-    let connected = connector.connect(server.clone(), stream).await;
-    Ok((Box::new(connected.map_err(CqlError::Tls)?), local))
+    let handshake = connector.connect(server.clone(), stream).await;
+    Ok((Box::new(handshake.map_err(CqlError::Tls)?), local))
 }
 
 /// Begins the protocol. Returns whether the node asked for a login.
 async fn log_in(stream: &mut dyn CqlStream, login: Option<&CqlLogin>) -> Result<bool, CqlError> {
-    let answer = exchange(stream, opcode::STARTUP, &startup()?).await?;
+    let answer = exchange_frames(stream, opcode::STARTUP, &startup_body()?).await?;
     match answer.opcode {
         opcode::READY => return Ok(false),
         opcode::AUTHENTICATE => {}
-        opcode::ERROR => return Err(refusal(&answer)),
+        opcode::ERROR => return Err(parse_error(&answer)),
         _ => return Err(CqlError::Malformed("the answer to the begin of a connection is none")),
     }
     let Some(CqlLogin { name, password }) = login else {
-        let authenticator = FrameReader(&answer.body).text()?;
+        let authenticator = FrameReader(&answer.body).read_text()?;
         return Err(CqlError::LoginNeeded(authenticator.to_owned()));
     };
     // SASL PLAIN: nothing, a name and a password, with zeros between.
@@ -140,10 +142,10 @@ async fn log_in(stream: &mut dyn CqlStream, login: Option<&CqlLogin>) -> Result<
     }
     let mut body = Vec::new();
     put_bytes(&mut body, format!("\0{name}\0{password}").as_bytes())?;
-    let answer = exchange(stream, opcode::AUTH_RESPONSE, &body).await?;
+    let answer = exchange_frames(stream, opcode::AUTH_RESPONSE, &body).await?;
     match answer.opcode {
         opcode::AUTH_SUCCESS => Ok(true),
-        opcode::ERROR => Err(refusal(&answer)),
+        opcode::ERROR => Err(parse_error(&answer)),
         opcode::AUTH_CHALLENGE => {
             Err(CqlError::Malformed("the database asks for more than a name and a password"))
         }
@@ -151,10 +153,12 @@ async fn log_in(stream: &mut dyn CqlStream, login: Option<&CqlLogin>) -> Result<
     }
 }
 
-fn refusal(answer: &AnswerFrame) -> CqlError {
+fn parse_error(answer: &AnswerFrame) -> CqlError {
     let mut reader = FrameReader(&answer.body);
-    let read = reader.int().and_then(|code| Ok((code, reader.text()?.to_owned())));
-    read.map_or_else(|error| error, |(code, message)| CqlError::Database { code, message })
+    let code_and_message =
+        reader.read_int().and_then(|code| Ok((code, reader.read_text()?.to_owned())));
+    code_and_message
+        .map_or_else(|error| error, |(code, message)| CqlError::Database { code, message })
 }
 
 #[cfg(test)]

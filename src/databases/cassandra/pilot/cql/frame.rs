@@ -37,7 +37,7 @@ pub(super) struct AnswerFrame {
 }
 
 /// Sends a request and reads its answer. Requests are sent one by one, so all have one stream id.
-pub(super) async fn exchange(
+pub(super) async fn exchange_frames(
     stream: &mut dyn CqlStream,
     opcode: u8,
     body: &[u8],
@@ -65,23 +65,23 @@ pub(super) async fn exchange(
     }
     // Grows as bytes come, so that no memory is taken for a length that is only said.
     let mut body = Vec::new();
-    let read = stream.take(length as u64).read_to_end(&mut body).await;
-    if read.map_err(CqlError::Transport)? < length {
+    let read_result = stream.take(length as u64).read_to_end(&mut body).await;
+    if read_result.map_err(CqlError::Transport)? < length {
         return Err(CqlError::Transport(std::io::ErrorKind::UnexpectedEof.into()));
     }
-    let mut rest = FrameReader(&body);
+    let mut reader = FrameReader(&body);
     if flags & WARNING != 0 {
-        for _ in 0..rest.short()? {
-            rest.text()?;
+        for _ in 0..reader.read_short()? {
+            reader.read_text()?;
         }
     }
     if flags & PAYLOAD != 0 {
-        for _ in 0..rest.short()? {
-            rest.text()?;
-            rest.bytes()?;
+        for _ in 0..reader.read_short()? {
+            reader.read_text()?;
+            reader.read_bytes()?;
         }
     }
-    let skipped = body.len() - rest.0.len();
+    let skipped = body.len() - reader.0.len();
     body.drain(..skipped);
     Ok(AnswerFrame { opcode, body })
 }
@@ -106,43 +106,43 @@ pub(super) fn put_bytes(body: &mut Vec<u8>, bytes: &[u8]) -> Result<(), CqlError
 pub(super) struct FrameReader<'a>(pub(super) &'a [u8]);
 
 impl<'a> FrameReader<'a> {
-    pub(super) fn take(&mut self, count: usize) -> Result<&'a [u8], CqlError> {
-        let short = CqlError::Malformed("the answer ends in the middle");
-        let (head, rest) = self.0.split_at_checked(count).ok_or(short)?;
+    pub(super) fn take_bytes(&mut self, count: usize) -> Result<&'a [u8], CqlError> {
+        let truncation_error = CqlError::Malformed("the answer ends in the middle");
+        let (head, rest) = self.0.split_at_checked(count).ok_or(truncation_error)?;
         self.0 = rest;
         Ok(head)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], CqlError> {
+    fn read_array<const N: usize>(&mut self) -> Result<[u8; N], CqlError> {
         let mut array = [0; N];
-        array.copy_from_slice(self.take(N)?);
+        array.copy_from_slice(self.take_bytes(N)?);
         Ok(array)
     }
 
-    pub(super) fn short(&mut self) -> Result<u16, CqlError> {
-        self.array().map(u16::from_be_bytes)
+    pub(super) fn read_short(&mut self) -> Result<u16, CqlError> {
+        self.read_array().map(u16::from_be_bytes)
     }
 
-    pub(super) fn int(&mut self) -> Result<i32, CqlError> {
-        self.array().map(i32::from_be_bytes)
+    pub(super) fn read_int(&mut self) -> Result<i32, CqlError> {
+        self.read_array().map(i32::from_be_bytes)
     }
 
     /// A number of things that follow.
-    pub(super) fn count(&mut self) -> Result<usize, CqlError> {
-        usize::try_from(self.int()?).map_err(|_| CqlError::Malformed("a number is negative"))
+    pub(super) fn read_count(&mut self) -> Result<usize, CqlError> {
+        usize::try_from(self.read_int()?).map_err(|_| CqlError::Malformed("a number is negative"))
     }
 
     /// A text with its length in two bytes.
-    pub(super) fn text(&mut self) -> Result<&'a str, CqlError> {
-        let length = self.short()?;
-        let bytes = self.take(length.into())?;
+    pub(super) fn read_text(&mut self) -> Result<&'a str, CqlError> {
+        let length = self.read_short()?;
+        let bytes = self.take_bytes(length.into())?;
         std::str::from_utf8(bytes).map_err(|_| CqlError::Malformed("a text is not in UTF-8"))
     }
 
     /// Bytes with their length in four, or none.
-    pub(super) fn bytes(&mut self) -> Result<Option<&'a [u8]>, CqlError> {
-        match usize::try_from(self.int()?) {
-            Ok(length) => self.take(length).map(Some),
+    pub(super) fn read_bytes(&mut self) -> Result<Option<&'a [u8]>, CqlError> {
+        match usize::try_from(self.read_int()?) {
+            Ok(length) => self.take_bytes(length).map(Some),
             Err(_) => Ok(None),
         }
     }

@@ -70,39 +70,39 @@ impl CqlRows {
     }
 
     /// Reads the body of a result.
-    pub(super) fn read(body: &[u8]) -> Result<Self, CqlError> {
+    pub(super) fn parse(body: &[u8]) -> Result<Self, CqlError> {
         let mut reader = FrameReader(body);
-        if reader.int()? != ROWS {
+        if reader.read_int()? != ROWS {
             return Ok(Self::default());
         }
-        let flags = reader.int()?;
+        let flags = reader.read_int()?;
         if flags & (MORE_PAGES | NO_COLUMNS) != 0 {
             return Err(CqlError::Malformed("the answer has pages that were not asked for"));
         }
-        let count = reader.count()?;
+        let count = reader.read_count()?;
         if flags & ONE_TABLE != 0 {
-            reader.text()?;
-            reader.text()?;
+            reader.read_text()?;
+            reader.read_text()?;
         }
         let (mut columns, mut types) = (Vec::new(), Vec::new());
         for _ in 0..count {
             if flags & ONE_TABLE == 0 {
-                reader.text()?;
-                reader.text()?;
+                reader.read_text()?;
+                reader.read_text()?;
             }
-            columns.push(reader.text()?.to_owned());
-            types.push(ColumnType::read(&mut reader, DEEPEST)?);
+            columns.push(reader.read_text()?.to_owned());
+            types.push(ColumnType::parse(&mut reader, DEEPEST)?);
         }
-        let count = reader.count()?;
+        let count = reader.read_count()?;
         if types.is_empty() && count > 0 {
             // Rows of no bytes would be read without end.
             return Err(CqlError::Malformed("the answer has rows without columns"));
         }
         let mut rows = Vec::new();
         for _ in 0..count {
-            let values = types
-                .iter()
-                .map(|column| reader.bytes()?.map(|bytes| column.value(bytes)).transpose());
+            let values = types.iter().map(|column| {
+                reader.read_bytes()?.map(|bytes| column.parse_value(bytes)).transpose()
+            });
             rows.push(values.collect::<Result<_, _>>()?);
         }
         Ok(Self { columns, rows })
@@ -111,8 +111,8 @@ impl CqlRows {
 
 impl<'a> CqlRow<'a> {
     pub fn get(&self, column: &str) -> Option<&'a CqlValue> {
-        let place = self.columns.iter().position(|name| name == column)?;
-        self.values.get(place)?.as_ref()
+        let index = self.columns.iter().position(|name| name == column)?;
+        self.values.get(index)?.as_ref()
     }
 
     pub fn text(&self, column: &str) -> Option<&'a str> {
@@ -134,7 +134,7 @@ impl<'a> CqlRow<'a> {
     }
 
     /// The texts of a list or a set: none where it is empty, which reads as absent.
-    pub fn texts(&self, column: &str) -> Vec<&'a str> {
+    pub fn text_list(&self, column: &str) -> Vec<&'a str> {
         match self.get(column) {
             Some(CqlValue::List(values)) => values.iter().filter_map(CqlValue::as_text).collect(),
             _ => Vec::new(),
@@ -142,7 +142,7 @@ impl<'a> CqlRow<'a> {
     }
 
     /// The entries of a map of texts.
-    pub fn entries(&self, column: &str) -> Vec<(&'a str, &'a str)> {
+    pub fn text_map(&self, column: &str) -> Vec<(&'a str, &'a str)> {
         match self.get(column) {
             Some(CqlValue::Map(entries)) => {
                 let text = |(key, value): &'a (CqlValue, CqlValue)| {
@@ -165,13 +165,13 @@ impl CqlValue {
 }
 
 impl ColumnType {
-    fn read(reader: &mut FrameReader<'_>, depth: usize) -> Result<Self, CqlError> {
+    fn parse(reader: &mut FrameReader<'_>, depth: usize) -> Result<Self, CqlError> {
         let depth = depth.checked_sub(1);
         let depth =
             depth.ok_or(CqlError::Malformed("the types of a column are nested too deep"))?;
-        Ok(match reader.short()? {
+        Ok(match reader.read_short()? {
             0x0000 => {
-                reader.text()?;
+                reader.read_text()?;
                 Self::Other
             }
             // ascii, varchar
@@ -183,25 +183,25 @@ impl ColumnType {
             0x000c | 0x000f => Self::Uuid,
             0x0010 => Self::Address,
             // list, set
-            0x0020 | 0x0022 => Self::List(Box::new(Self::read(reader, depth)?)),
+            0x0020 | 0x0022 => Self::List(Box::new(Self::parse(reader, depth)?)),
             0x0021 => {
-                let key = Self::read(reader, depth)?;
-                Self::Map(Box::new(key), Box::new(Self::read(reader, depth)?))
+                let key = Self::parse(reader, depth)?;
+                Self::Map(Box::new(key), Box::new(Self::parse(reader, depth)?))
             }
             // A type of the users' own: its names and its fields.
             0x0030 => {
-                reader.text()?;
-                reader.text()?;
-                for _ in 0..reader.short()? {
-                    reader.text()?;
-                    Self::read(reader, depth)?;
+                reader.read_text()?;
+                reader.read_text()?;
+                for _ in 0..reader.read_short()? {
+                    reader.read_text()?;
+                    Self::parse(reader, depth)?;
                 }
                 Self::Other
             }
             // tuple
             0x0031 => {
-                for _ in 0..reader.short()? {
-                    Self::read(reader, depth)?;
+                for _ in 0..reader.read_short()? {
+                    Self::parse(reader, depth)?;
                 }
                 Self::Other
             }
@@ -210,10 +210,10 @@ impl ColumnType {
         })
     }
 
-    fn value(&self, bytes: &[u8]) -> Result<CqlValue, CqlError> {
+    fn parse_value(&self, bytes: &[u8]) -> Result<CqlValue, CqlError> {
         const WRONG: CqlError = CqlError::Malformed("a value does not fit its type");
         let element = |column: &Self, reader: &mut FrameReader<'_>| {
-            column.value(reader.bytes()?.ok_or(WRONG)?)
+            column.parse_value(reader.read_bytes()?.ok_or(WRONG)?)
         };
         Ok(match self {
             Self::Text => CqlValue::Text(String::from_utf8(bytes.to_vec()).map_err(|_| WRONG)?),
@@ -229,15 +229,15 @@ impl ColumnType {
                 4 => <[u8; 4]>::try_from(bytes).map_err(|_| WRONG)?.into(),
                 _ => <[u8; 16]>::try_from(bytes).map_err(|_| WRONG)?.into(),
             }),
-            Self::List(of) => {
+            Self::List(element_type) => {
                 let mut reader = FrameReader(bytes);
-                let count = reader.count()?;
-                let values = (0..count).map(|_| element(of, &mut reader));
+                let count = reader.read_count()?;
+                let values = (0..count).map(|_| element(element_type, &mut reader));
                 CqlValue::List(values.collect::<Result<_, _>>()?)
             }
             Self::Map(key, value) => {
                 let mut reader = FrameReader(bytes);
-                let count = reader.count()?;
+                let count = reader.read_count()?;
                 let entries = (0..count)
                     .map(|_| Ok((element(key, &mut reader)?, element(value, &mut reader)?)));
                 CqlValue::Map(entries.collect::<Result<_, CqlError>>()?)

@@ -34,19 +34,19 @@ impl CqlStatement {
 
     /// Binds the next `?` to a text.
     #[must_use]
-    pub fn text(mut self, value: &str) -> Self {
+    pub fn bind_text(mut self, value: &str) -> Self {
         self.values.push(value.as_bytes().to_vec());
         self
     }
 
     /// Binds the next `?` to a boolean.
     #[must_use]
-    pub fn boolean(mut self, value: bool) -> Self {
+    pub fn bind_boolean(mut self, value: bool) -> Self {
         self.values.push(vec![value.into()]);
         self
     }
 
-    pub(super) fn body(&self) -> Result<Vec<u8>, CqlError> {
+    pub(super) fn encode_body(&self) -> Result<Vec<u8>, CqlError> {
         let Self { text, values, consistency } = self;
         let mut body = Vec::new();
         put_bytes(&mut body, text.as_bytes())?;
@@ -66,7 +66,7 @@ impl CqlStatement {
 }
 
 /// The options with which a connection begins.
-pub(super) fn startup() -> Result<Vec<u8>, CqlError> {
+pub(super) fn startup_body() -> Result<Vec<u8>, CqlError> {
     let mut body = vec![0, 1];
     put_text(&mut body, "CQL_VERSION")?;
     put_text(&mut body, "3.0.0")?;
@@ -125,9 +125,9 @@ mod tests {
     #[test]
     fn values_follow_the_text_with_their_lengths() {
         let bare = CqlStatement::new("SELECT", Consistency::LocalQuorum);
-        assert_eq!(bare.body().unwrap(), *b"\0\0\0\x06SELECT\0\x06\0");
-        let bound = bare.text("a'b").boolean(true);
+        assert_eq!(bare.encode_body().unwrap(), *b"\0\0\0\x06SELECT\0\x06\0");
+        let bound = bare.bind_text("a'b").bind_boolean(true);
         let values = b"\0\0\0\x06SELECT\0\x06\x01\0\x02\0\0\0\x03a'b\0\0\0\x01\x01";
-        assert_eq!(bound.body().unwrap(), *values);
+        assert_eq!(bound.encode_body().unwrap(), *values);
     }
 }

@@ -64,7 +64,7 @@ impl CqlTls {
     }
 
     /// Speaks TLS with these settings to the server at `address`.
-    pub fn with(config: ClientConfig, address: IpAddr) -> Self {
+    pub fn from_config(config: ClientConfig, address: IpAddr) -> Self {
         Self { config: Arc::new(config), server: ServerName::IpAddress(address.into()) }
     }
 }

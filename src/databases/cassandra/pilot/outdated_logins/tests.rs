@@ -27,14 +27,14 @@ fn app(hash: &str) -> RoleRow {
 }
 
 fn names(record: &PasswordRecord) -> Vec<String> {
-    record.changed().0.into_keys().collect()
+    record.changed_hashes().0.into_keys().collect()
 }
 
 #[test]
 fn a_login_is_outdated_when_its_password_has_changed_and_for_nothing_else() {
     let place = tempfile::tempdir().unwrap();
     let record = PasswordRecord::new(place.path());
-    let note = |rows: &[RoleRow]| record.note(rows, is_kept).unwrap();
+    let note = |rows: &[RoleRow]| record.record_rows(rows, is_kept).unwrap();
     note(&[app("1"), row("navigator_a", "1", &[]), row("dba", "1", &[])]);
     assert_eq!(names(&record), [""; 0], "the first look");
     let closed = RoleRow { can_login: false, superuser: true, ..app("1") };
@@ -53,7 +53,7 @@ fn a_login_is_outdated_when_its_password_has_changed_and_for_nothing_else() {
     note(&[row("theirs", "2", &["navigator_users_b"])]);
     assert_eq!(names(&record), ["app", "navigator_a", "theirs"]);
     // A role of people's that becomes a user has another password from then on.
-    record.note(&[row("dba", "3", &[])], |row| row.name == "dba").unwrap();
+    record.record_rows(&[row("dba", "3", &[])], |row| row.name == "dba").unwrap();
     assert_eq!(names(&record), ["app", "dba", "navigator_a", "theirs"]);
 }
 
@@ -61,15 +61,15 @@ fn a_login_is_outdated_when_its_password_has_changed_and_for_nothing_else() {
 fn a_password_that_changes_while_connections_are_closed_has_them_closed_once_more() {
     let place = tempfile::tempdir().unwrap();
     let record = PasswordRecord::new(place.path());
-    let note = |hash| record.note(&[app(hash)], is_kept).unwrap();
+    let note = |hash| record.record_rows(&[app(hash)], is_kept).unwrap();
     note("1");
     note("2");
-    let closed = record.changed().0;
+    let closed = record.changed_hashes().0;
     note("3");
-    record.change(|seen| seen.settle(&closed)).unwrap();
+    record.update(|seen| seen.remove_closed(&closed)).unwrap();
     assert_eq!(names(&record), ["app"]);
-    let closed = record.changed().0;
-    record.change(|seen| seen.settle(&closed)).unwrap();
+    let closed = record.changed_hashes().0;
+    record.update(|seen| seen.remove_closed(&closed)).unwrap();
     note("3");
     assert_eq!(names(&record), [""; 0]);
 }
@@ -79,18 +79,18 @@ fn the_next_program_goes_on_and_the_next_run_of_the_database_begins_again() {
     let place = tempfile::tempdir().unwrap();
     let program = || PasswordRecord::new(place.path());
     let first = program();
-    first.note(&[app("1")], is_kept).unwrap();
-    program().note(&[app("hash-2")], is_kept).unwrap();
+    first.record_rows(&[app("1")], is_kept).unwrap();
+    program().record_rows(&[app("hash-2")], is_kept).unwrap();
     assert_eq!(names(&program()), ["app"]);
     let about = fs::metadata(place.path().join(FILE)).unwrap();
     assert_eq!(about.permissions().mode() & 0o777, 0o600);
     let last = program();
     assert_eq!(names(&last), ["app"]);
     assert!(!format!("{last:?}").contains("hash-2"));
-    last.forget().unwrap();
-    last.forget().unwrap();
+    last.clear().unwrap();
+    last.clear().unwrap();
     assert_eq!((names(&last), names(&program())), (vec![], vec![]));
-    last.note(&[app("3")], is_kept).unwrap();
+    last.record_rows(&[app("3")], is_kept).unwrap();
     assert_eq!(names(&last), [""; 0]);
 }
 
@@ -104,11 +104,11 @@ fn nodes_of_a_ring_take_turns_and_the_last_of_many_waits_ten_minutes_at_most() {
         nodes.iter().map(of).collect::<LiveNodes>()
     };
     let live = ring(&[("eu", &[1, 3]), ("us", &[2])]);
-    let turns = [1, 2, 3].map(|last| turn(address(last), &live).as_secs());
+    let turns = [1, 2, 3].map(|last| restart_delay(address(last), &live).as_secs());
     assert_eq!(turns, [0, 20, 40]);
-    assert_eq!(turn(address(1), &LiveNodes::new()), Duration::ZERO);
+    assert_eq!(restart_delay(address(1), &LiveNodes::new()), Duration::ZERO);
     let all: Vec<u8> = (1..=200).collect();
-    let last = turn(address(200), &ring(&[("eu", &all)]));
+    let last = restart_delay(address(200), &ring(&[("eu", &all)]));
     assert_eq!(last, Duration::from_secs(597));
 }
 
@@ -192,7 +192,7 @@ impl Stage {
     }
 
     fn note(&self, hash: &str) {
-        self.driver.passwords.note(&[app(hash)], is_kept).unwrap();
+        self.driver.passwords.record_rows(&[app(hash)], is_kept).unwrap();
     }
 
     async fn close(&self) -> Result<(), String> {
@@ -278,11 +278,11 @@ async fn a_node_waits_for_its_turn_unless_it_has_nothing_to_close() {
     let stage = Stage::set(&["app"]).await;
     let first = IpAddr::from([127, 0, 0, 1]);
     let live = LiveNodes::from([("eu".to_owned(), [first, stage.node.address].into())]);
-    stage.driver.seen().live = live;
+    stage.driver.driver_state().live = live;
     let why = stage.close().await.unwrap_err();
     assert!(why.contains("connections of app") && why.contains("closed in 20 s"), "{why}");
     assert_eq!(stage.ran(), [FORGET]);
-    stage.driver.passwords.known().since = Instant::now().checked_sub(TURN);
+    stage.driver.passwords.lock_passwords().since = Instant::now().checked_sub(TURN);
     assert_eq!(stage.close().await, Ok(()));
     assert_eq!(stage.ran(), [FORGET, RESTART[0], RESTART[1]]);
     stage.note("3");
@@ -304,6 +304,6 @@ fn the_pilots_own_connection_is_none_to_close() {
     ];
     let changed = ["navigator_a", "app"].map(|name| (name.to_owned(), "2".to_owned())).into();
     let own = "127.0.0.1:33102".parse().ok();
-    assert_eq!(connected(&all, &changed, own), ["app".to_owned()].into());
-    assert_eq!(connected(&all, &changed, None).len(), 2);
+    assert_eq!(connected_users(&all, &changed, own), ["app".to_owned()].into());
+    assert_eq!(connected_users(&all, &changed, None).len(), 2);
 }

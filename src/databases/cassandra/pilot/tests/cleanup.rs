@@ -141,8 +141,8 @@ impl Stage {
     /// up.
     async fn goes_on(&self, pilot: &CassandraDriver) -> Vec<String> {
         self.ring(|ring| ring.cleaned.clear());
-        if pilot.wants_upkeep(&self.node.pilot) {
-            pilot.upkeep(&self.node).await.unwrap();
+        if pilot.has_pending_task(&self.node.pilot) {
+            pilot.run_task(&self.node).await.unwrap();
         }
         self.ring(|ring| ring.cleaned.clone())
     }

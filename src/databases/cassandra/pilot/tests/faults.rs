@@ -294,7 +294,7 @@ async fn keyspaces_that_are_replicated_alike_are_asked_for_once() {
             failure,
         }));
         let jolokia = driver.jolokia().unwrap();
-        let found = keyspaces::replicas(&jolokia, keyspaces()).await.unwrap();
+        let found = keyspaces::read_replicas(&jolokia, keyspaces()).await.unwrap();
         found.into_iter().map(|alike| alike.keyspaces).collect::<Vec<_>>()
     };
     assert_eq!(asked(None).await, [keyspaces()]);

@@ -131,7 +131,7 @@ fn users(names: &[&str]) -> UsersDocument {
 /// Ends what those have who are not `app`, of whom `left` was let in before.
 async fn end_all_but_app(look: &mut CredentialsLook, api: &SearchClient) -> Result<(), String> {
     let known = BTreeSet::from(["app".to_owned(), "left".to_owned()]);
-    let ended = look.end_of_removed(api, &users(&["app"]), &known, Duration::ZERO).await;
+    let ended = look.revoke_removed(api, &users(&["app"]), &known, Duration::ZERO).await;
     ended.map_err(|error| match error {
         Error::NotYet(why) => why,
         other => panic!("users would be put back: {other}"),
@@ -165,7 +165,7 @@ async fn where_nobody_is_gone_keys_are_listed_once() {
     let (node, api) = serve(SecuredNode { keys, ..SecuredNode::default() }).await;
     let known = BTreeSet::from(["app".to_owned()]);
     let mut look = CredentialsLook::default();
-    look.end_of_removed(&api, &users(&["app"]), &known, Duration::ZERO).await.unwrap();
+    look.revoke_removed(&api, &users(&["app"]), &known, Duration::ZERO).await.unwrap();
     assert_eq!(node.lock().unwrap().requests, ["keys"]);
 }
 

@@ -382,7 +382,7 @@ fn driven(server: &Server, place: &Path) -> (ElasticsearchDriver, DatabaseNode) 
     }
     state.save(&node.data).unwrap();
     let driver = self::driver(&node.data);
-    driver.recall();
+    driver.restore_state();
     driver.note_roles(&node).unwrap();
     driver.seen.lock().unwrap().restarts = restart_announcement::AnnouncementWatch::of_old();
     (driver, node)
@@ -428,7 +428,7 @@ async fn decommission(
 /// Compares each verb's result under a fault with its result without one.
 async fn hold(server: &Server, fault: &Fault, place: &Path) {
     let what = format!("{}: {fault:?}", server.cluster.what);
-    let alone = LeaderPermit::alone();
+    let alone = LeaderPermit::for_single_node();
 
     server.script.set(None);
     let (driver, node) = driven(server, place);
@@ -499,7 +499,7 @@ async fn a_node_is_flushed_unless_it_says_that_it_has_no_master() {
         let data = node_in(place.path()).data;
         NodeState { address: Some(address), ..NodeState::default() }.save(&data).unwrap();
         let driver = driver(&data);
-        driver.recall();
+        driver.restore_state();
         answered("flush", || driver.flush()).await;
         assert_eq!(script.asked().contains("POST /_flush"), is_flushed, "{state:?}");
     }
@@ -511,7 +511,7 @@ const DELAYS: &str = "/*,-.*/_settings/index.unassigned.node_left.delayed_timeou
 async fn asked(server: &Server, place: &Path) -> BTreeSet<String> {
     server.script.set(None);
     let (driver, node) = driven(server, place);
-    let (what, alone) = (server.cluster.what, LeaderPermit::alone());
+    let (what, alone) = (server.cluster.what, LeaderPermit::for_single_node());
     answered(what, || driver.observe()).await;
     if server.cluster.leaves {
         answered(what, || driver.decommission(&node)).await;
@@ -565,7 +565,7 @@ async fn what_holds_the_next_roles_back_is_told_with_a_way_out() {
         let mut back = node.clone();
         let roles = vec!["master".to_owned(), "data".to_owned()];
         back.pilot.spec.change_part::<ElasticsearchNode>(|part| part.roles = roles);
-        driver.refresh(&back).await.unwrap_or_default();
+        driver.refresh_peers(&back).await.unwrap_or_default();
         assert_eq!(of_role(driver.observe().await.unwrap()), [], "{what}");
     }
 }
@@ -712,7 +712,7 @@ async fn each_stage_is_what_it_is_called() {
             });
         }
         server.script.set(None);
-        driver.lead_duties(&node, &LeaderPermit::alone()).await.unwrap();
+        driver.lead_duties(&node, &LeaderPermit::for_single_node()).await.unwrap();
         seen.extend(server.changes().iter().map(|change| match change.as_str() {
             "PUT /_cluster/settings" => "excludes",
             "POST /_cluster/voting_config_exclusions" => "takes the vote",
@@ -752,9 +752,9 @@ async fn a_node_serves_on_for_two_looks_without_a_master() {
     let server = Server::start(SETTLED).await;
     let (driver, _) = driven(&server, place.path());
     assert!(driver.observe().await.unwrap().serving);
-    let looks: Vec<bool> = (0..4).map(|_| driver.serves(false)).collect();
+    let looks: Vec<bool> = (0..4).map(|_| driver.update_serving(false)).collect();
     assert_eq!(looks, [true, true, false, false]);
-    assert!(!self::driver(place.path()).serves(false), "it never served");
+    assert!(!self::driver(place.path()).update_serving(false), "it never served");
 }
 
 #[tokio::test]
@@ -792,16 +792,16 @@ async fn a_restart_is_taken_back_when_the_node_is_back_whoever_leads_by_then() {
     let server = Server::start(Cluster { delay: Some("300007ms"), ..SETTLED }).await;
     let (driver, mut node) = driven(&server, place.path());
     node.peers[0].status.phase = Some(PilotPhase::Stopping);
-    driver.lead_duties(&node, &LeaderPermit::alone()).await.unwrap();
+    driver.lead_duties(&node, &LeaderPermit::for_single_node()).await.unwrap();
     assert_eq!(server.changes(), BTreeSet::new(), "one is about to be away");
     node.peers[0].status.phase = Some(PilotPhase::Running);
     // A new leader does not know of the restart.
     let driver = self::driver(&node.data);
-    driver.recall();
-    driver.lead_duties(&node, &LeaderPermit::alone()).await.unwrap();
+    driver.restore_state();
+    driver.lead_duties(&node, &LeaderPermit::for_single_node()).await.unwrap();
     assert_eq!(server.changes(), BTreeSet::new(), "the first look");
     driver.seen.lock().unwrap().restarts = restart_announcement::AnnouncementWatch::of_old();
-    driver.lead_duties(&node, &LeaderPermit::alone()).await.unwrap();
+    driver.lead_duties(&node, &LeaderPermit::for_single_node()).await.unwrap();
     assert_eq!(server.changes(), ["PUT /logs/_settings".to_owned()].into());
 }
 
@@ -832,13 +832,13 @@ async fn one_index_that_is_refused_does_not_hold_the_others() {
     let place = tempfile::tempdir().unwrap();
     let refuses = server("b", "").await;
     let (driver, node) = driven(&refuses, place.path());
-    driver.lead_duties(&node, &LeaderPermit::alone()).await.unwrap_err();
+    driver.lead_duties(&node, &LeaderPermit::for_single_node()).await.unwrap_err();
     let each = ["a,b,c", "a", "b", "c"].map(|names| format!("PUT /{names}/_settings"));
     assert_eq!(refuses.changes(), each.into());
 
     let read_only = server("b", "b").await;
     let (driver, node) = driven(&read_only, place.path());
-    driver.lead_duties(&node, &LeaderPermit::alone()).await.unwrap();
+    driver.lead_duties(&node, &LeaderPermit::for_single_node()).await.unwrap();
     assert_eq!(read_only.changes(), ["PUT /a,c/_settings".to_owned()].into());
 }
 
@@ -870,7 +870,7 @@ async fn what_people_set_is_never_taken_back() {
     let place = tempfile::tempdir().unwrap();
     let server = Server::start(theirs).await;
     let (driver, node) = driven(&server, place.path());
-    driver.lead_duties(&node, &LeaderPermit::alone()).await.unwrap();
+    driver.lead_duties(&node, &LeaderPermit::for_single_node()).await.unwrap();
     assert_eq!(server.changes(), BTreeSet::new());
 }
 
@@ -891,7 +891,7 @@ async fn a_leader_is_asked_for_while_there_is_something_to_do_and_at_no_other_ti
         server.script.set(None);
         let duty = driver.leader_duty(&node).await.unwrap();
         assert_eq!(server.changes(), BTreeSet::new(), "a look changes nothing");
-        driver.lead_duties(&node, &LeaderPermit::alone()).await.unwrap();
+        driver.lead_duties(&node, &LeaderPermit::for_single_node()).await.unwrap();
         let expected = match server.changes().is_empty() {
             _ if stage.leaves => LeaderDuty::Departure,
             _ if stage.loses_role.is_some_and(|(_, told)| told.iter().any(|rule| moves(rule))) => {
@@ -924,7 +924,7 @@ async fn a_departure_of_a_peer_needs_a_leader_until_its_pilot_is_gone_or_a_while
             observed_generation: None,
             last_transition_time: Time(since),
         }];
-        lead_duties::departure(&node, Timestamp::now())
+        lead_duties::decommission_duty(&node, Timestamp::now())
     };
     assert_eq!(left(60), LeaderDuty::Cluster);
     assert_eq!(left(3600), LeaderDuty::None, "its Pilot stands for good");

@@ -19,15 +19,19 @@ use crate::{
 const LIMIT: Duration = Duration::from_secs(60);
 
 impl DatabaseProcess {
-    pub(in super::super) fn decommission(&self, ctx: &RunnerContext, mut node: Box<DatabaseNode>) {
+    pub(in super::super) fn request_decommission(
+        &self,
+        ctx: &RunnerContext,
+        mut node: Box<DatabaseNode>,
+    ) {
         let context = ctx.clone();
-        self.follow(ctx, "decommission", async move {
+        self.spawn_task(ctx, "decommission", async move {
             // The peers' latest reports decide whether they have room for the data.
             context.refresh_peers(&mut node).await;
             let driver = context.driver.clone();
-            let asked = async move { timeout(LIMIT, driver.decommission(&node)).await };
-            let result = answered(context.volume.during(asked).await);
-            context.tell(RunnerMessage::Decommission(result)).await;
+            let request = async move { timeout(LIMIT, driver.decommission(&node)).await };
+            let result = flatten_answer(context.volume.visit_async(request).await);
+            context.send_message(RunnerMessage::Decommission(result)).await;
         });
     }
 
@@ -37,26 +41,26 @@ impl DatabaseProcess {
         node: Box<DatabaseNode>,
     ) {
         let context = ctx.clone();
-        self.follow(ctx, "cancel-decommission", async move {
+        self.spawn_task(ctx, "cancel-decommission", async move {
             let driver = context.driver.clone();
-            let asked = async move { timeout(LIMIT, driver.cancel_decommission(&node)).await };
-            let result = answered(context.volume.during(asked).await);
-            context.tell(RunnerMessage::Cancelled(result)).await;
+            let request = async move { timeout(LIMIT, driver.cancel_decommission(&node)).await };
+            let result = flatten_answer(context.volume.visit_async(request).await);
+            context.send_message(RunnerMessage::Cancelled(result)).await;
         });
     }
 }
 
 /// Takes the database's answer to the request to leave, and returns the event for the machine;
 /// `wanted`: the decommission is still wanted.
-pub(in super::super) fn decommission_answered(
+pub(in super::super) fn handle_decommission_answer(
     report: &mut ReportPublisher,
-    wanted: bool,
+    is_desired: bool,
     result: Result<DecommissionState, driver::Error>,
 ) -> MachineEvent {
-    report.refuse(refusal(&result));
+    report.set_refusal(departure_refusal(&result));
     let facts = &mut report.facts;
     // Why a decommission goes on although it is no longer wanted stays in the report.
-    if wanted {
+    if is_desired {
         facts.refused = None;
     }
     match result {
@@ -83,7 +87,9 @@ pub(in super::super) fn decommission_answered(
 }
 
 /// Returns why the node does not leave, from the database's answer to the request to leave.
-fn refusal(result: &Result<DecommissionState, driver::Error>) -> Option<DepartureRefusal> {
+fn departure_refusal(
+    result: &Result<DecommissionState, driver::Error>,
+) -> Option<DepartureRefusal> {
     match result {
         Ok(DecommissionState::Moving(_) | DecommissionState::Done) => None,
         Ok(DecommissionState::Stuck(_, refusal) | DecommissionState::Refused(refusal)) => {
@@ -94,11 +100,11 @@ fn refusal(result: &Result<DecommissionState, driver::Error>) -> Option<Departur
 }
 
 /// Takes the database's answer to the request to stay, and returns the event for the machine.
-pub(in super::super) fn cancel_answered(
+pub(in super::super) fn handle_cancel_answer(
     report: &mut ReportPublisher,
     result: Result<(), driver::Error>,
 ) -> MachineEvent {
-    report.refuse(None);
+    report.set_refusal(None);
     let facts = &mut report.facts;
     match result {
         Ok(()) => {
@@ -121,12 +127,12 @@ pub(in super::super) fn cancel_answered(
     }
 }
 
-fn answered<T>(
-    asked: Result<Result<Result<T, driver::Error>, Elapsed>, VolumeTimeout>,
+fn flatten_answer<T>(
+    outcome: Result<Result<Result<T, driver::Error>, Elapsed>, VolumeTimeout>,
 ) -> Result<T, driver::Error> {
-    match asked {
+    match outcome {
         Ok(Ok(answer)) => answer,
-        Ok(Err(late)) => Err(late.into()),
-        Err(hangs) => Err(driver::Error::NotYet(hangs.to_string())),
+        Ok(Err(elapsed)) => Err(elapsed.into()),
+        Err(volume_timeout) => Err(driver::Error::NotYet(volume_timeout.to_string())),
     }
 }

@@ -37,33 +37,36 @@ const PEERS_AT_REST: Duration = Duration::from_secs(360);
 const PEERS_EVERY: Duration = Duration::from_secs(30);
 
 /// Asks again and again. `unsettled` is told whether changes among the peers matter soon.
-pub(super) async fn observe(
+pub(super) async fn observe_database(
     ctx: RunnerContext,
     pid: i32,
-    mut marked: Option<VolumeMark>,
+    mut known_mark: Option<VolumeMark>,
     unsettled: watch::Sender<bool>,
 ) {
-    let mut served = 0_u32;
+    let mut serving_count = 0_u32;
     loop {
         let answer = timeout(LIMIT, ctx.driver.observe()).await;
-        let mut result = answer.unwrap_or_else(|late| Err(late.into()));
+        let mut result = answer.unwrap_or_else(|elapsed| Err(elapsed.into()));
         if result.as_ref().is_err_and(driver::Error::is_silence)
-            && timeout(SECOND_OPINION, ctx.driver.lives()).await == Ok(true)
+            && timeout(SECOND_OPINION, ctx.driver.is_alive()).await == Ok(true)
         {
             result = Err(driver::Error::Evasive);
         }
         let mark = match &mut result {
-            Ok(observation) => establish_identity(observation, marked.as_ref(), &ctx.records).await,
+            Ok(observation) => {
+                establish_identity(observation, known_mark.as_ref(), &ctx.records).await
+            }
             Err(_) => None,
         };
         if let Some(mark) = &mark {
-            marked = Some(mark.clone());
+            known_mark = Some(mark.clone());
         }
         let serving = result.as_ref().is_ok_and(|observation| observation.serving);
-        let now = result.as_ref().map_or(true, NodeObservation::is_unsettled);
-        unsettled.send_if_modified(|known| std::mem::replace(known, now) != now);
-        served = if serving { served.saturating_add(1) } else { 0 };
-        if served == SETTLED {
+        let is_unsettled = result.as_ref().map_or(true, NodeObservation::is_unsettled);
+        unsettled
+            .send_if_modified(|current| std::mem::replace(current, is_unsettled) != is_unsettled);
+        serving_count = if serving { serving_count.saturating_add(1) } else { 0 };
+        if serving_count == SETTLED {
             // Once the database serves, the pilot does little for long.
             if let Err(error) = release_program() {
                 debug!(%error, "Memory of the start cannot be given back");
@@ -84,16 +87,16 @@ pub(super) async fn watch_peers(
     mut unsettled: watch::Receiver<bool>,
 ) {
     // What was listed for the start is old by the time that the node serves.
-    let (mut looked, mut first) = (Instant::now(), true);
+    let (mut last_look, mut is_first) = (Instant::now(), true);
     loop {
-        let soon = *unsettled.borrow_and_update() || first;
-        let every = if soon { PEERS_EVERY } else { PEERS_AT_REST };
-        let next = looked + every.mul_f64(0.75 + rand::random::<f64>() / 2.0);
+        let is_soon = *unsettled.borrow_and_update() || is_first;
+        let interval = if is_soon { PEERS_EVERY } else { PEERS_AT_REST };
+        let next = last_look + interval.mul_f64(0.75 + rand::random::<f64>() / 2.0);
         tokio::select! {
             () = sleep_until(next) => {
-                (looked, first) = (Instant::now(), false);
-                if let Some(peers) = ctx.peers(&pilot).await {
-                    ctx.tell(RunnerMessage::Peers(peers)).await;
+                (last_look, is_first) = (Instant::now(), false);
+                if let Some(peers) = ctx.peers_or_empty(&pilot).await {
+                    ctx.send_message(RunnerMessage::Peers(peers)).await;
                 }
             }
             Ok(()) = unsettled.changed() => {}
@@ -105,33 +108,38 @@ pub(super) async fn watch_peers(
 /// changed: on its disk, and then by the report in the API. Does not wait for a volume that hangs.
 async fn establish_identity(
     observation: &mut NodeObservation,
-    marked: Option<&VolumeMark>,
+    known_mark: Option<&VolumeMark>,
     records: &VolumeRecords,
 ) -> Option<VolumeMark> {
     let is_member = observation.serving || observation.reason == Some(driver::JOINED_EMPTY);
     let node_id = observation.node_id.clone().filter(|_| is_member)?;
-    let own = observation.cluster_id.clone();
+    let observed_cluster_id = observation.cluster_id.clone();
     // A cluster that was begun anew has another id. By the id in a mark without a ring's, the
     // cluster is recognised; such a mark stays as it is.
-    let begun_anew =
-        |mark: &VolumeMark| own.is_some() && own != mark.cluster_id && mark.ring.is_some();
-    if marked.is_some_and(|mark| mark.node_id.as_ref() == Some(&node_id) && !begun_anew(mark)) {
+    let is_new_cluster = |mark: &VolumeMark| {
+        observed_cluster_id.is_some()
+            && observed_cluster_id != mark.cluster_id
+            && mark.ring.is_some()
+    };
+    if known_mark
+        .is_some_and(|mark| mark.node_id.as_ref() == Some(&node_id) && !is_new_cluster(mark))
+    {
         return None;
     }
-    let written = records.glance(move |files| {
-        let mark = files.mark()?.unwrap_or_default();
-        let cluster_id = own.or(mark.cluster_uid.clone());
+    let write_mark = records.try_visit(move |files| {
+        let mark = files.read_mark()?.unwrap_or_default();
+        let cluster_id = observed_cluster_id.or(mark.cluster_uid.clone());
         let since = Some(Time(Timestamp::now()));
         let mark = VolumeMark { cluster_id, node_id: Some(node_id), since, ..mark };
         files.set_mark(&mark)?;
         Ok::<_, std::io::Error>(mark)
     });
-    let why = match written.await {
+    let reason = match write_mark.await {
         Ok(Some(Ok(mark))) => return Some(mark),
         Ok(None) => return None,
         Ok(Some(Err(error))) => error.to_string(),
-        Err(hangs) => hangs.to_string(),
+        Err(volume_timeout) => volume_timeout.to_string(),
     };
-    observation.unsaved = Some(format!("failed to write down the identity of the node: {why}"));
+    observation.unsaved = Some(format!("failed to write down the identity of the node: {reason}"));
     None
 }

@@ -13,21 +13,23 @@ use crate::{error::chain, pilot::kube::intent};
 /// turn.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-pub(super) async fn keep_up(ctx: RunnerContext, intent: intent::IntentReceiver) {
-    let mut last = String::new();
+pub(super) async fn run_pending_tasks(ctx: RunnerContext, intent: intent::IntentReceiver) {
+    let mut last_error = String::new();
     loop {
         sleep(LOOK_EVERY).await;
         let pilot = intent.borrow().as_ref().map(|intent| intent.pilot.clone());
-        let Some(pilot) = pilot.filter(|pilot| ctx.driver.wants_upkeep(pilot)) else { continue };
+        let Some(pilot) = pilot.filter(|pilot| ctx.driver.has_pending_task(pilot)) else {
+            continue;
+        };
         // The peers' reports decide whose turn it is.
-        let Some(peers) = ctx.peers(&pilot).await else { continue };
-        let node = ctx.node(&pilot, &peers, false);
-        if let Err(error) = ctx.driver.upkeep(&node).await {
+        let Some(peers) = ctx.peers_or_empty(&pilot).await else { continue };
+        let node = ctx.build_node(&pilot, &peers, false);
+        if let Err(error) = ctx.driver.run_task(&node).await {
             let error = chain(&error).to_string();
             // A failure is logged once; the work is tried again.
-            if last != error {
+            if last_error != error {
                 warn!(error, "What was asked for on the node's data is not done yet");
-                last = error;
+                last_error = error;
             }
         }
     }

@@ -56,41 +56,44 @@ impl NodeStartup {
         // The task is never dropped half-way: it ends when its programs have ended.
         tasks.spawn("prepare", async move {
             let RunnerContext { driver, volume, supervisor, settings, .. } = &ctx;
-            let tell = async |detail: &mut PilotParts| {
+            let report_progress = async |detail: &mut PilotParts| {
                 driver.report_preparation(detail);
-                ctx.tell(RunnerMessage::Preparing { attempt, detail: detail.clone() }).await;
+                ctx.send_message(RunnerMessage::Preparing { attempt, detail: detail.clone() })
+                    .await;
             };
             let work = async {
-                let (asked, about) = (driver.clone(), node.clone());
-                let programs = volume.during(async move { asked.prepare(&about).await }).await;
-                tell(&mut detail).await;
-                for (index, one) in known(programs)?.iter().enumerate() {
-                    info!(what = one.what, "Preparing the database");
-                    ctx.tell(RunnerMessage::Waiting(one.what.clone())).await;
-                    let result = run(supervisor, one, settings.user, &cancelled).await;
+                let (task_driver, task_node) = (driver.clone(), node.clone());
+                let programs = volume
+                    .visit_async(async move { task_driver.preparation_programs(&task_node).await })
+                    .await;
+                report_progress(&mut detail).await;
+                for (index, program) in flatten_answer(programs)?.iter().enumerate() {
+                    info!(what = program.what, "Preparing the database");
+                    ctx.send_message(RunnerMessage::Waiting(program.what.clone())).await;
+                    let result = run_program(supervisor, program, settings.user, &cancelled).await;
                     let outcome = match &result {
-                        Err(PreparationError::Failed(why)) => Some(Err(why.clone())),
+                        Err(PreparationError::Failed(reason)) => Some(Err(reason.clone())),
                         Ok(()) => Some(Ok(())),
                         Err(PreparationError::Cancelled) => None,
                     };
                     if let Some(outcome) = outcome {
-                        let (told, about) = (driver.clone(), node.clone());
-                        let noted = volume.visit(move |_| {
-                            told.prepared(
-                                &about,
+                        let (task_driver, task_node) = (driver.clone(), node.clone());
+                        let record_outcome = volume.visit(move |_| {
+                            task_driver.record_preparation(
+                                &task_node,
                                 index,
                                 outcome.as_ref().copied().map_err(String::as_str),
                             )
                         });
-                        known(noted.await)?;
-                        tell(&mut detail).await;
+                        flatten_answer(record_outcome.await)?;
+                        report_progress(&mut detail).await;
                     }
                     result?;
                 }
                 Ok(())
             };
             let result = work.await;
-            ctx.tell(RunnerMessage::Prepared { attempt, result }).await;
+            ctx.send_message(RunnerMessage::Prepared { attempt, result }).await;
         });
     }
 
@@ -100,7 +103,7 @@ impl NodeStartup {
 }
 
 /// Takes how the programs of `attempt` ended, and returns the event for the machine.
-pub(in super::super) fn prepared(
+pub(in super::super) fn handle_preparation(
     facts: &mut NodeFacts,
     attempt: AttemptId,
     result: Result<(), PreparationError>,
@@ -112,30 +115,30 @@ pub(in super::super) fn prepared(
             MachineEvent::Prepared(attempt)
         }
         Err(PreparationError::Cancelled) => MachineEvent::NotPrepared(attempt),
-        Err(PreparationError::Failed(why)) => {
-            let told = Some(Err(why));
-            if facts.preparation != told
-                && let Some(Err(why)) = &told
+        Err(PreparationError::Failed(reason)) => {
+            let outcome = Some(Err(reason));
+            if facts.preparation != outcome
+                && let Some(Err(why)) = &outcome
             {
                 warn!(why, "Database could not be prepared");
             }
-            facts.preparation = told;
+            facts.preparation = outcome;
             MachineEvent::NotPrepared(attempt)
         }
     }
 }
 
-fn known<T>(
+fn flatten_answer<T>(
     answer: Result<Result<T, driver::Error>, VolumeTimeout>,
 ) -> Result<T, PreparationError> {
     match answer {
-        Ok(Ok(known)) => Ok(known),
+        Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => Err(PreparationError::Failed(chain(&error).to_string())),
-        Err(hangs) => Err(PreparationError::Failed(hangs.to_string())),
+        Err(volume_timeout) => Err(PreparationError::Failed(volume_timeout.to_string())),
     }
 }
 
-async fn run(
+async fn run_program(
     supervisor: &Supervisor,
     preparation: &PreparationProgram,
     user: Option<ProcessUser>,
@@ -145,39 +148,42 @@ async fn run(
         return Err(PreparationError::Cancelled);
     }
     let PreparationProgram { what, program, input } = preparation;
-    let shown = program.program.display();
-    let not_started = |error: io::Error| {
-        PreparationError::Failed(format!("{what}: {shown} cannot be started: {error}"))
+    let program_path = program.program.display();
+    let start_error = |error: io::Error| {
+        PreparationError::Failed(format!("{what}: {program_path} cannot be started: {error}"))
     };
-    let input = input.map(|text| readable(text).map_err(not_started)).transpose()?;
+    let input = input.map(|text| pipe_with_text(text).map_err(start_error)).transpose()?;
     let command = ChildCommand { user, input, ..program.into() };
     let HelperOutcome { exit, last_lines } =
-        supervisor.run(&command, LIMIT, cancelled.cancelled()).await.map_err(not_started)?;
+        supervisor.run_helper(&command, LIMIT, cancelled.cancelled()).await.map_err(start_error)?;
     let end = match exit {
         Err(AbortReason::Cancelled) => return Err(PreparationError::Cancelled),
         Ok(exit) if exit.status() == 0 => return Ok(()),
         Ok(exit) => exit.to_string(),
         Err(AbortReason::TooLate) => format!("was ended after {LIMIT:?}"),
     };
-    Err(PreparationError::Failed(format!("{what}: {shown} {end}: {}", last(&last_lines))))
+    Err(PreparationError::Failed(format!(
+        "{what}: {program_path} {end}: {}",
+        join_last_lines(&last_lines)
+    )))
 }
 
 /// Makes a file of a text that a pipe holds: a program reads the text, and then the end.
-fn readable(text: &str) -> io::Result<Arc<File>> {
+fn pipe_with_text(text: &str) -> io::Result<Arc<File>> {
     let (reader, mut writer) = io::pipe()?;
     writer.write_all(text.as_bytes())?;
     Ok(Arc::new(File::from(OwnedFd::from(reader))))
 }
 
 /// Joins as many of the last lines as a condition can hold.
-fn last(lines: &[String]) -> String {
+fn join_last_lines(lines: &[String]) -> String {
     let mut room = TOLD;
-    let kept = lines.iter().rev().take_while(|line| {
+    let kept_lines = lines.iter().rev().take_while(|line| {
         let fits = line.len() < room;
         room = room.saturating_sub(line.len() + 2);
         fits
     });
-    let mut kept: Vec<&str> = kept.map(String::as_str).collect();
-    kept.reverse();
-    kept.join("; ")
+    let mut kept_lines: Vec<&str> = kept_lines.map(String::as_str).collect();
+    kept_lines.reverse();
+    kept_lines.join("; ")
 }

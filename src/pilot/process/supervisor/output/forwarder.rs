@@ -25,8 +25,12 @@ pub(super) struct StreamForwarder {
 }
 
 impl StreamForwarder {
-    pub(super) fn new(stream: StandardStream, to: Option<File>, head: Option<RecordHead>) -> Self {
-        Self { stream, to, head, buffer: Vec::new(), held: 0, out: String::new() }
+    pub(super) fn new(
+        stream: StandardStream,
+        output: Option<File>,
+        head: Option<RecordHead>,
+    ) -> Self {
+        Self { stream, to: output, head, buffer: Vec::new(), held: 0, out: String::new() }
     }
 
     /// Is there a buffer to [`close`](Self::close)?
@@ -35,67 +39,69 @@ impl StreamForwarder {
     }
 
     /// The part of the buffer to read into. It is never empty.
-    pub(super) fn room(&mut self) -> &mut [u8] {
+    pub(super) fn read_buffer(&mut self) -> &mut [u8] {
         self.buffer.resize(CHUNK, 0);
         &mut self.buffer[self.held..]
     }
 
     /// The last `length` bytes that were read.
-    pub(super) fn added(&self, length: usize) -> &[u8] {
+    pub(super) fn last_read(&self, length: usize) -> &[u8] {
         &self.buffer[self.held..self.held + length]
     }
 
     /// Passes on what was read last; the beginning of a line may wait for its end.
-    pub(super) fn pass(&mut self, length: usize) {
+    pub(super) fn forward_bytes(&mut self, length: usize) {
         if self.head.is_none() || self.to.is_none() {
-            if let Some(to) = &mut self.to {
+            if let Some(output) = &mut self.to {
                 // A log reader that is gone must not end the database: go on without one.
-                drop(to.write_all(&self.buffer[..length]));
+                drop(output.write_all(&self.buffer[..length]));
             }
             return;
         }
-        let (now, filled) = (log::now(), self.held + length);
-        let (mut begin, mut seen) = (0, self.held);
-        while let Some(found) = self.buffer[seen..filled].iter().position(|byte| *byte == b'\n') {
-            let end = seen + found;
-            self.put(&now, begin..end, false);
-            (begin, seen) = (end + 1, end + 1);
+        let (now, filled_length) = (log::current_time(), self.held + length);
+        let (mut line_start, mut scanned) = (0, self.held);
+        while let Some(newline) =
+            self.buffer[scanned..filled_length].iter().position(|byte| *byte == b'\n')
+        {
+            let end = scanned + newline;
+            self.put_record(&now, line_start..end, false);
+            (line_start, scanned) = (end + 1, end + 1);
         }
-        if filled - begin == CHUNK {
-            begin = whole(&self.buffer);
-            self.put(&now, 0..begin, true);
+        if filled_length - line_start == CHUNK {
+            line_start = whole_length(&self.buffer);
+            self.put_record(&now, 0..line_start, true);
         }
-        self.buffer.copy_within(begin..filled, 0);
-        self.held = filled - begin;
-        self.write();
+        self.buffer.copy_within(line_start..filled_length, 0);
+        self.held = filled_length - line_start;
+        self.write_records();
     }
 
     /// Passes on what waits for the end of its line, and gives the buffers back.
     pub(super) fn close(&mut self) {
         if self.held > 0 {
-            self.put(&log::now(), 0..self.held, true);
-            self.write();
+            self.put_record(&log::current_time(), 0..self.held, true);
+            self.write_records();
         }
         self.held = 0;
         (self.buffer, self.out) = (Vec::new(), String::new());
     }
 
-    fn put(&mut self, now: &str, line: Range<usize>, partial: bool) {
+    fn put_record(&mut self, now: &str, line: Range<usize>, is_partial: bool) {
         if let Some(head) = &self.head {
-            head.put(&mut self.out, now, &self.buffer[line], partial);
+            head.write_record(&mut self.out, now, &self.buffer[line], is_partial);
         }
         if self.out.len() >= CHUNK {
-            self.write();
+            self.write_records();
         }
     }
 
-    fn write(&mut self) {
-        if let Some(to) = &mut self.to
+    fn write_records(&mut self) {
+        if let Some(output) = &mut self.to
             && !self.out.is_empty()
         {
-            let _turn = log::turn(self.stream);
+            let _turn = log::lock_stream(self.stream);
             // A log reader that is gone changes nothing here either.
-            drop(to.write_all(self.out.as_bytes()));
+            drop(output.write_all(self.out.as_bytes()));
         }
         self.out.clear();
     }
@@ -103,11 +109,11 @@ impl StreamForwarder {
 
 /// Returns how many bytes of `piece` can be passed on without the next piece: not the first bytes
 /// of a character that goes on there.
-fn whole(piece: &[u8]) -> usize {
-    let last = piece.utf8_chunks().last().map_or(&[][..], |chunk| chunk.invalid());
+fn whole_length(piece: &[u8]) -> usize {
+    let incomplete = piece.utf8_chunks().last().map_or(&[][..], |chunk| chunk.invalid());
     // Only bytes at the very end may go on, and only when more bytes could make them valid.
-    match std::str::from_utf8(&piece[piece.len() - last.len()..]) {
-        Err(error) if error.error_len().is_none() => piece.len() - last.len(),
+    match std::str::from_utf8(&piece[piece.len() - incomplete.len()..]) {
+        Err(error) if error.error_len().is_none() => piece.len() - incomplete.len(),
         _ => piece.len(),
     }
 }
@@ -130,11 +136,11 @@ mod tests {
         for (piece, pause) in pieces {
             let mut left = *piece;
             while !left.is_empty() {
-                let room = passage.room();
+                let room = passage.read_buffer();
                 let length = room.len().min(left.len());
                 room[..length].copy_from_slice(&left[..length]);
-                assert_eq!(passage.added(length), &left[..length]);
-                passage.pass(length);
+                assert_eq!(passage.last_read(length), &left[..length]);
+                passage.forward_bytes(length);
                 assert!(passage.held < CHUNK && passage.out.is_empty());
                 assert!(passage.out.capacity() <= 16 * CHUNK, "{}", passage.out.capacity());
                 left = &left[length..];

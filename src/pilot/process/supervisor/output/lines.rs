@@ -18,13 +18,13 @@ pub struct LineBuffer {
 }
 
 impl LineBuffer {
-    pub(super) fn add(&mut self, bytes: &[u8]) {
+    pub(super) fn push_bytes(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
             self.part.extend_from_slice(&rest[..end]);
             let line = String::from_utf8_lossy(&self.part).trim_end().to_owned();
             self.part.clear();
-            let line = cut(line);
+            let line = cut_line(line);
             // A stack trace is longer than all that is kept, and its first line says what
             // happened.
             if !line.is_empty() && !line.starts_with("\tat ") {
@@ -42,21 +42,23 @@ impl LineBuffer {
 
     pub(super) fn get(&self) -> Vec<String> {
         let part = String::from_utf8_lossy(&self.part).trim_end().to_owned();
-        let all = self.whole.iter().cloned().chain((!part.is_empty()).then_some(part));
-        let mut lines: Vec<String> = all.collect();
-        let mut left = BYTES;
-        let mut first = lines.len();
-        while first > lines.len().saturating_sub(LINES) && lines[first - 1].len() < left {
-            first -= 1;
-            left -= lines[first].len() + 1;
-        }
-        let kept = lines.split_off(first);
-        if kept.is_empty()
-            && let Some(long) = lines.pop()
+        let all_lines = self.whole.iter().cloned().chain((!part.is_empty()).then_some(part));
+        let mut lines: Vec<String> = all_lines.collect();
+        let mut bytes_left = BYTES;
+        let mut first_line = lines.len();
+        while first_line > lines.len().saturating_sub(LINES)
+            && lines[first_line - 1].len() < bytes_left
         {
-            return vec![end_of(&long, BYTES / 2)];
+            first_line -= 1;
+            bytes_left -= lines[first_line].len() + 1;
         }
-        kept
+        let kept_lines = lines.split_off(first_line);
+        if kept_lines.is_empty()
+            && let Some(long_line) = lines.pop()
+        {
+            return vec![end_of(&long_line, BYTES / 2)];
+        }
+        kept_lines
     }
 
     /// Returns how many bytes of memory are held.
@@ -67,17 +69,17 @@ impl LineBuffer {
 }
 
 /// Cuts a line to the bound of all lines together, at its start.
-fn cut(line: String) -> String {
+fn cut_line(line: String) -> String {
     if line.len() > BYTES { end_of(&line, BYTES) } else { line }
 }
 
 /// Returns the last bytes of a line, at most `length`, in memory of their own.
 fn end_of(line: &str, length: usize) -> String {
-    let mut cut = line.len().saturating_sub(length);
-    while !line.is_char_boundary(cut) {
-        cut += 1;
+    let mut start = line.len().saturating_sub(length);
+    while !line.is_char_boundary(start) {
+        start += 1;
     }
-    line[cut..].to_owned()
+    line[start..].to_owned()
 }
 
 #[cfg(test)]
@@ -90,7 +92,7 @@ mod tests {
     fn of(text: &str) -> Vec<String> {
         let mut lines = LineBuffer::default();
         for piece in text.as_bytes().chunks(7) {
-            lines.add(piece);
+            lines.push_bytes(piece);
         }
         lines.get()
     }
@@ -108,7 +110,7 @@ mod tests {
         let mut lines = LineBuffer::default();
         let long = format!("{}\n", "x".repeat(CHUNK - 1));
         for _ in 0..2 * LINES {
-            lines.add(long.as_bytes());
+            lines.push_bytes(long.as_bytes());
         }
         assert!(lines.held() <= (LINES + 1) * BYTES + CHUNK, "{} bytes", lines.held());
     }

@@ -98,7 +98,7 @@ async fn asked(
         let mut results = Vec::new();
         for _ in 0..statements {
             let statement = CqlStatement::new("SELECT", Consistency::One);
-            results.push(client.run(&statement).await);
+            results.push(client.run_statement(&statement).await);
         }
         Ok(results)
     };
@@ -196,15 +196,15 @@ async fn rows_are_read_by_the_names_and_types_of_their_columns() {
         let row = found[0];
         assert_eq!(row.text("role"), Some("cassandra"));
         assert_eq!(row.boolean("is_superuser"), Some(true));
-        assert_eq!(row.texts("member_of"), ["admin", "reader"]);
-        assert_eq!(row.entries("replication"), [("class", "Simple")]);
+        assert_eq!(row.text_list("member_of"), ["admin", "reader"]);
+        assert_eq!(row.text_map("replication"), [("class", "Simple")]);
         assert_eq!(row.uuid("id").unwrap().as_bytes(), &id);
         assert_eq!(row.get("count"), Some(&CqlValue::Integer(-2)));
         assert_eq!(row.get("address"), Some(&CqlValue::Address([127, 0, 0, 1].into())));
         assert_eq!(row.get("bytes"), Some(&CqlValue::Bytes(vec![1, 2])));
         assert_eq!((row.text("id"), row.boolean("role"), row.get("other")), (None, None, None));
         assert_eq!(found[1].get("role"), None);
-        assert_eq!(found[1].texts("member_of"), [""; 0]);
+        assert_eq!(found[1].text_list("member_of"), [""; 0]);
     }
 }
 
@@ -247,22 +247,22 @@ async fn a_result_that_is_damaged_anywhere_is_refused_and_ends() {
     let columns: &[(&str, &[u8])] = &[("role", &[0, 0x0d]), ("member_of", &[0, 0x22, 0, 0x0d])];
     let whole = rows(columns, &[&[Some(b"ada"), Some(&set)]]);
     for end in 0..whole.len() {
-        assert!(CqlRows::read(&whole[..end]).is_err(), "{end}");
+        assert!(CqlRows::parse(&whole[..end]).is_err(), "{end}");
     }
     // Whatever one byte is, reading ends.
     for place in 0..whole.len() {
         for byte in [0, 1, 0x7f, 0x80, 0xff] {
             let mut damaged = whole.clone();
             damaged[place] = byte;
-            drop(CqlRows::read(&damaged));
+            drop(CqlRows::parse(&damaged));
         }
     }
     let two_billion_rows = [0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff];
-    assert!(CqlRows::read(&two_billion_rows).is_err());
+    assert!(CqlRows::parse(&two_billion_rows).is_err());
     let deep: Vec<u8> = [0, 0x20].into_iter().cycle().take(2000).collect();
-    assert!(CqlRows::read(&rows(&[("deep", &deep)], &[])).is_err());
+    assert!(CqlRows::parse(&rows(&[("deep", &deep)], &[])).is_err());
     let paged = [0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 0];
-    assert!(CqlRows::read(&paged).is_err());
+    assert!(CqlRows::parse(&paged).is_err());
 }
 
 #[tokio::test(start_paused = true)]
@@ -284,7 +284,7 @@ fn a_password_is_not_shown() {
 
 fn signed(ca: &CertificateAuthority, usage: CertificateUse) -> (String, String) {
     let key = PrivateKey::generate().unwrap();
-    let request = KeyRequest::read(&KeyRequest::create(&key).unwrap()).unwrap();
+    let request = KeyRequest::from_pem(&KeyRequest::create(&key).unwrap()).unwrap();
     let order = LeafOrder {
         common_name: "node",
         dns_names: &[],
@@ -292,7 +292,7 @@ fn signed(ca: &CertificateAuthority, usage: CertificateUse) -> (String, String) 
         usage,
         life: Duration::from_secs(3600),
     };
-    (ca.sign(&request, &order, Timestamp::now()).unwrap(), key.to_pem())
+    (ca.issue_certificate(&request, &order, Timestamp::now()).unwrap(), key.to_pem())
 }
 
 #[tokio::test]
@@ -340,7 +340,7 @@ async fn over_tls_the_server_is_known_by_its_ca_and_the_client_by_its_certificat
         };
         let client = async {
             let mut client = CqlClient::connect(&target).await?;
-            client.run(&CqlStatement::new("SELECT", Consistency::One)).await
+            client.run_statement(&CqlStatement::new("SELECT", Consistency::One)).await
         };
         let (result, ()) = tokio::join!(client, server);
         assert_eq!(result.is_ok(), is_good, "{name}: {result:?}");

@@ -103,7 +103,7 @@ async fn local_node(State(realm): State<Arc<FileRealm>>, headers: HeaderMap) -> 
 
 /// Starts a node that has read what lies in `config`. Returns it with its port.
 async fn serve(config: &Path) -> (Arc<FileRealm>, u16) {
-    let files = Mutex::new(read(config).unwrap());
+    let files = Mutex::new(read_user_files(config).unwrap());
     let realm =
         Arc::new(FileRealm { config: config.to_owned(), files, answers: AtomicUsize::new(0) });
     let app = Router::new()
@@ -157,12 +157,13 @@ async fn users_are_in_force_only_after_the_node_read_each_file() {
     for order in orders.map(|order| order.map(|file| FILES[file])) {
         let place = tempfile::tempdir().unwrap();
         let config = place.path();
-        write(config, &UserFiles::render(PASSWORD, Some(&users("former"))).unwrap()).unwrap();
+        write_user_files(config, &UserFiles::render(PASSWORD, Some(&users("former"))).unwrap())
+            .unwrap();
         let (realm, port) = serve(config).await;
         assert!(are_seen_in_force(&realm, port, &users("former")).await);
 
         let next = users("next");
-        change(config, PASSWORD, &next).unwrap();
+        write_changed_users(config, PASSWORD, &next).unwrap();
         for name in order {
             assert!(!are_seen_in_force(&realm, port, &next).await, "{order:?}, before {name}");
             realm.read_file(name);
@@ -175,10 +176,10 @@ async fn users_are_in_force_only_after_the_node_read_each_file() {
 async fn users_that_the_node_never_read_do_not_prove_the_next() {
     let place = tempfile::tempdir().unwrap();
     let config = place.path();
-    write(config, &UserFiles::render(PASSWORD, Some(&users("first"))).unwrap()).unwrap();
+    write_user_files(config, &UserFiles::render(PASSWORD, Some(&users("first"))).unwrap()).unwrap();
     let (realm, port) = serve(config).await;
     for name in ["second", "third"] {
-        change(config, PASSWORD, &users(name)).unwrap();
+        write_changed_users(config, PASSWORD, &users(name)).unwrap();
     }
     realm.read_file(ROLES_FILE);
     assert!(!are_seen_in_force(&realm, port, &users("third")).await);
