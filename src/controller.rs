@@ -452,8 +452,8 @@ const SEAL_KEY: &str = "key";
 /// Key of the ConfigMap that records the store's identity.
 const STORE_ID_KEY: &str = "id";
 
-/// Waits until the ConfigMap names another store than `known`, and returns that store's identity.
-/// The caches then describe a store that is gone.
+/// Waits until the ConfigMap names another store than `expected_id`, and returns that store's
+/// identity. The caches then describe a store that is gone.
 async fn wait_for_other_store(client: &Client, config: &Config, expected_id: &str) -> String {
     loop {
         sleep(STORE_CHECK).await;

@@ -173,8 +173,8 @@ fn string_map(value: &Value) -> Option<BTreeMap<String, String>> {
     value.as_object()?.iter().map(string_entry).collect()
 }
 
-/// Stores `surplus` in `kept` under `name`, unless `surplus` equals its default. A name that is
-/// already there keeps its surplus.
+/// Stores `surplus` in `surpluses` under `name`, unless `surplus` equals its default. A name that
+/// is already there keeps its surplus.
 pub fn insert_surplus<S: Default + PartialEq>(
     surpluses: &mut BTreeMap<String, S>,
     name: &str,

@@ -194,8 +194,8 @@ impl Cache {
     ) {
         tokio::select! {
             () = shutdown.triggered() => {}
-            // Dropped half-way, `follow` leaves the state between two events: a state the store
-            // had.
+            // Dropped half-way, `run_reflector` leaves the state between two events: a state the
+            // store had.
             () = reflector::run_reflector(&self, readiness_handle) => {}
             () = startup_history::learn_histories(&self) => {}
         }

@@ -28,7 +28,7 @@ pub struct ReviewCallMetrics {
 }
 
 impl ReviewCallMetrics {
-    /// Creates the metrics. `topic` is `authn` or `authz`; `what` names the reviews in the help
+    /// Creates the metrics. `topic` is `authn` or `authz`; `reviews` names the reviews in the help
     /// text.
     pub fn new(topic: &str, reviews: &str) -> Self {
         let name = format!("apiserver_delegated_{topic}_request");

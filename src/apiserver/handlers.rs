@@ -67,7 +67,8 @@ struct HandlerState {
 
 impl AppState {
     /// Serves every kind of the scheme out of `storage`, within `bounds`, and starts to fill the
-    /// caches. Watches end when `closing` is triggered, before the caches that they read from do.
+    /// caches. Watches end when `watch_shutdown` is triggered, before the caches that they read
+    /// from do.
     pub fn start(
         scheme: &'static ServedKinds,
         (storage, bounds): (&Arc<dyn Storage>, CapacityBounds),

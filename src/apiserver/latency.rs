@@ -46,7 +46,8 @@ impl LatencyLayer {
         }
     }
 
-    /// Adds `more` to `sum`. For layers that may work in parallel, the longest work counts alone.
+    /// Adds `duration` to `sum`. For layers that may work in parallel, the longest work counts
+    /// alone.
     fn combine_times(self, sum: Duration, duration: Duration) -> Duration {
         match self {
             Self::Authorization | Self::ValidatingWebhook => sum.max(duration),

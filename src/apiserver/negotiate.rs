@@ -323,7 +323,7 @@ pub fn read_body(headers: &HeaderMap, body: &[u8]) -> Result<ParsedBody> {
 }
 
 /// The error for a body that was not read: 413 when it is too large, else 400 with a message that
-/// begins with `words`.
+/// begins with `context`.
 pub(super) fn body_error(error: &decode::Error, context: &str) -> ApiError {
     match error {
         decode::Error::Malformed(text) => ApiError::bad_request(format!("{context}: {text}")),

@@ -96,8 +96,8 @@ impl ResourceAction {
         })
     }
 
-    /// Reads the action of a request. `named`: the path names an object. `under_watch`: the path
-    /// has the deprecated `watch` prefix, which makes a watch of a GET alone; any other method
+    /// Reads the action of a request. `is_named`: the path names an object. `is_watch_path`: the
+    /// path has the deprecated `watch` prefix, which makes a watch of a GET alone; any other method
     /// keeps its own verb, so that it is audited as what it tried to be.
     pub(super) fn from_request(
         method: &Method,

@@ -114,7 +114,7 @@ pub async fn reserve_response(bytes: usize) -> Result<MemoryShare> {
     }
 }
 
-/// Returns the response `sent`, whose body holds its part of `share` until it was sent.
+/// Returns the response `http_response`, whose body holds its part of `share` until it was sent.
 pub async fn guard_response(
     http_response: Response<Body>,
     mut share: MemoryShare,

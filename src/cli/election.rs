@@ -105,8 +105,8 @@ pub(super) enum ClientRetry {
     Told,
 }
 
-/// Runs a role to its end on threads of its own, and returns the exit code. `what` names the role in
-/// the log.
+/// Runs a role to its end on threads of its own, and returns the exit code. `component` names the
+/// role in the log.
 pub(super) fn run_component<E, R>(
     component: &str,
     kubeconfig: Option<&Path>,

@@ -240,8 +240,8 @@ fn initial_stateful_set(body: &Value, pods: u32) -> Value {
 }
 
 /// Fails unless the existing object is this cluster's, or an earlier cluster's of this name, which
-/// is adopted. StatefulSets are not adopted (see `ours`): their pods run, and the user must decide
-/// whose data they hold.
+/// is adopted. StatefulSets are not adopted (see `check_owned`): their pods run, and the user must
+/// decide whose data they hold.
 pub(crate) fn check_owned_or_left_behind(
     ctx: &ControllerContext,
     desired: &DesiredCluster,

@@ -533,7 +533,7 @@ impl WatchFactory {
         self.spawn_watch(self.dynamic_api(&self.client, &resource), config, rules)
     }
 
-    /// Starts the watch of Pilots. Each change is recorded in `heard`, also where it makes no
+    /// Starts the watch of Pilots. Each change is recorded in `heartbeats`, also where it makes no
     /// cluster due.
     fn watch_pilots(
         &self,

@@ -340,7 +340,7 @@ impl ObservedCluster {
         self.pools.iter().map(existing_pool).collect()
     }
 
-    /// Adds the age of each pilot's report; `heard` returns it by the uid of the Pilot.
+    /// Adds the age of each pilot's report; `heartbeat_of` returns it by the uid of the Pilot.
     pub(crate) fn set_heartbeats(&mut self, heartbeat_of: impl Fn(&str) -> HeartbeatAge) {
         for member in self.pools.iter_mut().flat_map(|pool| pool.members.values_mut()) {
             if let Some(pilot) = &mut member.pilot {
@@ -350,8 +350,8 @@ impl ObservedCluster {
         }
     }
 
-    /// Adds for how long each node has not served; `see` receives the uid of the Pilot and whether
-    /// its node serves.
+    /// Adds for how long each node has not served; `unavailable_for` receives the uid of the Pilot
+    /// and whether its node serves.
     pub(crate) fn record_unavailability(
         &mut self,
         unavailable_for: impl Fn(&str, bool) -> Duration,
@@ -604,9 +604,10 @@ impl ObservedPool {
         self.one_past_last(|member| member.may_be_member() && !is_gone(member))
     }
 
-    /// Returns the replicas that bring back each node that has data, and each of the first `wanted`
-    /// nodes whose volume was kept and may hold them. The others miss such a node until it starts,
-    /// and may not serve without it, so none of their reports may hold its start.
+    /// Returns the replicas that bring back each node that has data, and each of the first
+    /// `desired_replicas` nodes whose volume was kept and may hold them. The others miss such a
+    /// node until it starts, and may not serve without it, so none of their reports may hold its
+    /// start.
     pub(crate) fn returning_of(&self, desired_replicas: u32) -> u32 {
         let later_ordinals = self.replicas()..desired_replicas.max(self.replicas());
         let mut later_nodes = self.members.range(later_ordinals).rev();

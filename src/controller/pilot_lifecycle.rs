@@ -81,8 +81,8 @@ pub(super) async fn check_all(ctx: &ControllerContext, gc_after: Duration) {
     }
 }
 
-/// Returns the Pilots whose pilots did not report for `least` or longer, and for how long. Pilots
-/// that are gone are forgotten.
+/// Returns the Pilots whose pilots did not report for `min_silence` or longer, and for how long.
+/// Pilots that are gone are forgotten.
 fn find_silent_pilots(
     ctx: &ControllerContext,
     min_silence: Duration,

@@ -98,7 +98,7 @@ impl PreparedObject {
 }
 
 /// Returns the objects that a cluster needs, without Pilots and the budget, in the order in which
-/// they are made. `pinned` returns the config hash of the older template that a pool keeps, if any.
+/// they are made. `pin_of` returns the config hash of the older template that a pool keeps, if any.
 pub(crate) fn build_resources<'a>(
     desired: &DesiredCluster,
     observed: &'a ObservedCluster,

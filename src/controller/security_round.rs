@@ -290,7 +290,7 @@ fn find_blocker(
     Some((predicate.name, message?))
 }
 
-/// Returns what is wrong with the first node of which `wrong` says something.
+/// Returns what is wrong with the first node of which `find_problem` says something.
 fn first_problem<'a>(
     mut pilots: impl Iterator<Item = (&'a str, Option<&'a PilotFacts>)>,
     find_problem: impl Fn(&PilotFacts) -> Option<String>,

@@ -82,7 +82,7 @@ impl<L> WatchedLedger<L> {
     }
 }
 
-/// Starts a watch that changes a ledger; `see` says whether something is to be looked at.
+/// Starts a watch that changes a ledger; `handle_event` says whether something is to be looked at.
 pub(crate) fn watch_into<L, K>(
     runtime: &Runtime,
     task: &'static str,

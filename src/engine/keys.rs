@@ -213,7 +213,8 @@ impl KeyBlock {
         begin.contains(&block.hash).then_some(block)
     }
 
-    /// Returns a file with this block. Of the file before, lines of others stay where they are `kept`.
+    /// Returns a file with this block. Of the file before, lines of others stay where they are
+    /// `keeps_others`.
     pub fn render_file(&self, old_file: &[u8], keeps_others: bool) -> Vec<u8> {
         let mut file = if keeps_others { foreign_lines(old_file) } else { Vec::new() };
         let Self { hash, keys } = self;

@@ -232,8 +232,8 @@ pub enum PluginAction {
     Undo,
 }
 
-/// Decides what is done next. `wanted` is the digest of what is asked for, and `kept` that of the last
-/// version that was rolled out.
+/// Decides what is done next. `desired_digest` is the digest of what is asked for, and
+/// `applied_digest` that of the last version that was rolled out.
 pub fn next_action(
     status: &PluginStatus,
     desired_digest: &str,

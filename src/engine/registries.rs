@@ -117,7 +117,7 @@ pub fn selected_namespaces(
     Ok(namespaces.iter().filter(is_meant).map(|(name, _)| name.clone()).collect())
 }
 
-/// Decides which Secrets are written. `held` has ours by `namespace/name`.
+/// Decides which Secrets are written. `existing_secrets` has ours by `namespace/name`.
 pub fn secret_steps(
     wishes: &[RegistryWish],
     existing_secrets: &BTreeMap<String, PullSecret>,

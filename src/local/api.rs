@@ -119,8 +119,8 @@ impl ApiServer {
         self.controller.clone()
     }
 
-    /// Writes a kubeconfig with the credentials of `who`. That of a pod is valid for as long as the
-    /// pod exists, any other for as long as the folder is kept.
+    /// Writes a kubeconfig with the credentials of `identity`. That of a pod is valid for as long
+    /// as the pod exists, any other for as long as the folder is kept.
     pub fn build_kubeconfig(&self, identity: &ClientIdentity) -> String {
         self.issuer.build_kubeconfig(identity)
     }

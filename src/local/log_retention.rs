@@ -90,7 +90,7 @@ pub fn first_line_offset(path: &Path) -> io::Result<u64> {
     Ok(data_start + u64::try_from(skipped_bytes).map_err(io::Error::other)?)
 }
 
-/// Returns the offset of the next data at or after `from`, past a hole: for a reader that is
+/// Returns the offset of the next data at or after `offset`, past a hole: for a reader that is
 /// further behind the writer than what is kept. `None` at the end.
 ///
 /// # Errors

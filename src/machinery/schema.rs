@@ -27,8 +27,8 @@ pub fn kubernetes_definitions() -> &'static Map<String, Value> {
     &DEFINITIONS
 }
 
-/// Copies the definitions of `from` that `schema` refers to, directly or through others, into
-/// `into`.
+/// Copies the definitions of `source` that `schema` refers to, directly or through others, into
+/// `target`.
 pub fn close_over(schema: &Value, source: &Map<String, Value>, target: &mut Map<String, Value>) {
     let mut names = BTreeSet::new();
     collect_references(schema, &mut names);

@@ -332,9 +332,9 @@ impl Error {
 }
 
 /// The verbs of one database. Calls may overlap; each is safe to repeat and to drop half-way. Verbs
-/// that read or write the data volume at length (`recall`, `preflight`, `validate`, `configure`,
-/// `refresh`, `decommission`, `cancel_decommission`) may block: the pilot calls them where a volume
-/// that hangs holds nothing else up. The others touch the volume through
+/// that read or write the data volume at length (`restore_state`, `run_preflight`, `validate`,
+/// `configure`, `refresh_peers`, `decommission`, `cancel_decommission`) may block: the pilot calls
+/// them where a volume that hangs holds nothing else up. The others touch the volume through
 /// [`Volume`](crate::pilot::volume::data_volume::Volume) only, and never wait for it.
 pub trait Driver: Send + Sync + 'static {
     /// Reads what an earlier pilot left on the volume. Called once and first.

@@ -43,7 +43,7 @@ impl<T> QueryAnswer<T> {
         self.and_then(|answer| QueryAnswer::Said(transform(answer)))
     }
 
-    /// Passes the answer to `then`, which may find that the database was not heard after all.
+    /// Passes the answer to `transform`, which may find that the database was not heard after all.
     pub fn and_then<U>(self, transform: impl FnOnce(T) -> QueryAnswer<U>) -> QueryAnswer<U> {
         match self {
             Self::Said(answer) => transform(answer),
@@ -59,7 +59,7 @@ impl<T> QueryAnswer<T> {
         }
     }
 
-    /// Returns the answer; an open question is added to `open`, for the report to tell.
+    /// Returns the answer; an open question is added to `unanswered`, for the report to tell.
     pub fn or_note(self, unanswered: &mut Vec<UnansweredQuery>) -> Option<T> {
         match self {
             Self::Said(answer) => Some(answer),

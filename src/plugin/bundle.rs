@@ -315,7 +315,7 @@ impl ReportBuilder<'_> {
     }
 }
 
-/// Does `object` belong to one of the clusters `found`, or to one of the nodes `pods`?
+/// Does `object` belong to one of the clusters `clusters`, or to one of the nodes `pods`?
 fn is_part_of(object: &Value, clusters: &[ClusterObject], pods: &[String]) -> bool {
     let uids: Vec<&str> =
         clusters.iter().map(|cluster| text_at(&cluster.object, "/metadata/uid")).collect();

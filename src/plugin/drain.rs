@@ -146,8 +146,8 @@ impl PluginSession {
         Ok(members)
     }
 
-    /// Returns the Pilots whose nodes were asked to leave this machine by a drain. `gone` says whether
-    /// those count whose pods have left.
+    /// Returns the Pilots whose nodes were asked to leave this machine by a drain.
+    /// `is_gone_included` says whether those count whose pods have left.
     pub async fn find_requests(
         &self,
         namespace: Option<&str>,

@@ -156,7 +156,7 @@ fn keeps_data_on_volume(cluster: &ClusterObject, pilot: &Pilot) -> bool {
     })
 }
 
-/// Returns the time since `then`, as kubectl prints it.
+/// Returns the time since `start`, as kubectl prints it.
 pub(super) fn elapsed_time(start: Timestamp, now: Timestamp) -> String {
     human_duration(now.as_second() - start.as_second())
 }

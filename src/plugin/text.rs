@@ -231,7 +231,7 @@ pub fn clean_text(text: &str) -> String {
     text.chars().map(|c| if is_unsafe(c) { ' ' } else { c }).collect()
 }
 
-/// Splits a text into lines of at most `room` characters, at spaces where there are any.
+/// Splits a text into lines of at most `limit` characters, at spaces where there are any.
 fn wrap_text(text: &str, limit: usize) -> Vec<&str> {
     let mut lines = Vec::new();
     let mut rest = text;

@@ -132,7 +132,8 @@ impl<S: LeaseStore> LeaderElector<S> {
     pub async fn run(&mut self, claim: &watch::Sender<LeaderClaim>, shutdown: Shutdown) {
         claim.send_replace(LeaderClaim::Waiting);
         // Both loops may be dropped at any await: the lease is only ever changed by one request
-        // that carries the resource version, and `lead` renews what `acquire` took.
+        // that carries the resource version, and `renew_until_lost` renews what `acquire_lease`
+        // took.
         let reign = tokio::select! {
             reign = self.acquire_lease() => reign,
             () = shutdown.triggered() => {

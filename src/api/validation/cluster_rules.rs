@@ -65,7 +65,7 @@ pub trait ClusterRules: ClusterKind {
     ) {
     }
     /// Returns the version that an upgrade from `_lowest`, the lowest running version, must go
-    /// through before `_wanted`; `None` when it may go straight.
+    /// through before `_target`; `None` when it may go straight.
     fn intermediate_version(
         _lowest: &DatabaseVersion,
         _target: &DatabaseVersion,

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::validator::Validator;
 use crate::machinery::field_error::{FieldError, FieldErrorKind, FieldPath};
 
-/// Removes from `validator` the problems that `before` found in the stored object.
+/// Removes from `validator` the problems that `old_validator` found in the stored object.
 pub(super) fn remove_old_problems(
     validator: &mut Validator,
     new: &Value,

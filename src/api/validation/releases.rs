@@ -68,8 +68,8 @@ impl ReleaseTable {
         release.filter(|release| self.find_line(*release).is_some()).ok_or_else(unsupported_error)
     }
 
-    /// Can `version` start on data that the version `written` wrote last? No release reads data of
-    /// a newer one.
+    /// Can `version` start on data that the version `data_version` wrote last? No release reads
+    /// data of a newer one.
     pub fn can_read(&self, version: MinorVersion, data_version: MinorVersion) -> bool {
         data_version <= version
             && self.find_line(version).is_some_and(|line| line.reads <= data_version)

@@ -238,8 +238,8 @@ fn check_downgrade(validator: &mut Validator, new: &ClusterView<'_>, old: &Clust
     }
 }
 
-/// V23: refuses an upgrade that has to go through another version first. `next` returns that
-/// version for the lowest running one and the wanted one, or `None`.
+/// V23: refuses an upgrade that has to go through another version first. `next_version` returns
+/// that version for the lowest running one and the wanted one, or `None`.
 pub(super) fn check_skipped_version(
     validator: &mut Validator,
     new: &ClusterView<'_>,

@@ -123,7 +123,7 @@ pub(super) fn warn_about_update(
     }
 }
 
-/// Is `now` the word for nothing, where `was` is another?
+/// Is `new_mode` the word for nothing, where `old_mode` is another?
 fn is_lower<T: Default + PartialEq>(new_mode: &T, old_mode: &T) -> bool {
     *new_mode == T::default() && new_mode != old_mode
 }

@@ -229,7 +229,7 @@ fn user_agent(headers: &HeaderMap) -> String {
     truncate_text(&agent, LONGEST_AGENT)
 }
 
-/// Returns at most `most` bytes of a text, and a mark if the text was cut.
+/// Returns at most `max_bytes` bytes of a text, and a mark if the text was cut.
 fn truncate_text(text: &str, max_bytes: usize) -> String {
     if text.len() <= max_bytes {
         return text.to_owned();

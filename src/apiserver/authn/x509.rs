@@ -246,8 +246,8 @@ fn subject_uid(names: &X509Name<'_>) -> Result<Option<String>, String> {
 }
 
 /// Returns the user of a client certificate: its common name, its organisations as groups, and the
-/// UID that its subject may hold. A subject without a common name names no user. `left` observes
-/// for how many seconds the certificates are still valid.
+/// UID that its subject may hold. A subject without a common name names no user.
+/// `remaining_validity` observes for how many seconds the certificates are still valid.
 pub(super) async fn authenticate_certificate(
     pool: Option<&CaPool>,
     chain: &PeerCertificates,

@@ -10,8 +10,8 @@ use super::{
     state::CacheState,
 };
 
-/// Lists a resource, as of now or of the revision `at`, page by page. Caches take turns: one page
-/// at a time is in memory, in addition to the objects that are made of it.
+/// Lists a resource, as of now or of the revision `at_revision`, page by page. Caches take turns:
+/// one page at a time is in memory, in addition to the objects that are made of it.
 pub(super) async fn list_resource(
     cache: &Cache,
     at_revision: Option<Revision>,

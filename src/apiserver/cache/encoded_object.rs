@@ -55,7 +55,8 @@ impl EncodedObject {
         Self { line: line.into(), type_ }
     }
 
-    /// Encodes the line of an object. `around` is the object's JSON before and behind the revision.
+    /// Encodes the line of an object. `json_parts` is the object's JSON before and behind the
+    /// revision.
     pub(super) fn with_revision(
         type_: EventType,
         json_parts: (&[u8], &[u8]),

@@ -172,13 +172,13 @@ impl CachedObject {
         EncodedObject::new(self.event, &convert(&object), owners.as_ref())
     }
 
-    /// Returns the encoded object in the kind's older version, made by `show` unless kept.
+    /// Returns the encoded object in the kind's older version, made by `convert` unless kept.
     pub fn older_version(&self, convert: impl FnOnce(&Value) -> Value) -> EncodedObject {
         self.older.get(|| self.encode_form(convert))
     }
 
     /// Returns the object's metadata, encoded, in the kind's first version, made by
-    /// `show` unless kept.
+    /// `convert` unless kept.
     pub fn partial_metadata(&self, convert: impl FnOnce(&Value) -> Value) -> EncodedObject {
         self.partial.get(|| self.encode_form(convert))
     }

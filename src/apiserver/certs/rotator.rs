@@ -301,7 +301,7 @@ fn read_material(secret: &Secret) -> Result<CertificateMaterial, MaterialError> 
     })
 }
 
-/// Builds the Secret to write: `stored` with new data. Its resourceVersion makes the write a
+/// Builds the Secret to write: `stored_secret` with new data. Its resourceVersion makes the write a
 /// compare-and-swap.
 fn build_secret(
     name: &str,

@@ -45,8 +45,8 @@ impl Registry {
         self.create_managed(call, body, None, options).await
     }
 
-    /// Creates an object with the field managers `managed`; without any, the caller's manager owns
-    /// all fields.
+    /// Creates an object with the field managers `managed_fields`; without any, the caller's
+    /// manager owns all fields.
     pub(super) async fn create_managed(
         &self,
         call: &mut RegistryCall<'_>,

@@ -47,8 +47,9 @@ impl<'a> ObjectFieldManager<'a> {
         Self { kind, part, stored, reset }
     }
 
-    /// Returns the field managers after `next` was written over the stored object. `given` holds
-    /// the body's `managedFields`: a client may change entries, or remove all of them.
+    /// Returns the field managers after `next` was written over the stored object.
+    /// `requested_owners` holds the body's `managedFields`: a client may change entries, or remove
+    /// all of them.
     pub(super) fn after_update(
         &self,
         call: &RegistryCall<'_>,

@@ -43,7 +43,7 @@ pub(super) fn now() -> Value {
     in_seconds(0)
 }
 
-/// Returns the time `later` seconds from now, as Kubernetes writes times.
+/// Returns the time `seconds` seconds from now, as Kubernetes writes times.
 pub(super) fn in_seconds(seconds: i64) -> Value {
     let timestamp = jiff::Timestamp::now().as_second().saturating_add(seconds);
     json!(jiff::Timestamp::from_second(timestamp).unwrap_or(jiff::Timestamp::MAX).to_string())

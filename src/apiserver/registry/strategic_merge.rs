@@ -147,8 +147,8 @@ fn merge_list(fields: &mut Map<String, Value>, name: &str, items: &[Value]) -> R
     Ok(())
 }
 
-/// Sorts the items that `wanted` names into its order; the other items keep their places behind
-/// those that they stood behind.
+/// Sorts the items that `desired_order` names into its order; the other items keep their places
+/// behind those that they stood behind.
 fn sort_items(list: &mut Vec<Value>, desired_order: &[Value], strategy: ListMergeStrategy) {
     let id = |item: &Value| match strategy {
         ListMergeStrategy::By(key) => item[key].clone(),

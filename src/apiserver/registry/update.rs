@@ -290,8 +290,8 @@ impl Registry {
         Ok((next, owners))
     }
 
-    /// Merges the object that is `given` through a part into the stored one; returns it with the
-    /// server's own fields, and without a revision.
+    /// Merges the object that is `requested_object` through a part into the stored one; returns it
+    /// with the server's own fields, and without a revision.
     pub(super) fn merge_change(
         &self,
         part: ObjectPart,

@@ -148,8 +148,8 @@ impl ConnectionSlots {
 }
 
 impl HeldSlots {
-    /// Cuts the connection that is needed least of those for which `among` holds; `None` if all are
-    /// in use.
+    /// Cuts the connection that is needed least of those for which `is_candidate` holds; `None` if
+    /// all are in use.
     fn cut_unneeded(&mut self, is_candidate: impl Fn(&SlotHolder) -> bool) -> Option<()> {
         let address_count = |holder: &SlotHolder| self.per_address.get(&holder.address).copied();
         let candidates = self

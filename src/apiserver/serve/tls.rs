@@ -56,8 +56,8 @@ fn name_of(suite: CipherSuite) -> String {
     suite.as_str().unwrap_or_default().replace("TLS13_", "TLS_")
 }
 
-/// Makes the listener's configuration: TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1 or what `spoken` leaves
-/// of them, certificates from `resolver`. Of what a client offers the server chooses as Go's
+/// Makes the listener's configuration: TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1 or what `options`
+/// leaves of them, certificates from `resolver`. Of what a client offers the server chooses as Go's
 /// servers do, and so kube-apiserver: AES with 128 bits, which costs least.
 pub fn server_config(
     resolver: Arc<dyn ResolvesServerCert>,

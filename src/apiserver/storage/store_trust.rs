@@ -66,8 +66,8 @@ impl StoreTrust {
         }
     }
 
-    /// Returns the sign of loss in an answer at `now`, if `now` is below `least`, the lowest
-    /// revision that it can show.
+    /// Returns the sign of loss in an answer at `answer_revision`, if `answer_revision` is below
+    /// `min_revision`, the lowest revision that it can show.
     pub(super) fn detect_rollback(
         &self,
         min_revision: Revision,

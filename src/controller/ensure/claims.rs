@@ -99,7 +99,7 @@ pub(super) async fn label_claims(
     Ok(())
 }
 
-/// Returns the entries of `wanted` that `found` has not, or has with other values.
+/// Returns the entries of `desired` that `existing` has not, or has with other values.
 fn missing_entries(
     existing: Option<&BTreeMap<String, String>>,
     desired: Option<&BTreeMap<String, String>>,

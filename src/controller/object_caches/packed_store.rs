@@ -195,7 +195,7 @@ impl<K> PackedStore<K> {
         self.lock_read().left_out.contains(namespace)
     }
 
-    /// Shows `look` the outline of each object.
+    /// Shows `visit` the outline of each object.
     pub(crate) fn for_each_outline(&self, mut visit: impl FnMut(&ObjectOutline)) {
         self.lock_read().objects.values().for_each(|object| visit(&object.outline));
     }

@@ -71,7 +71,7 @@ impl Candidate {
         Self { operation: operation.into(), act: CandidateAct::Step(step), in_place_of: None }
     }
 
-    /// Makes the candidate one that is tried because the node `first` is held.
+    /// Makes the candidate one that is tried because the node `first_member` is held.
     pub(super) fn in_place_of(self, first_member: &Member) -> Self {
         Self { in_place_of: Some(first_member.name.clone()), ..self }
     }

@@ -80,8 +80,8 @@ pub(crate) enum StepNeed {
 }
 
 impl PlannedStep {
-    /// Returns what the step asks of the database cluster; `serves` says whether the node of the
-    /// step serves.
+    /// Returns what the step asks of the database cluster; `is_serving` says whether the node of
+    /// the step serves.
     pub(super) fn need(&self, is_serving: bool) -> StepNeed {
         match self {
             Self::Raise { .. } => StepNeed::Join,

@@ -89,7 +89,7 @@ fn delete_lost_pilot(world: World<'_>, member: &Member, pilot: &PilotFacts) -> C
     })
 }
 
-/// Has a node that serves let its database forget `lost`, or waits for that; `None` once it is
+/// Has a node that serves let its database forget `lost_id`, or waits for that; `None` once it is
 /// forgotten.
 fn forget_node(world: World<'_>, member: &Member, lost_id: &String) -> Option<Candidate> {
     let nodes = world.running_nodes().filter_map(|(_, _, other)| other);

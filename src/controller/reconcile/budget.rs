@@ -87,7 +87,7 @@ fn build_desired_budgets(
 }
 
 /// Returns the budgets that were made for this cluster, or for an earlier one of its name, and are
-/// not in `wanted`.
+/// not in `desired_budgets`.
 fn obsolete_budgets(
     ctx: &ControllerContext,
     desired: &DesiredCluster,

@@ -23,7 +23,7 @@ pub(super) struct ConfirmedStep {
 }
 
 /// Plans again, from what the server says now. Where another step follows from that, nothing is
-/// confirmed: `planned` becomes the server's plan, without its step, and the next reconcile starts
+/// confirmed: `plan` becomes the server's plan, without its step, and the next reconcile starts
 /// over.
 pub(super) async fn confirm_step(
     ctx: &ControllerContext,

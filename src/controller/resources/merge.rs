@@ -22,7 +22,7 @@ const LIST_MAPS: &[(&str, &[&str])] = &[
     ("schedulingGates", &["name"]),
 ];
 
-/// Merges `over` into `base`.
+/// Merges `overlay` into `base`.
 pub(super) fn merge_values(base: &mut Value, overlay: &Value) {
     match (base, overlay) {
         (Value::Object(base), Value::Object(overlay)) => merge_objects(base, overlay),

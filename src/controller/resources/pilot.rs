@@ -84,7 +84,7 @@ fn with_own_security(existing: &PilotSpec, desired: &PilotSpec) -> PilotSpec {
     desired
 }
 
-/// Returns the merge patch (RFC 7386) that turns `from` into `to`.
+/// Returns the merge patch (RFC 7386) that turns `old` into `new`.
 fn build_patch(old: &Value, new: &Value) -> Value {
     let (Value::Object(old), Value::Object(new)) = (old, new) else { return new.clone() };
     let mut patch = Map::new();

@@ -15,7 +15,7 @@ use crate::{
 const CONFIG_VOLUME: &str = "config";
 const GRACE_VARIABLE: &str = "NAVIGATOR_TERMINATION_GRACE_PERIOD";
 
-/// The pod template of a pool. `claims` says whether data are kept on a claim.
+/// The pod template of a pool. `has_claims` says whether data are kept on a claim.
 pub(crate) fn build_template(
     desired: &DesiredCluster,
     pool: &DesiredPool,

@@ -22,9 +22,9 @@ use crate::{
     },
 };
 
-/// Builds the StatefulSet with this number of replicas. `found` is the existing pool, if any. `pin`
-/// is the config hash of an older template that the set keeps: the caller adds that template before
-/// the set is written.
+/// Builds the StatefulSet with this number of replicas. `observed_pool` is the existing pool, if
+/// any. `pin` is the config hash of an older template that the set keeps: the caller adds that
+/// template before the set is written.
 pub(crate) fn stateful_set(
     desired: &DesiredCluster,
     settings: &ObjectSettings,

@@ -69,8 +69,8 @@ impl NodeNames {
     }
 }
 
-/// Is this key signed for a node? `record` is the key that was signed before, `word` what a person
-/// wrote into the annotation `accept-key`.
+/// Is this key signed for a node? `record` is the key that was signed before, `accepted_key` what a
+/// person wrote into the annotation `accept-key`.
 ///
 /// # Errors
 /// Why not, and what a person can do.
@@ -173,7 +173,7 @@ pub(super) enum KeyState {
 }
 
 impl SigningOrder<'_> {
-    /// May this CA sign the key, for a node that was told `before`?
+    /// May this CA sign the key, for a node that was told `old_certificate`?
     pub(super) fn may_be_signed(
         &self,
         signing_authority: &SigningAuthority,
@@ -190,7 +190,7 @@ impl SigningOrder<'_> {
         })
     }
 
-    /// Is the node to be told another certificate than `before`?
+    /// Is the node to be told another certificate than `old_certificate`?
     pub(super) fn is_due(
         &self,
         signing_authority: &SigningAuthority,

@@ -128,8 +128,8 @@ impl Succession {
         Rollover { secret, members: &self.members }.is_unused()
     }
 
-    /// Returns what is to be done next, and what holds meanwhile. `own`: certificates of the CAs in
-    /// the Secret.
+    /// Returns what is to be done next, and what holds meanwhile. `own_trust`: certificates of the
+    /// CAs in the Secret.
     pub(super) fn next_turn(
         &self,
         secret: &AuthoritySecret<String>,

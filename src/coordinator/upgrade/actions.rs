@@ -135,7 +135,7 @@ impl UpgradeCoordinator {
                 let annotations = if is_own { json!({LEAVE: null}) } else { json!({}) };
                 self.patch_pilot(namespace, pilot, version, annotations).await
             }
-            // Those are for the run itself: see `act_on_run`.
+            // Those are for the run itself: see `change_upgrade`.
             UpgradeAction::AddFinalizer
             | UpgradeAction::RemoveFinalizer
             | UpgradeAction::Delete => Ok(()),

@@ -31,7 +31,8 @@ pub const MANAGED: &[&str] = &[
 /// Those that are Navigator's where the cluster asks for passwords.
 const MANAGED_WITH_LOGINS: &[&str] = &["authenticator", "authorizer", "role_manager"];
 
-/// May only Navigator set `key`, a dotted name? `asks`: the cluster asks for passwords (V66).
+/// May only Navigator set `key`, a dotted name? `requires_password`: the cluster asks for passwords
+/// (V66).
 pub fn is_managed(key: &str, requires_password: bool) -> bool {
     let is_of = |names: &[&str]| names.iter().any(|name| is_key_covered(name, key));
     is_of(MANAGED) || requires_password && is_of(MANAGED_WITH_LOGINS)

@@ -179,8 +179,8 @@ impl ClusterRules for Cassandra {
         }
     }
 
-    /// V23: an upgrade goes one major version at a time. Returns the next one, if `wanted` is further
-    /// away.
+    /// V23: an upgrade goes one major version at a time. Returns the next one, if `desired` is
+    /// further away.
     fn intermediate_version(lowest: &DatabaseVersion, desired: &DatabaseVersion) -> Option<String> {
         (desired.major > lowest.major + 1).then(|| format!("{}", lowest.major + 1))
     }

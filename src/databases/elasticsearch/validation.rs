@@ -325,7 +325,7 @@ fn validate_plugin_sum(validator: &mut Validator, sum: &str, path: &FieldPath) {
     }
 }
 
-/// Returns the number of nodes in the pools for which `counts` holds.
+/// Returns the number of nodes in the pools for which `is_counted` holds.
 fn count_nodes(
     cluster: &ElasticsearchCluster,
     is_counted: impl Fn(&ElasticsearchNodePool) -> bool,

@@ -45,7 +45,7 @@ pub enum SwitchStep {
     Wait(Vec<usize>),
 }
 
-/// Returns the next step on the way of all members to `wanted`.
+/// Returns the next step on the way of all members to `desired_position`.
 pub fn next_switch_step(members: &[SwitchMember], desired_position: SwitchPosition) -> SwitchStep {
     let matching_members =
         |matches: fn(&SwitchMember, SwitchPosition) -> bool| -> Option<Vec<usize>> {

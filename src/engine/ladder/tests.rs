@@ -1,11 +1,12 @@
 //! Searches the states that edits, crashes, silence and joins lead to: all of the small rings, and the
 //! nearest of larger ones, which `make model` searches whole.
 //!
-//! What was changed in the code by hand, and which test failed: `heights` of a member whose move was
-//! taken back without the neighbours, on any ladder or for the posture as a whole, and `heights` with
-//! `runs` alone (`no_order_of_events…`); `nearest` to within two rungs (the same); `left` and `reached`
-//! that always pass (`three_restarts…`); in `next_switch`: `Tell` before all are known to be stopped, or
-//! `Start` before all are told (`a_switch…`).
+//! What was changed in the code by hand, and which test failed: `mode_range` of a member whose move
+//! was taken back without the neighbours, on any ladder or for the posture as a whole, and
+//! `mode_range` with `running_rank` alone (`no_order_of_events…`); `nearest_mode` to within two
+//! rungs (the same); `has_left` and `has_reached` that always pass (`three_restarts…`); in
+//! `next_switch_step`: `Tell` before all are known to be stopped, or `Start` before all are told
+//! (`a_switch…`).
 
 use std::{
     collections::{HashSet, VecDeque},

@@ -309,8 +309,8 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// Collects the paths of fields in `body` that are missing in `known`, which was encoded from the
-/// kind's type.
+/// Collects the paths of fields in `body` that are missing in `typed_value`, which was encoded from
+/// the kind's type.
 fn collect_unknown_fields(body: &Value, typed_value: &Value, path: &str, paths: &mut Vec<String>) {
     match (body, typed_value) {
         (Value::Object(body), Value::Object(typed_fields)) => {

@@ -214,7 +214,7 @@ struct FollowedPod {
 }
 
 impl LogStream {
-    /// Seeks to the start of the last `lines` lines, at `begin` at the earliest.
+    /// Seeks to the start of the last `lines` lines, at `start_offset` at the earliest.
     async fn seek_last(&mut self, lines: usize, start_offset: u64) -> io::Result<()> {
         if lines == usize::MAX {
             self.file.seek(SeekFrom::Start(start_offset)).await?;

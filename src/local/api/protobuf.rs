@@ -97,7 +97,7 @@ const KINDS: &[(&str, MessageDescriptor)] = &[
     ),
 ];
 
-/// Rewrites bodies that it understands, and passes every request on to `others`.
+/// Rewrites bodies that it understands, and passes every request on to `router`.
 pub(super) fn wrap_router(router: Router) -> Router {
     Router::new().fallback(handle_request).with_state(router)
 }

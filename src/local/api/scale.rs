@@ -30,7 +30,7 @@ use crate::{
 const GROUP: &str = "apps";
 const MERGE: &str = "application/merge-patch+json";
 
-/// Answers requests about scale, and passes all others to `others`.
+/// Answers requests about scale, and passes all others to `router`.
 pub(super) fn wrap_router(router: Router) -> Router {
     Router::new().fallback(handle_request).with_state(router)
 }
@@ -95,8 +95,8 @@ async fn scale_stateful_set(
     Ok(Response::from_parts(parts, Body::from(build_scale(&stateful_set).to_string())))
 }
 
-/// Returns the patch of the StatefulSet that a Scale in `body` asks for. `absent` replaces a
-/// missing number of replicas.
+/// Returns the patch of the StatefulSet that a Scale in `body` asks for. `default_replicas`
+/// replaces a missing number of replicas.
 async fn build_scale_patch(body: Body, default_replicas: Option<u32>) -> Result<Value, ApiError> {
     let parse_error = |error: &dyn std::fmt::Display| {
         ApiError::bad_request(format!("the body of the request is no Scale: {error}"))

@@ -112,7 +112,8 @@ impl ManagedFields {
         (!entries.is_empty()).then(|| RawManagedFields::from_written(&entries))
     }
 
-    /// Merges the oldest managers that only update, per version, until there are at most `most`.
+    /// Merges the oldest managers that only update, per version, until there are at most
+    /// `max_updaters`.
     pub(super) fn cap_updaters(&mut self, max_updaters: usize) {
         let mut updaters: Vec<FieldManager> = self.managers.keys().cloned().collect();
         updaters.retain(|manager| manager.operation == ManagerOperation::Update);

@@ -238,7 +238,8 @@ impl PathSet {
         Self { steps: self.steps.iter().map(to_named_node).collect() }
     }
 
-    /// Walks the steps of both sets in order, and collects the non-empty steps that `made` returns.
+    /// Walks the steps of both sets in order, and collects the non-empty steps that `build_step`
+    /// returns.
     fn join_steps(
         &self,
         other: &Self,

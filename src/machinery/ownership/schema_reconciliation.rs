@@ -23,7 +23,7 @@ enum ReconciledSet {
     Below(PathSet),
 }
 
-/// Reconciles what is below a step. `leaf` says that the step itself is a member and has nothing
+/// Reconciles what is below a step. `is_leaf` says that the step itself is a member and has nothing
 /// below it.
 fn reconcile_below(
     schema: &Schema,

@@ -93,8 +93,8 @@ impl<V: VersionConverter> OwnershipTracker<'_, V> {
     ) -> Result<ManagedFields, Error<V::Error>> {
         let name = if name.is_empty() { "unknown" } else { name };
         let manager = self.build_manager(name, ManagerOperation::Update);
-        // `current` counts as another manager than `manager`, so that what this write changes is
-        // taken from the manager's earlier set, too.
+        // `write_manager` counts as another manager than `manager`, so that what this write changes
+        // is taken from the manager's earlier set, too.
         let write_manager = FieldManager { version: String::new(), ..manager.clone() };
         let ManagedFields { managers, mut times } = managed_fields;
         let updater = OwnershipUpdater::new(self.versions);

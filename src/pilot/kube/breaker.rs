@@ -163,8 +163,8 @@ impl CircuitBreaker {
         }
     }
 
-    /// Gives the turn at `seen` to one of the requests that wait for it. False: another request has
-    /// it, and the next turn is later.
+    /// Gives the turn at `turn_time` to one of the requests that wait for it. False: another
+    /// request has it, and the next turn is later.
     fn claim_turn(&self, turn_time: Instant) -> bool {
         self.0.send_if_modified(|BreakerState { away, backoff, .. }| {
             let Some(away) = away.as_mut().filter(|away| away.next == turn_time) else {
@@ -186,7 +186,7 @@ impl CircuitBreaker {
     }
 
     /// Logs that the API turns the pilot away, again every `REMINDER`, and when that is over.
-    /// `known`: the latest answer was not 401.
+    /// `is_accepted`: the latest answer was not 401.
     fn record_authentication(&self, is_accepted: bool) {
         let now = Instant::now();
         self.0.send_if_modified(|state| {

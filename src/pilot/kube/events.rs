@@ -12,7 +12,8 @@ use crate::{
     runtime::events::EventNotice,
 };
 
-/// Returns the events between the reports `before` and `after`: at most one for each reason.
+/// Returns the events between the reports `old_status` and `new_status`: at most one for each
+/// reason.
 ///
 /// `preparation`: the condition about what the database needs before it starts, where it has one.
 pub fn build_notices(

@@ -183,7 +183,8 @@ pub fn heed_answer(intents: &IntentSender, pilot: &Pilot) {
     take_later(intents, pilot.clone(), differs);
 }
 
-/// Takes a Pilot that is not older than the known version of the same object, where `also` holds.
+/// Takes a Pilot that is not older than the known version of the same object, where `is_relevant`
+/// holds.
 fn take_later(intents: &IntentSender, pilot: Pilot, is_relevant: impl FnOnce(&Pilot) -> bool) {
     intents.send_if_modified(|snapshot| {
         let is_later = match snapshot {
@@ -207,7 +208,7 @@ pub fn revision(pilot: &Pilot) -> u64 {
 }
 
 /// Reads the remembered intent. A volume may have been another node's, whose intent means nothing
-/// here. `own` is this node's namespace and name.
+/// here. `own_name` is this node's namespace and name.
 async fn restore_intent(intents: &IntentSender, records: &VolumeRecords, own_name: (&str, &str)) {
     let read = |files: &PilotFiles| {
         let has_node_id =

@@ -53,8 +53,8 @@ fn host_name(peer: &Pilot) -> String {
     format!("{pod}.{service}.{}.svc", peer.namespace().unwrap_or_default())
 }
 
-/// Returns the hosts at which a peer listens, from what DNS has for its pod. `own`: the address of
-/// the node that asks, which talks to addresses of its own family only.
+/// Returns the hosts at which a peer listens, from what DNS has for its pod. `own_address`: the
+/// address of the node that asks, which talks to addresses of its own family only.
 fn peer_hosts(
     peer: &Pilot,
     own_address: IpAddr,

@@ -64,8 +64,8 @@ pub fn is_decommissioned(peer: &Pilot) -> bool {
 }
 
 /// Returns the name of the database cluster that the peers are in, by the first member among those
-/// that are ready, or among all. `reported` returns the name that a peer reports. Pilots of releases
-/// before 0.3 report none, and their clusters have the object's name.
+/// that are ready, or among all. `reported_name` returns the name that a peer reports. Pilots of
+/// releases before 0.3 report none, and their clusters have the object's name.
 pub fn cluster_name(
     own_pilot: &Pilot,
     peers: &[Pilot],
@@ -105,8 +105,8 @@ fn data_report(peer: &Pilot) -> Option<bool> {
     }
 }
 
-/// Returns when the peers of `own` differ from `known`; never for a node without a cluster. Waits
-/// for an API that is away.
+/// Returns when the peers of `own_pilot` differ from `known_peers`; never for a node without a
+/// cluster. Waits for an API that is away.
 pub async fn wait_for_change(cluster: &PilotApi, own_pilot: &Pilot, known_peers: &[Pilot]) {
     let Some(selector) = cluster.peer_selector(own_pilot) else {
         return std::future::pending().await;

@@ -89,14 +89,14 @@ impl PilotApi {
         &self.namespace
     }
 
-    /// Returns the selector of all Pilots of the cluster that `own` belongs to; `None` without a
-    /// cluster.
+    /// Returns the selector of all Pilots of the cluster that `own_pilot` belongs to; `None`
+    /// without a cluster.
     pub fn peer_selector(&self, own_pilot: &Pilot) -> Option<String> {
         let cluster = own_pilot.spec.cluster_ref.as_ref()?;
         Some(format!("{}={}", self.database.names.cluster_label, cluster.name))
     }
 
-    /// Lists the other Pilots of the cluster that `own` belongs to.
+    /// Lists the other Pilots of the cluster that `own_pilot` belongs to.
     pub async fn list_peers(&self, own_pilot: &Pilot) -> kube::Result<Vec<Pilot>> {
         let Some(selector) = self.peer_selector(own_pilot) else { return Ok(vec![]) };
         let list = self.pilots().list(&ListParams::default().labels(&selector)).await?;

@@ -23,7 +23,7 @@ use crate::{
     runtime::Shutdown,
 };
 
-/// Makes the Pilot whenever `missing` is notified: as it was last seen, or else as in `file`. A
+/// Makes the Pilot whenever `absence` is notified: as it was last seen, or else as in `file`. A
 /// Pilot that was deleted while its node runs comes back, because the node is still there.
 pub async fn run_registration(
     cluster: PilotApi,

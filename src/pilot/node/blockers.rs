@@ -25,9 +25,9 @@ impl StopBlockers {
         Self { known: entries.collect() }
     }
 
-    /// Turns the rules that hold now, each with a sentence, into what the Pilot reports. `open`
-    /// names the questions that the database left open. While there are any, rules that held before
-    /// still hold, and so does [`HOLDINGS_KNOWN`].
+    /// Turns the rules that hold now, each with a sentence, into what the Pilot reports.
+    /// `unanswered` names the questions that the database left open. While there are any, rules
+    /// that held before still hold, and so does [`HOLDINGS_KNOWN`].
     pub fn update(
         &mut self,
         active_rules: Vec<(&'static Predicate, String)>,

@@ -116,8 +116,9 @@ pub enum HoldReason {
 }
 
 impl NodeMachine {
-    /// Tells whether the node's pilot may lead. `shared`: other pilots could lead. Then the pilot of
-    /// a node that leaves leads for its own departure only: other duties go on after its end.
+    /// Tells whether the node's pilot may lead. `is_shared`: other pilots could lead. Then the
+    /// pilot of a node that leaves leads for its own departure only: other duties go on after its
+    /// end.
     pub fn leader_eligibility(&self, is_shared: bool) -> LeaderEligibility {
         match &self.life {
             NodePhase::Up(up) if up.decommissioning.is_some() && is_shared && up.serving => {

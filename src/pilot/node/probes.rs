@@ -45,8 +45,8 @@ const METRICS: &str = "metrics";
 
 pub type ProbeAnswersReceiver = watch::Receiver<ProbeAnswers>;
 
-/// Listening sockets by the name of their probe. `serve` takes those that an earlier program of
-/// this process left open as `handed`.
+/// Listening sockets by the name of their probe. `serve_probes` takes those that an earlier program
+/// of this process left open as `inherited_listeners`.
 pub type ProbeListeners = BTreeMap<String, OwnedFd>;
 
 /// Binds all ports that are not handed over, then answers on them until shutdown. Returns second

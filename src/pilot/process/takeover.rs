@@ -311,9 +311,9 @@ impl ProgramTakeover {
         self.successor = Some(SuccessorState::Refused(why));
     }
 
-    /// Becomes the accepted program, which finds `handoff` and the descriptors of `keep`. Call on
-    /// the main thread: the child of a thread that an exec ends is killed with it. Returns only
-    /// when the exec failed, and then nothing has changed.
+    /// Becomes the accepted program, which finds `handoff` and the descriptors of `descriptors`.
+    /// Call on the main thread: the child of a thread that an exec ends is killed with it. Returns
+    /// only when the exec failed, and then nothing has changed.
     pub fn become_accepted(&mut self, handoff: &ProgramHandoff, descriptors: &[BorrowedFd<'_>]) {
         let TakeoverStage::Accepted(candidate) =
             std::mem::replace(&mut self.stage, TakeoverStage::Watching)
@@ -324,7 +324,7 @@ impl ProgramTakeover {
         self.refuse_candidate(candidate.id, error.to_string());
     }
 
-    /// Begins anew as the program that runs, with `handoff` and `keep` as for
+    /// Begins anew as the program that runs, with `handoff` and `descriptors` as for
     /// [`Self::become_accepted`]: state that this program lost or broke by a bug of its own is made
     /// again. Returns why the exec failed.
     pub fn become_itself(

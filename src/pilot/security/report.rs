@@ -47,7 +47,7 @@ pub struct SecurityReport {
 }
 
 impl SecurityReport {
-    /// Returns the report as the API shows it; `up`: the database runs.
+    /// Returns the report as the API shows it; `is_up`: the database runs.
     pub fn build_status(&self, stored: Option<String>, is_up: bool) -> PilotSecurityStatus {
         let Self { request, internode, client, users, clients, certificates: _, users_applied: _ } =
             self;

@@ -23,15 +23,16 @@ pub fn write_whole(path: &Path, content: &[u8], mode: u32) -> Result<(), Error> 
     write().map_err(|source| Error::Write { path: path.to_owned(), source })
 }
 
-/// Copies the files that the vendor ships into a configuration folder. Links in `from` are followed
-/// (the official images link the folder elsewhere), links in `to` are not.
+/// Copies the files that the vendor ships into a configuration folder. Links in `stock_path` are
+/// followed (the official images link the folder elsewhere), links in `target` are not.
 pub fn copy_stock(stock_path: &Path, target: &Path) -> Result<(), Error> {
     let write_error = |source| Error::Write { path: target.to_owned(), source };
     fs::create_dir_all(target).map_err(write_error)?;
     copy_directory(stock_path, target, &FolderHandle::open(target).map_err(write_error)?)
 }
 
-/// Copies what lies in `from` into `folder`; `path` is the place of `folder`, for error messages.
+/// Copies what lies in `source_directory` into `folder`; `path` is the place of `folder`, for error
+/// messages.
 fn copy_directory(
     source_directory: &Path,
     path: &Path,

@@ -29,8 +29,8 @@ impl FillRate {
         }
     }
 
-    /// Returns how long the volume takes to fill, with `left` bytes free; `None` while it does not
-    /// grow, or while too little is known.
+    /// Returns how long the volume takes to fill, with `free_bytes` bytes free; `None` while it
+    /// does not grow, or while too little is known.
     pub fn full_in(&self, free_bytes: i64) -> Option<Duration> {
         let ((first, first_bytes), (last, last_bytes)) =
             (self.samples.front()?, self.samples.back()?);

@@ -113,7 +113,7 @@ pub fn is_given_up(pilot: &Pilot, record: &Founder) -> bool {
 }
 
 /// Makes the failed check that says why a volume of another ring is refused, and what a person can
-/// do. `joined`: its node was a member.
+/// do. `has_joined`: its node was a member.
 pub fn build_refusal(
     names: &DatabaseNames,
     pilot: &Pilot,

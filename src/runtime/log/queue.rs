@@ -38,7 +38,7 @@ pub(super) struct LogQueue {
 }
 
 impl LogQueue {
-    /// Makes a queue, and a thread that writes its lines to `to`.
+    /// Makes a queue, and a thread that writes its lines to `writer`.
     pub(super) fn start(writer: impl Write + Send + 'static) -> io::Result<Self> {
         let (messages, receiver) = sync_channel(LINES);
         let queue = Self { messages, dropped: dropped_lines().clone() };

@@ -59,8 +59,8 @@ struct KnownConfigurations<K> {
     is_complete: bool,
 }
 
-/// Follows the webhook configurations of the types in `sorts`. Readiness waits until they were
-/// read.
+/// Follows the webhook configurations of the types in `enabled_types`. Readiness waits until they
+/// were read.
 pub(super) fn watch_configurations(
     client: &Client,
     enabled_types: EnabledWebhookTypes,

@@ -74,7 +74,7 @@ struct WebhookSpec {
 /// A configuration of mutating or of validating webhooks.
 pub(super) trait WebhookConfiguration {
     /// Returns the configuration's webhooks that may be called about objects of `group`, numbered
-    /// from `first`, and how many webhooks it has in all.
+    /// from `first_index`, and how many webhooks it has in all.
     fn build_webhooks(
         &self,
         group: &str,

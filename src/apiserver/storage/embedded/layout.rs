@@ -263,7 +263,7 @@ impl Snapshot {
         }
     }
 
-    /// Counts the keys of a prefix from `from` on, after the writes in `undone` were undone.
+    /// Counts the keys of a prefix from `from` on, after the writes in `changed_keys` were undone.
     fn count_from(
         &self,
         prefix: &KeyPrefix,
@@ -467,7 +467,7 @@ impl<'t> WriteBatch<'t> {
         Ok(())
     }
 
-    /// Skips every revision up to `past`, and [`JUMP`] more; all history is forgotten.
+    /// Skips every revision up to `past_revision`, and [`JUMP`] more; all history is forgotten.
     pub(super) fn advance_revision(&mut self, past_revision: Revision) -> Result<Revision> {
         while self.log.pop_first().map_err(store_error)?.is_some() {}
         self.revision = self.revision.max(past_revision.0).saturating_add(JUMP);

@@ -27,7 +27,7 @@ struct EmbeddedWatcher {
     ended: bool,
 }
 
-/// Returns the events after `from`, a revision that the caller has checked.
+/// Returns the events after `start_revision`, a revision that the caller has checked.
 pub(super) fn watch_events(
     shared: Arc<SharedDatabase>,
     prefix: KeyPrefix,

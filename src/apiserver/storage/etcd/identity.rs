@@ -86,8 +86,8 @@ impl EtcdStore {
         self.check_status(status)
     }
 
-    /// Fails for an answer at `now` whose `id`, or revision, is not that of the store that was
-    /// opened. `asked` was the latest revision when the request was sent.
+    /// Fails for an answer at `answer_revision` whose `id`, or revision, is not that of the store
+    /// that was opened. `revision_before` was the latest revision when the request was sent.
     pub(super) fn verify_answer(
         &self,
         revision_before: Revision,

@@ -33,7 +33,7 @@ struct EtcdWatcher {
     ended: bool,
 }
 
-/// Returns the events of a prefix after `from`.
+/// Returns the events of a prefix after `start_revision`.
 pub(super) async fn watch_events(
     etcd: &EtcdStore,
     prefix: &KeyPrefix,

@@ -140,8 +140,8 @@ impl KubernetesStore {
         Ok((mark, status))
     }
 
-    /// Judges an answer at `revision` with the store's object `mark`. `asked` was the latest
-    /// revision before the answer.
+    /// Judges an answer at `revision` with the store's object `mark`. `revision_before` was the
+    /// latest revision before the answer.
     pub(super) fn assess_answer(
         &self,
         mark: Option<&StoreMark>,
@@ -220,7 +220,8 @@ impl KubernetesStore {
         self.standing.replaced_error(reason)
     }
 
-    /// Writes the object of the store, so that every watch learns of a revision past `wanted`.
+    /// Writes the object of the store, so that every watch learns of a revision past
+    /// `target_revision`.
     pub(super) async fn force_progress(&self, target_revision: Revision) -> Result<()> {
         let mut last_write = self.shared.beat.lock().await;
         if *last_write >= target_revision {

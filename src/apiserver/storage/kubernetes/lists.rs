@@ -308,7 +308,7 @@ impl KubernetesStore {
     }
 
     /// Fails unless the range was read from the store that was opened, and the store did not go
-    /// back since `reading` began.
+    /// back since `cursor` began.
     fn is_whole(&self, cursor: &RangeCursor, revision: Revision) -> Result<()> {
         // A list as of an earlier revision is no sign that the store went back.
         let revision_before = if cursor.at.is_some() { Revision(0) } else { cursor.asked };

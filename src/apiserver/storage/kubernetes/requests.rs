@@ -100,7 +100,7 @@ impl KubernetesStore {
         self.send_request(Method::GET, path, JSON, None, limit).await
     }
 
-    /// Reads a path; `None` as soon as the answer turns out to have more than `most` bytes.
+    /// Reads a path; `None` as soon as the answer turns out to have more than `max_bytes` bytes.
     pub(super) async fn read_at_most(
         &self,
         path: &str,

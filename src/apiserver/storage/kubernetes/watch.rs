@@ -60,7 +60,7 @@ struct WatchLine<'a> {
     object: &'a RawValue,
 }
 
-/// Returns the events of a prefix after `from`, a revision that this store has reached.
+/// Returns the events of a prefix after `start_revision`, a revision that this store has reached.
 pub(super) async fn watch_events(
     store: &KubernetesStore,
     prefix: &KeyPrefix,

@@ -92,13 +92,13 @@ impl ModelState {
         node_ids().filter(can_receive).min_by_key(|id| (in_pool(id.0), (id.1 + 3 - piece) % 3))
     }
 
-    /// Makes what `ensure` makes, and returns what the plan sees then.
+    /// Makes what `ensure_objects` makes, and returns what the plan sees then.
     pub(super) fn reconcile(&mut self, rules: &ModelRules) -> ModelView {
         self.ensure_objects(rules).unwrap_or_else(|| self.build_view(rules))
     }
 
-    /// Makes what `ensure` makes: StatefulSets with their templates, and Pilots with their marks. Returns
-    /// what it saw, where it looked and changed nothing.
+    /// Makes what `ensure_objects` makes: StatefulSets with their templates, and Pilots with their
+    /// marks. Returns what it saw, where it looked and changed nothing.
     fn ensure_objects(&mut self, rules: &ModelRules) -> Option<ModelView> {
         let revision = self.revision;
         for (pool, desired_size) in self.pools.iter_mut().zip(self.wanted) {
@@ -326,7 +326,8 @@ impl ModelState {
         cuts
     }
 
-    /// Writes what `ensure` decided by an earlier state of the pods, of which `earlier` came.
+    /// Writes what `ensure_objects` decided by an earlier state of the pods, of which
+    /// `earlier_state` came.
     pub(super) fn ensured_late(&self, earlier_state: &Self) -> Self {
         let mut late_state = self.clone();
         for (pool, decided_pool) in late_state.pools.iter_mut().zip(&earlier_state.pools) {
@@ -486,7 +487,7 @@ impl ModelState {
         Some((id, next_state))
     }
 
-    /// Lets the pilots report late what an event since `before` changed for them.
+    /// Lets the pilots report late what an event since `old_state` changed for them.
     #[must_use]
     pub(super) fn reporting_late(mut self, old_state: &Self, rules: &ModelRules) -> Self {
         for id in node_ids().filter(|_| rules.late) {

@@ -52,7 +52,7 @@ impl MetStates {
     }
 }
 
-/// Searches from `start`, with so many edits and faults, up to `most` states.
+/// Searches from `start`, with so many edits and faults, up to `max_states` states.
 ///
 /// # Panics
 /// Where a step breaks a law, and where a rest is a trap.

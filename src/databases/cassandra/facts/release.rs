@@ -21,7 +21,7 @@ impl Release {
         self >= Self::V4_1
     }
 
-    /// Can this release start on data that `written` wrote last?
+    /// Can this release start on data that `data_release` wrote last?
     pub fn can_read(self, data_release: Self) -> bool {
         RELEASES.can_read(self.0, data_release.0)
     }

@@ -87,7 +87,7 @@ pub(super) fn summarize_node(
 }
 
 /// Reports a node that runs for its pilot alone, which makes the ring's logins: nobody is to know its
-/// address yet, and join. `made`: they are there, and it may start again.
+/// address yet, and join. `has_login`: they are there, and it may start again.
 pub(super) fn restrict_to_pilot(observation: &mut NodeObservation, has_login: bool) {
     observation.node_id = None;
     observation.health = None;

@@ -96,9 +96,9 @@ pub(super) fn comes_first(node: &DatabaseNode) -> bool {
     !spec.additional_seeds.is_empty() && !node.peers.iter().any(is_member)
 }
 
-/// Checks whether a node may start that is to ask for passwords: the logins that it goes by are rows
-/// of its ring. `is_open`: it is a member of a ring without logins. `begun`: it is a member already,
-/// or begins a ring.
+/// Checks whether a node may start that is to ask for passwords: the logins that it goes by are
+/// rows of its ring. `is_open`: it is a member of a ring without logins. `has_begun`: it is a
+/// member already, or begins a ring.
 pub(super) fn check_login_required(
     node: &DatabaseNode,
     is_open: bool,

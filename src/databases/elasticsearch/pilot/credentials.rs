@@ -33,8 +33,8 @@ pub(super) struct CredentialsLook {
 }
 
 impl CredentialsLook {
-    /// Ends the API keys and tokens of users who are not in `users`. `known` are names of those who may
-    /// have tokens. Fails with [`Error::NotYet`] while some may let in.
+    /// Ends the API keys and tokens of users who are not in `users`. `known_users` are names of
+    /// those who may have tokens. Fails with [`Error::NotYet`] while some may let in.
     pub(super) async fn revoke_removed(
         &mut self,
         api: &SearchClient,

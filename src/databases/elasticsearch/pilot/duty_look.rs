@@ -36,7 +36,7 @@ pub(super) struct DutyLook {
 }
 
 impl DutyLook {
-    /// Asks what is due to be asked; returns whether there is a duty. `elected`: the node is the
+    /// Asks what is due to be asked; returns whether there is a duty. `is_elected`: the node is the
     /// elected master.
     pub(super) async fn update(
         &mut self,

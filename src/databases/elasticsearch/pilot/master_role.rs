@@ -62,8 +62,9 @@ impl<'a> FromIterator<&'a Pilot> for MasterIntents {
 }
 
 impl MasterIntents {
-    /// Returns the masters that would be left to the cluster without the node `but`. `masters`:
-    /// names of the nodes in the cluster that run with the role. A node without a Pilot stays.
+    /// Returns the masters that would be left to the cluster without the node `leaving_name`.
+    /// `masters`: names of the nodes in the cluster that run with the role. A node without a Pilot
+    /// stays.
     pub(super) fn remaining_without(
         &self,
         masters: &BTreeSet<String>,

@@ -1,12 +1,12 @@
 //! Searches the states that rotations, lost Secrets, crashes, silence and joins lead to: the nearest
 //! ones in CI, and all of them by `make model`.
 //!
-//! What was changed in the code by hand, and which tests failed: `trust` without the CAs in use, or of
-//! these only those that are told, or shown; `certainly_trusts` without what the database took, and
-//! `Promote` and `Sign` before all trust the CA (`…parts_two_members…`, `…parts_three_members…`);
-//! `certainly_trusts` without `heard`, or without what is told (`…comes_and_goes`); `may_sign` without
-//! trust, and `Sign` while another changes (`the_phases…`, too); `may_show` left out of `trust`
-//! (`…parts_two_members…`).
+//! What was changed in the code by hand, and which tests failed: `trust` without the CAs in use, or
+//! of these only those that are told, or shown; `is_known_to_trust` without what the database took,
+//! and `Promote` and `Sign` before all trust the CA (`…parts_two_members…`,
+//! `…parts_three_members…`); `is_known_to_trust` without `heard`, or without what is told
+//! (`…comes_and_goes`); `can_issue` without trust, and `Sign` while another changes (`the_phases…`,
+//! too); `may_show` left out of `trust` (`…parts_two_members…`).
 
 use std::collections::{HashSet, VecDeque};
 

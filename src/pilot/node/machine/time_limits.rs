@@ -26,7 +26,7 @@ impl TimeLimits {
         self.grace.saturating_sub(crate::pilot::process::init::KILL_MARGIN)
     }
 
-    /// Returns the limits of a stop. With `hung`, for a database that does not answer, it has no
+    /// Returns the limits of a stop. With `is_hung`, for a database that does not answer, it has no
     /// flush and a shorter grace period.
     #[must_use]
     pub(super) fn for_stop(self, is_hung: bool) -> Self {

@@ -206,7 +206,7 @@ impl LeadDuties {
         }
     }
 
-    /// Takes what a look has found; `found`: when the last one was that found something.
+    /// Takes what a look has found; `last_found`: when the last one was that found something.
     fn set_duty(&self, duty: LeaderDuty, last_found: &mut Instant) {
         if duty != LeaderDuty::None {
             *last_found = Instant::now();

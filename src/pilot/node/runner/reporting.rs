@@ -296,7 +296,8 @@ impl ReportPublisher {
         }
     }
 
-    /// Sets the blockers that the database names; `open` names the questions that the database left open.
+    /// Sets the blockers that the database names; `unanswered` names the questions that the
+    /// database left open.
     fn set_blockers(
         &mut self,
         active_rules: Vec<(&'static Predicate, String)>,

@@ -193,8 +193,8 @@ fn is_container(value: &dyn Val) -> bool {
     value.downcast_ref::<CelList<'_>>().is_some() || value.downcast_ref::<CelMap<'_>>().is_some()
 }
 
-/// Returns about how many units a value weighs. A value heavier than `most` may be found lighter
-/// than it is, but not lighter than `most`.
+/// Returns about how many units a value weighs. A value heavier than `max_units` may be found
+/// lighter than it is, but not lighter than `max_units`.
 pub(super) fn weigh_value(value: &dyn Val, max_units: u64) -> u64 {
     let mut weight = STEP;
     if let Some(text) = value.downcast_ref::<CelString<'_>>() {

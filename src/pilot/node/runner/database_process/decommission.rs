@@ -51,7 +51,7 @@ impl DatabaseProcess {
 }
 
 /// Takes the database's answer to the request to leave, and returns the event for the machine;
-/// `wanted`: the decommission is still wanted.
+/// `is_desired`: the decommission is still wanted.
 pub(in super::super) fn handle_decommission_answer(
     report: &mut ReportPublisher,
     is_desired: bool,
